@@ -196,7 +196,7 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
         if threads == sums:  # one for each sum's weights
             kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
             return
-    shared = shared_bytes(room * size, dtype, f"{room} H = {room * size}")
+    shared = shared_bytes(room * size, dtype.itemsize, f"hidden_size: {room} H = {room * size} numbers")
     launch(kernel_of(cell.any_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import fetched, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device, shared_bytes
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
@@ -24,12 +24,8 @@ _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 
 def tile_rows(hidden, itemsize):
     """Return how many rows of three matrices fit into shared memory at a time, or raise ValueError if none does."""
-    rows = SHARED_BYTES // (3 * hidden * itemsize)
-    if rows < 1:
-        rows = f"three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes"
-        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        raise ValueError(f"jacobians_T: {rows}, but {there}")
-    return min(rows, hidden)
+    of_each = shared_bytes(3 * hidden, itemsize, f"jacobians_T: three rows of H = {hidden} entries")
+    return min(SHARED_BYTES // of_each, hidden)
 
 
 def _threads(hidden):

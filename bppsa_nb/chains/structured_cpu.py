@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from bppsa_nb.chains import stored_cpu
+from bppsa_nb.chains.structured import room_for_gradients
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory, require
 from bppsa_nb.machine.subnormals import flush, restore
@@ -58,7 +59,7 @@ def _assemble(weights_T, slopes, carry, assembled, first, last):
 
 def sweep(chain, grad_output, local_grads=None):
     """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`."""
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     _sweep(chain, [0, chain.shape[0]], gradients[-1:], gradients)
     return gradients
 
@@ -69,7 +70,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     count = max(T - 1, 0) // length  # chunks below the one at the loss
     inner = max(count - 1, 0)  # and above the one at x_0: those that need products
     require(inner * B * H * H * chain.dtype.itemsize, f"multiplying {inner} chunks of {length} steps")
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     ends = np.empty((count, B, H), chain.dtype)
     products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
     offsets = np.zeros((inner, B, H), chain.dtype)
@@ -117,15 +118,6 @@ def _arrays(chain):
     carry = np.empty((0, *chain.shape[1:]), chain.dtype) if chain.carry is None else chain.carry
     # One layout, so that every function is compiled once per dtype.
     return tuple(np.require(array, requirements=("C", "W")) for array in (chain.weights, chain.slopes, carry))
-
-
-def _start(chain, grad_output, local_grads):
-    T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype)
-    if local_grads is not None:
-        gradients[:T] = local_grads[:T]
-    gradients[T] = grad_output
-    return gradients
 
 
 def _sweep(chain, bounds, ends, gradients, keep=True):

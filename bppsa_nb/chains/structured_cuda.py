@@ -71,7 +71,8 @@ def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, strea
         shared = 2 * links.sums * gradients.dtype.itemsize
         sweep[chunks * batch, size, stream, shared](weights, slopes, carry, first, length, ends, gradients)
         return
-    shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
+    numbers, itemsize = size + links.sums, gradients.dtype.itemsize
+    shared = shared_bytes(numbers, itemsize, f"hidden_size: H + K H = {numbers} numbers")
     threads = min(MAX_THREADS, max(size, links.sums))
     arrays = *links.arguments, first, length, ends, gradients, keep
     launch(sweep_chunks, chunks * batch, threads, stream, shared, *arrays)
@@ -103,7 +104,7 @@ def launch_across(chunks, affine, lost, stream=0):
         across, shared = across_chunks_of(size, affine, dtype.type), 3 * size * dtype.itemsize
         across[batch, size, stream, shared](chunks.products, chunks.exponents, chunks.offsets, chunks.ends, lost)
         return
-    shared = shared_bytes(2 * size, dtype, f"2 H = {2 * size}")
+    shared = shared_bytes(2 * size, dtype.itemsize, f"hidden_size: 2 H = {2 * size} numbers")
     arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
     launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
 
@@ -131,7 +132,8 @@ def _squares(size, sums, dtype):
     down = max(1, min(across, _THREADS // across))
     while down > 1 and (4 * down * 4 * across + sums) * dtype.itemsize > SHARED_BYTES:
         down -= 1
-    shared = shared_bytes(16 * down * across + sums, dtype, f"four rows of H = {size} and K H = {sums}")
+    what = f"hidden_size: four rows of H = {size} and K H = {sums} numbers"
+    shared = shared_bytes(16 * down * across + sums, dtype.itemsize, what)
     return 4 * down, down * across, shared
 
 

@@ -10,9 +10,8 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import SHARED_BYTES
+from bppsa_nb.machine import cuda as machine
 
-_device = cuda.jit(device=True, inline="always")
 _THREADS = 128
 _TILE = 16  # columns of a dense layer's weights that stand in shared memory at a time
 _SAMPLES = 4  # that share them: each has a sum in the kernel
@@ -21,7 +20,7 @@ _FORWARD = {"tanh": _TANH, "relu": _RELU}
 _SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
 
 
-@_device
+@machine.inline
 def _result(u, total, size, kind, zero, one):
     """Return what a step makes of a number of the state and of the sum for it, bias included."""
     if kind == _ADJOINT:
@@ -203,7 +202,7 @@ def subtract(a, b, out):
         out[k, i] = a[k, i] - b[k, i]
 
 
-@_device
+@machine.inline
 def _reduced(shared, tid, threads, add):
     """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
     half = threads // 2
@@ -279,11 +278,8 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
 def shared_bytes(points, threads):
     """Return how many bytes of shared memory a block of `dense_sweep` needs, or raise ValueError if there are fewer."""
     size = points.shape[2]
-    found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
-    if found > SHARED_BYTES:
-        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        raise ValueError(f"weights: layers of q = {size} take {found} bytes, but {there}")
-    return found
+    numbers = 2 * _SAMPLES * size + threads * (_TILE + 1)
+    return machine.shared_bytes(numbers, points.dtype.itemsize, f"weights: layers of q = {size}")
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
