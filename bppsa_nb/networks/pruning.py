@@ -63,16 +63,9 @@ def prune(params, rate, scheme="class_blind"):
 
 
 def masks_of(params):
-    """Return the masks of weights that were pruned before, as `prune` does: for every array, where it is not zero.
+    """Return the masks of weights that were pruned before: for every array of weights, where it is not zero.
 
-    Parameters
-    ----------
-    params : dict of str to np.ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `prune`.
+    `params`, masks and errors are those of `prune`.
     """
     return {name: weight != 0 for name, weight in _weights(params).items()}
 
