@@ -15,14 +15,11 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.views import add, copy
 from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.scan import levels as _levels
-
-keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
 

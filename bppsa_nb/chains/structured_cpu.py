@@ -10,8 +10,8 @@ import numpy as np
 
 from bppsa_nb.chains import stored_cpu
 from bppsa_nb.chains.structured import room_for_gradients
-from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory, require
+from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import copy
@@ -20,9 +20,6 @@ from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows
 from bppsa_nb.operands.range import DynamicRangeError
 
-keep_freed_memory()
-
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _spread, _shift = inline(rules.spread), inline(rules.shift)
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -38,7 +35,7 @@ def jacobians_T(chain):
     return assembled
 
 
-@_compile
+@compiled
 def _assemble(weights_T, slopes, carry, assembled, first, last):
     size = assembled.shape[3]
     for t in range(first, last):
@@ -135,7 +132,7 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     parallel_for(_go_back, runs * -(-B // group), *arrays, parallel=work > _THRESHOLD)
 
 
-@_compile
+@compiled
 def _go_back(product, chain, bounds, grads, keep, group, first, last):
     """Go back: piece ``run * groups + g`` is the g-th group of samples in one run."""
     (weights, slopes, carry), (ends, gradients) = chain, grads
@@ -174,7 +171,7 @@ def _go_back(product, chain, bounds, grads, keep, group, first, last):
     return True
 
 
-@_compile
+@compiled
 def _multiply(product, chain, length, skip, floor, found, first, last):
     """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
 
