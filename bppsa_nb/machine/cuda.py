@@ -54,6 +54,20 @@ def dot_of(count, real):
     return dot
 
 
+@inline
+def reduced(shared, tid, threads, add):
+    """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
+    half = threads // 2
+    while half > 0:
+        cuda.syncthreads()
+        if tid < half:
+            other = shared[tid + half]
+            shared[tid] = shared[tid] + other if add else max(shared[tid], other)
+        half //= 2
+    cuda.syncthreads()
+    return shared[0]
+
+
 def fitted(kernel, threads, *arguments):
     """Return a kernel, and how many threads a block of it may have: so many, or as many as it has registers for."""
     if threads <= _ANY_KERNEL or backends.simulated():
