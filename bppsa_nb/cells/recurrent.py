@@ -227,7 +227,7 @@ class Recurrent:
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
         self.check_sizes(x, h0)
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        checks.check_finite(x=x, **self.named_params(), **({} if h0 is None else {"h0": h0}))
+        checks.check_finite(x=x, **checks.named_params(self.params), **({} if h0 is None else {"h0": h0}))
 
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
@@ -235,10 +235,6 @@ class Recurrent:
         checks.check_params(self.params, self.dtype, self.shapes())
         if h0 is not None:
             checks.check_array("h0", checks.on_host(h0), self.dtype, (self.num_layers, x.shape[1], self.hidden_size))
-
-    def named_params(self):
-        """Return the parameters by the names that errors give them."""
-        return {f"params[{name!r}]": param for name, param in self.params.items()}
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""

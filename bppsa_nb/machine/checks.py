@@ -150,6 +150,11 @@ def check_params(params, dtype, shapes):
         check_array(f"params[{name!r}]", params[name], dtype, shape)
 
 
+def named_params(params):
+    """Return parameters by the names that errors give them."""
+    return {f"params[{name!r}]": param for name, param in params.items()}
+
+
 def is_integer(value):
     """Tell whether `value` is an integer; True and False are none, nor is a time."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))

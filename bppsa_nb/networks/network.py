@@ -135,7 +135,7 @@ class Network:
                 outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    checks.check_finite(**self._named_params())
+                    checks.check_finite(**checks.named_params(self.params))
                     why = f"overflows {self.dtype}, though x and all parameters are finite"
                     raise FloatingPointError(f"the output of {operator.name!r} {why}")
         return Activations(x, tuple(outputs))
@@ -188,7 +188,7 @@ class Network:
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-            checks.check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
+            checks.check_finite(**{"activations.x": activations.x}, **outputs, **checks.named_params(self.params))
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
@@ -330,9 +330,6 @@ class Network:
         checks.check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
         x, outputs = activations.x, activations.outputs
         layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
-
-    def _named_params(self):
-        return {f"params[{name!r}]": param for name, param in self.params.items()}
 
 
 def check_method(own, method, backend, levels, dtype):
