@@ -25,11 +25,8 @@ _compile = njit(cache=True, nogil=True)
 
 BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
-_pair_left = inline(_levels.pair_left)
-_pair_right = inline(_levels.pair_right)
-_num_pairs = inline(_levels.num_pairs)
-_block_end = inline(_levels.block_end)
-_num_blocks = inline(_levels.num_blocks)
+_pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
+_block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 
 
 @inline

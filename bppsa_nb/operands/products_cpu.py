@@ -188,10 +188,6 @@ def _columns(a_indices, a, b, c, first, last):
     return True
 
 
-def _unsigned(integers):
-    return integers.view(f"u{integers.itemsize}")
-
-
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`."""
     left, right, pattern = plan.left, plan.right, plan.pattern
@@ -208,7 +204,8 @@ def product(plan, a, b, out=None):
         if not plan.places:
             plan.places.append(places(plan))
         # Unsigned subscripts are not looked at for being negative.
-        indptr, indices, others, ends = map(_unsigned, (*_index(left), right.indptr, pattern.indptr))
+        signed = *_index(left), right.indptr, pattern.indptr
+        indptr, indices, others, ends = (array.view(f"u{array.itemsize}") for array in signed)
         arrays = (indptr, indices, a), (others, b), *plan.places[0], ends, c
         parallel_for(_placed, len(c) * pattern.shape[0], *arrays, **amount)
     else:
