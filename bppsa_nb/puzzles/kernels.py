@@ -9,6 +9,7 @@ from numba import cuda
 
 from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import compiled
+from bppsa_nb.puzzles.arrays import compare
 from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told
 from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
@@ -164,10 +165,7 @@ def _numbers(answer, n, batch=()):
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
         (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
-        if not np.allclose(mats, wanted):
-            place = tuple(int(i) for i in np.argwhere(~np.isclose(mats, wanted))[0])
-            found, right = mats[place], wanted[place]
-            raise Wrong(f"words come out right, but of numbers entry {place} is {found} and should be {right}")
+        compare("words come out right, but of numbers mats", mats, wanted)
 
 
 _HANDED_DOWN = (
@@ -230,9 +228,7 @@ def _rule_down_level(answer):
             mats[r] = mats[r] @ mats[l]
     for d in reversed(range(levels.down_levels(5))):
         mats, vecs = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
-    for place, (found, wanted) in enumerate(zip(vecs[1:], right, strict=True), 1):
-        if not np.allclose(found, wanted):
-            raise Wrong(f"words come out right, but of numbers place {place} has {found} and should have {wanted}")
+    compare("words come out right, but of numbers vecs", vecs, np.stack([vecs[0], *right]))
     said = "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
     return said + _for_gpu(answer, 3, 2)
 
