@@ -164,8 +164,6 @@ class Instruments(ArrayDataset):
         Files that cannot be used, and why.
     data : {"real", "stand-in"}
         Where the sound comes from.
-    features : Features
-        How the features were computed.
 
     Raises
     ------
