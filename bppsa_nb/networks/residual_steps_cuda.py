@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine import cuda as machine
-from bppsa_nb.machine.arrays_cuda import line, over
+from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.machine.cuda import inline, reduced
 
 _THREADS = 128
@@ -199,8 +199,9 @@ def put_points(points, index, values):
 def subtract(a, b, out):
     """Compute a - b, one number per thread."""
     q = cuda.grid(1)
-    if q < out.size:
-        out[q] = a[q] - b[q]
+    k, i = q // out.shape[1], q % out.shape[1]
+    if k < out.shape[0]:
+        out[k, i] = a[k, i] - b[k, i]
 
 
 @cuda.jit
@@ -308,7 +309,7 @@ def put(points, index, values):
 def difference(a, b):
     """Return a - b."""
     out = cuda.device_array(a.shape, a.dtype)
-    over(subtract, out, threads=_THREADS)(line(a), line(b), line(out))
+    over(subtract, out, threads=_THREADS)(_rows(a), _rows(b), _rows(out))
     return out
 
 
