@@ -13,13 +13,13 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, rnn, unroll
+from bppsa_nb.cells.stacked import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training.forward import METHODS, Forward, share_of
 
-_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
 _PLACES = "cpu", "cuda"
 
@@ -216,7 +216,7 @@ class _Scanned:
 
     def _named(self):
         """Return the parameters' names, and what there is under them: zeros for biases that are not there."""
-        names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in _NAMES]
+        names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in NAMES]
         zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
         return names, [_plain(getattr(self, name, zeros)) for name in names]
 

@@ -523,4 +523,4 @@ def test_a_row_too_long_for_shared_memory():
         levels_cuda.tile_rows(5000, 8)
 
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
-        shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")
+        shared_bytes(25000, 4, "hidden_size: 5 H = 25000 numbers")

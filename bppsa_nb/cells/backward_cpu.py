@@ -8,13 +8,12 @@ never wait for each other: cores share out groups of them.
 import numpy as np
 
 from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together
-from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, panels, product
 from bppsa_nb.machine.views import add, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _ROWS = 256  # of pre-activation gradients, before the parameters have their turn
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -54,7 +53,7 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     return grads, at_input if inputs else None, at_start
 
 
-@_compile
+@compiled
 def _back(size_of_group, product, seen, gates, parameters, gradients, first, last):
     """Go back with groups first ... last - 1 of samples."""
     (x, hidden), (weights_x, weights_h, by_x, by_h, bias) = seen, parameters

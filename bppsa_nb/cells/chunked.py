@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
+@with_repr("method", "length", "passes", "unconverged", "steps", "work", "mismatch", "corrections", "finished")
 @dataclass(eq=False)
 class Solved:
     """How a recurrence was solved.
@@ -32,10 +33,6 @@ class Solved:
     mismatch: float = 0.0  # the largest difference that was accepted where chunks met: at most the tolerance
     corrections: int = 0  # Newton's, all that there were
     finished: str = "converged"
-
-    def __repr__(self):
-        counted = "passes", "unconverged", "steps", "work", "mismatch", "corrections"
-        return repr_of(self, "method", "length", *counted, "finished")
 
     def add(self, other):
         """Go on with another way."""

@@ -10,17 +10,10 @@ turns into a SystemError.
 import numpy as np
 
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory
+from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
 from bppsa_nb.machine.views import add, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
-
-keep_freed_memory()
-
-# Without the "numpy" error model every division would carry a branch (ZeroDivisionError), and its loop would
-# not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
-compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _THRESHOLD_NUMBERS = 2**18  # the same for numbers that are read and written once

@@ -17,7 +17,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import line, put
+from bppsa_nb.machine.arrays_cuda import line, over, put
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -178,7 +178,7 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     rows, sums = len(x) * x.shape[1], len(weight_hh)
     lines = x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums)
     input_products[rows, min(_THREADS, sums), stream](*lines)
-    transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
+    over(transpose, weight_hh, stream, _THREADS)(weight_hh, weight_hh_T)
 
 
 def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
@@ -196,19 +196,19 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
         if threads == sums:  # one for each sum's weights
             kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
             return
-    shared = shared_bytes(room * size, dtype, f"{room} H = {room * size}")
+    shared = shared_bytes(room * size, dtype.itemsize, f"hidden_size: {room} H = {room * size} numbers")
     launch(kernel_of(cell.any_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
 
 
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
     """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
     saved = (hidden,) if gates is None else (hidden, gates)
-    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*map(line, (*saved, slopes)))
+    over(cell.run_slopes, slopes[0], stream, _THREADS)(*map(line, (*saved, slopes)))
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
     """Launch a layer's pre-activation gradients, in place of the slopes, from those at its states."""
-    at_sums[_blocks(slopes[0].size), _THREADS, stream](line(slopes), line(grad_hidden), len(slopes))
+    over(at_sums, slopes[0], stream, _THREADS)(line(slopes), line(grad_hidden), len(slopes))
 
 
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
@@ -224,7 +224,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
     ):
         lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
         outer_products[len(parts), _THREADS, stream](*lines)
-        sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
+        over(sum_parts, parts[0], stream, _THREADS)(parts, weight, bias)
 
 
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
@@ -246,21 +246,20 @@ def launch_back_linear(at, weight, out, stream=0):
     input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
-def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
-    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(B, C)]."""
-    (batch, classes), size = at.shape, states.shape[1]
-    parts = cuda.device_array((1, classes, size + 1), at.dtype)
-    outer_products[1, _THREADS, stream](line(at), batch, classes, 1, 1, line(states), parts)
-    sum_parts[_blocks(parts.size), _THREADS, stream](parts, grad_weight, grad_bias)
+def launch_linear_gradients(states, at, grad_weight, grad_bias, parts=1, stream=0):
+    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)].
+
+    They are sums of so many parts, each of a share of the rows.
+    """
+    classes, size = grad_weight.shape
+    sums = cuda.device_array((parts, classes, size + 1), at.dtype)
+    outer_products[parts, _THREADS, stream](line(at), at.size // classes, classes, 1, 1, line(states), sums)
+    over(sum_parts, sums[0], stream, _THREADS)(sums, grad_weight, grad_bias)
 
 
 def _gates_of(slopes):
     """Return how many pre-activations inputs are added to, and states."""
     return max(len(slopes) - 1, 1)
-
-
-def _blocks(count):
-    return -(-count // _THREADS)
 
 
 def parts_of(steps):
@@ -328,15 +327,11 @@ def parameter_gradients(x, hidden, from_x, from_h):
 
 
 def _outer_product(at, right):
-    steps, batch, size = at.shape
-    columns = right.shape[2]
+    (steps, _, size), columns = at.shape, right.shape[2]
     if steps == 0:
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
-    parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    lines = line(at), steps * batch, size, 1, 1, line(right), parts
-    outer_products[len(parts), _THREADS](*lines)
-    sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
+    launch_linear_gradients(right, at, weight, bias, parts_of(steps))
     return weight.copy_to_host(), bias.copy_to_host()
 
 

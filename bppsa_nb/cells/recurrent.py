@@ -86,7 +86,7 @@ class Recurrent:
         most=None,
         checkpoint_every=None,
     ):
-        """Compute hidden states and logits.
+        """Compute hidden states and logits: return `Activations`.
 
         Parameters
         ----------
@@ -120,10 +120,6 @@ class Recurrent:
         checkpoint_every : int, optional
             Keep the states at every so many steps only, and no gates; `backward` finds the others again, by a second
             forward pass. With √T, memory for some 2 √T steps takes the place of that for T.
-
-        Returns
-        -------
-        Activations
 
         Raises
         ------
@@ -169,6 +165,8 @@ class Recurrent:
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
 
+        Errors are those of `forward`; there are some for activations of another kind, and an unknown method, too.
+
         Parameters
         ----------
         activations : Activations
@@ -193,11 +191,6 @@ class Recurrent:
             Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
             infinite or NaN, as in back-propagation through time; backend ``"cpu"`` counts numbers smaller than the
             smallest normal one (1.2e-38 in float32) as zero, gradients as well as parameters and states.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As from `forward`; for activations of another kind, and an unknown method or backend.
         """
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
@@ -227,7 +220,7 @@ class Recurrent:
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
         self.check_sizes(x, h0)
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        checks.check_finite(x=x, **self.named_params(), **({} if h0 is None else {"h0": h0}))
+        checks.check_finite(x=x, **checks.named_params(self.params), **({} if h0 is None else {"h0": h0}))
 
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
@@ -235,10 +228,6 @@ class Recurrent:
         checks.check_params(self.params, self.dtype, self.shapes())
         if h0 is not None:
             checks.check_array("h0", checks.on_host(h0), self.dtype, (self.num_layers, x.shape[1], self.hidden_size))
-
-    def named_params(self):
-        """Return the parameters by the names that errors give them."""
-        return {f"params[{name!r}]": param for name, param in self.params.items()}
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""

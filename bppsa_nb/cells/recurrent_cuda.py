@@ -12,7 +12,7 @@ from bppsa_nb.cells.recurrent import Activations, overflow
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.machine.arrays_cuda import all_finite, as_device_array
-from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_gpu, on_host
+from bppsa_nb.machine.checks import check_array, check_finite, check_params, named_params, on_gpu, on_host
 from bppsa_nb.machine.cuda import on_device
 
 
@@ -24,7 +24,7 @@ def forward(model, x, h0, backend, options):
     (T, B, _), H, L, dtype = x.shape, model.hidden_size, model.num_layers, model.dtype
     if T == 0:
         raise ValueError(f"x must hold at least one step where it is on a GPU, got shape {x.shape}")
-    check_finite(**model.named_params())
+    check_finite(**named_params(model.params))
     _check_finite(x=x, **({} if h0 is None else {"h0": h0}))
     hidden = cuda.device_array((L, T + 1, B, H), dtype)
     gates = cuda.device_array((L, cell.sums, T, B, H), dtype) if cell.sums > 1 else None

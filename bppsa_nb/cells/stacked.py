@@ -11,7 +11,7 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
 
-_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
 
 
@@ -102,7 +102,7 @@ def solve_layer(model, functions, layer, below, initial, options, backend):
     if options.method == "linear":
         return run(below, initial), None
     if options.method == "chunked" and "solve" in functions:
-        params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        params = [plain(model.params[f"{name}_l{layer}"]) for name in NAMES]
         return functions["solve"](length, *options.limits(model.dtype), plain(below), plain(initial), *params)
     make = chunks_of(model, functions, layer, backend)
     weight_hh = plain(model.params[f"weight_hh_l{layer}"])
@@ -121,13 +121,13 @@ def chunks_of(model, functions, layer, backend):
     """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
     if "run_chunks" not in functions:
         return Chunks
-    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+    params = [model.params[f"{name}_l{layer}"] for name in NAMES]
     return partial(implementation("bppsa_nb.cells.chunked", backend).Chunks, functions, params)
 
 
 def run_layer(model, functions, layer, below, initial):
     """Run a layer forward; return its hidden states, and the gates if it has any."""
-    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+    params = [model.params[f"{name}_l{layer}"] for name in NAMES]
     result = functions["forward"](*map(plain, (below, initial, *params)))
     return result if isinstance(result, tuple) else (result,)
 

@@ -9,14 +9,12 @@ from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked_cuda import Chunks
-from bppsa_nb.cells.stacked import resolve_method
+from bppsa_nb.cells.stacked import NAMES, resolve_method
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
 from bppsa_nb.machine.cuda import on_device
 from bppsa_nb.machine.dispatch import implementation
-
-_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 
 
 def forward(model, x, h0, options, new=None, saved=None):
@@ -27,7 +25,7 @@ def forward(model, x, h0, options, new=None, saved=None):
     model's dtype, from their shapes, in Numba's place. What is only worked on is dropped as soon as all launches are
     issued; scans and chunks ask Numba for memory of their own. `saved`, if given, is written into.
     """
-    cell, new = cell_of(model), _maker(model, new)
+    cell, new = cell_of(model), new or partial(cuda.device_array, dtype=model.dtype)
     (T, B, _), H, L = x.shape, model.hidden_size, model.num_layers
     if saved is None:
         gates = [(cell.sums, T, B, H)] if cell.sums > 1 else []
@@ -41,7 +39,7 @@ def forward(model, x, h0, options, new=None, saved=None):
             fill(hidden[0], model.dtype.type(0))
         else:
             put(h0[layer], hidden[0])
-        params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        params = [on_device(model.params[f"{name}_l{layer}"]) for name in NAMES]
         loop = products, weight_hh_T, params[3], hidden, gates[0] if gates else None
         cells.launch_inputs(below, params, weight_hh_T, products)
         if options.method == "linear":
@@ -58,7 +56,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
 
     Arguments and results are those of `bppsa_nb.cells.stacked.backward`, on the device; `new` is as for `forward`.
     """
-    (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
+    (method, _, levels), cell, new = how, cell_of(model), new or partial(cuda.device_array, dtype=model.dtype)
     (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model.gate_blocks
     grads, starts, slopes, terms = {}, new((L, B, H)), new((cell.sums, T, B, H)), None
     if local_grads is not None:
@@ -73,7 +71,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
         grad_hidden = chain.in_range(run, method, levels)
         cells.launch_at_sums(slopes, grad_hidden)
         copy(grad_hidden[0], starts[layer])
-        own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in _NAMES}
+        own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in NAMES}
         parts = [new((cells.parts_of(T), rows * H, n + 1)) for n in (below.shape[2], H)]
         cells.launch_gradients(below, hidden, slopes, *parts, list(own.values()))
         grads |= own
@@ -91,10 +89,6 @@ def cell_of(model):
     if not hasattr(own, "CELL"):
         raise ValueError(f"x must be on the host for a {type(model).__name__}: its cell has no kernels")
     return own.CELL
-
-
-def _maker(model, new):
-    return partial(cuda.device_array, dtype=model.dtype) if new is None else new
 
 
 def _from_h0(new, shape):

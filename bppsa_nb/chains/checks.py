@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import FLOATS, all_finite, check_choice, check_floats, on_gpu, wrong_shape
+from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.checks import all_finite, check_choice, check_dtype, check_floats, on_gpu, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
@@ -30,9 +30,7 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         jacobians_T.check()  # what was changed in place since it was made
         batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
         shape = jacobians_T.shape
-        if (batch, hidden) != shape[1:]:
-            expected = f"{shape[1:]} to chain with {jacobians_T}"
-            raise ValueError(f"grad_output must have shape {expected}, got {grad_output.shape}")
+        check_shape("grad_output", (batch, hidden), shape[1:], f"to chain with {jacobians_T}")
     else:
         check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
         batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
@@ -61,14 +59,6 @@ def numpy_only(backend):
         got = f"got {backend!r}; links of type BatchedCSR run on all backends"
         raise ValueError(f"backend must be 'numpy' or 'auto' for a list of matrices, {got}")
     return "numpy"
-
-
-def check_dtype(name, dtype, expected=None, of="grad_output"):
-    """Raise TypeError for another dtype than float32 and float64, or than the one `of` another argument."""
-    if dtype not in FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
-    if expected is not None and dtype != expected:
-        raise TypeError(f"{name} has dtype {dtype}, but {of} has {expected}: they must be the same")
 
 
 def check_shape(name, shape, expected, because):
@@ -181,16 +171,10 @@ def parts(jacobians_T):
 
 
 def check_finite(**arguments):
-    """Raise ValueError at the first NaN or infinity, naming the argument and the place."""
+    """Raise ValueError at the first NaN or infinity, naming the argument, those of a list by number, and the place."""
     for name, value in arguments.items():
-        parts = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
-        for t, part in enumerate(parts):
-            if isinstance(part, BatchedCSR):
-                entries = part.values
-            else:
-                entries = sparse.coo_array(part).data if sparse.issparse(part) else part
-            bad = np.argwhere(~np.isfinite(entries))
-            if len(bad):
-                index = tuple(map(int, bad[0]))
-                where = f"{name}[{t}]" if isinstance(value, (list, tuple)) else name
-                raise ValueError(f"{where} must be finite, got {entries[index]} at {list(index)}")
+        if isinstance(value, (list, tuple)):
+            check_finite(**{f"{name}[{t}]": part for t, part in enumerate(value)})
+        elif value is not None:
+            entries = value.values if isinstance(value, BatchedCSR) else value
+            checks.check_finite(**{name: sparse.coo_array(entries).data if sparse.issparse(entries) else entries})

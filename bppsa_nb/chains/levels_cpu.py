@@ -15,24 +15,18 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.views import add, copy
 from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.scan import levels as _levels
 
-keep_freed_memory()
-
 _compile = njit(cache=True, nogil=True)
 
 BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
-_pair_left = inline(_levels.pair_left)
-_pair_right = inline(_levels.pair_right)
-_num_pairs = inline(_levels.num_pairs)
-_block_end = inline(_levels.block_end)
-_num_blocks = inline(_levels.num_blocks)
+_pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
+_block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 
 
 @inline

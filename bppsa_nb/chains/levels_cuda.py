@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.arrays_cuda import fetched, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device
+from bppsa_nb.machine.arrays_cuda import fetched, fill, put
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device, shared_bytes
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
@@ -24,12 +24,8 @@ _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 
 def tile_rows(hidden, itemsize):
     """Return how many rows of three matrices fit into shared memory at a time, or raise ValueError if none does."""
-    rows = SHARED_BYTES // (3 * hidden * itemsize)
-    if rows < 1:
-        rows = f"three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes"
-        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        raise ValueError(f"jacobians_T: {rows}, but {there}")
-    return min(rows, hidden)
+    of_each = shared_bytes(3 * hidden, itemsize, f"jacobians_T: three rows of H = {hidden} entries")
+    return min(SHARED_BYTES // of_each, hidden)
 
 
 def _threads(hidden):
@@ -163,12 +159,22 @@ def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels
     return fetched(vecs[:-1], grad_output)
 
 
+def room_for_gradients(chain, grad_output, local_grads):
+    """Return gradients [shape=(T + 1, B, H)] before a sweep, on the device: loss terms or zeros, and the one at x_T."""
+    T = chain.shape[0]
+    gradients = cuda.device_array((T + 1, *grad_output.shape), chain.dtype)
+    if T and local_grads is None:
+        fill(gradients[:T], chain.dtype.type(0))
+    elif T:
+        put(local_grads[:T], gradients[:T])
+    put(grad_output, gradients[T])
+    return gradients
+
+
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     """Scan level by level; counterpart of `bppsa_nb.chains.stored.levels`."""
     if len(jacobians_T) == 0:
-        gradients = cuda.device_array((1, *grad_output.shape), grad_output.dtype)
-        put(grad_output, gradients[0])
-        return fetched(gradients, grad_output)
+        return fetched(room_for_gradients(jacobians_T, grad_output, None), grad_output)
     tile_rows(grad_output.shape[1], grad_output.dtype.itemsize)
     arguments = (on_device(jacobians_T),)
     return run_levels(prepare, arguments, jacobians_T, jacobians_T.shape[1], grad_output, local_grads, levels)

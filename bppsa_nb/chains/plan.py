@@ -46,7 +46,10 @@ class Explanation:
 
 
 def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
-    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why.
+    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why: an `Explanation`.
+
+    Printed, it says all; `method` and `backend` are what runs, `seconds` the predicted time of each candidate.
+    TypeError or ValueError if T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
 
     Parameters
     ----------
@@ -59,17 +62,6 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
     forward : bool
         Whether it is about the forward pass of a layer of such cells, of H hidden units; weights are 1 or more then.
-
-    Returns
-    -------
-    Explanation
-        Its `method` and `backend` are what runs, `seconds` the predicted time of every candidate, by method, `reason`
-        says why in a sentence, `source` where the prices come from. Printed, it says all of it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
     """
     check_flag("forward", forward)
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))

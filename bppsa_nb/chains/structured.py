@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from bppsa_nb.chains import stored
-from bppsa_nb.machine.checks import Fixed, check_floats, is_number, on_gpu, on_host, wrong_shape
+from bppsa_nb.machine.checks import Fixed, check_dtype, check_floats, is_number, on_gpu, on_host
 from bppsa_nb.machine.memory import require
 from bppsa_nb.operands import rows
 
@@ -122,11 +122,8 @@ def _spread(carry, slopes):
 
 
 def _check(name, array, shape, like):
-    check_floats(name, array)
-    if array.dtype != like.dtype:
-        raise TypeError(f"{name} has dtype {array.dtype}, but weights has {like.dtype}: they must be the same")
-    if array.ndim != len(shape):
-        raise wrong_shape(name, array, shape)
+    check_floats(name, array, shape)
+    check_dtype(name, array.dtype, like.dtype, "weights")
 
 
 def jacobians_T(chain):
@@ -155,14 +152,20 @@ def sweep(chain, grad_output, local_grads=None):
     `grad_output` [shape=(B, H)] is the gradient at x_T, the loss term there included; `local_grads`, loss terms that
     enter at every x_t, are [shape=(T + 1, B, H)] or [shape=(T, B, H)].
     """
+    gradients = room_for_gradients(chain, grad_output, local_grads)
+    for t in reversed(range(len(gradients) - 1)):
+        carry = None if chain.carry is None else chain.carry[t]
+        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry, gradients[t + 1])
+    return gradients
+
+
+def room_for_gradients(chain, grad_output, local_grads):
+    """Return gradients [shape=(T + 1, B, H)] before a sweep: loss terms or zeros, and the one at x_T."""
     T, B, H = chain.shape
     gradients = np.zeros((T + 1, B, H), chain.dtype)
     if local_grads is not None:
         gradients[:T] = local_grads[:T]
     gradients[T] = grad_output
-    for t in reversed(range(T)):
-        carry = None if chain.carry is None else chain.carry[t]
-        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry, gradients[t + 1])
     return gradients
 
 

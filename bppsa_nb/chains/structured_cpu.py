@@ -9,8 +9,9 @@ import math
 import numpy as np
 
 from bppsa_nb.chains import stored_cpu
-from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory, require
+from bppsa_nb.chains.structured import room_for_gradients
+from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import copy
@@ -19,9 +20,6 @@ from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows
 from bppsa_nb.operands.range import DynamicRangeError
 
-keep_freed_memory()
-
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _spread, _shift = inline(rules.spread), inline(rules.shift)
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -37,7 +35,7 @@ def jacobians_T(chain):
     return assembled
 
 
-@_compile
+@compiled
 def _assemble(weights_T, slopes, carry, assembled, first, last):
     size = assembled.shape[3]
     for t in range(first, last):
@@ -58,7 +56,7 @@ def _assemble(weights_T, slopes, carry, assembled, first, last):
 
 def sweep(chain, grad_output, local_grads=None):
     """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`."""
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     _sweep(chain, [0, chain.shape[0]], gradients[-1:], gradients)
     return gradients
 
@@ -69,7 +67,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     count = max(T - 1, 0) // length  # chunks below the one at the loss
     inner = max(count - 1, 0)  # and above the one at x_0: those that need products
     require(inner * B * H * H * chain.dtype.itemsize, f"multiplying {inner} chunks of {length} steps")
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     ends = np.empty((count, B, H), chain.dtype)
     products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
     offsets = np.zeros((inner, B, H), chain.dtype)
@@ -119,15 +117,6 @@ def _arrays(chain):
     return tuple(np.require(array, requirements=("C", "W")) for array in (chain.weights, chain.slopes, carry))
 
 
-def _start(chain, grad_output, local_grads):
-    T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype)
-    if local_grads is not None:
-        gradients[:T] = local_grads[:T]
-    gradients[T] = grad_output
-    return gradients
-
-
 def _sweep(chain, bounds, ends, gradients, keep=True):
     """Go back along runs of steps that do not wait for each other, run r from x_bounds[r + 1] to x_bounds[r].
 
@@ -143,7 +132,7 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     parallel_for(_go_back, runs * -(-B // group), *arrays, parallel=work > _THRESHOLD)
 
 
-@_compile
+@compiled
 def _go_back(product, chain, bounds, grads, keep, group, first, last):
     """Go back: piece ``run * groups + g`` is the g-th group of samples in one run."""
     (weights, slopes, carry), (ends, gradients) = chain, grads
@@ -182,7 +171,7 @@ def _go_back(product, chain, bounds, grads, keep, group, first, last):
     return True
 
 
-@_compile
+@compiled
 def _multiply(product, chain, length, skip, floor, found, first, last):
     """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
 

@@ -7,10 +7,10 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare, sweep_chunks, sweep_chunks_of
-from bppsa_nb.chains.levels_cuda import run_levels
+from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import fetched, fill, put
+from bppsa_nb.machine.arrays_cuda import fetched, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -71,7 +71,8 @@ def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, strea
         shared = 2 * links.sums * gradients.dtype.itemsize
         sweep[chunks * batch, size, stream, shared](weights, slopes, carry, first, length, ends, gradients)
         return
-    shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
+    numbers, itemsize = size + links.sums, gradients.dtype.itemsize
+    shared = shared_bytes(numbers, itemsize, f"hidden_size: H + K H = {numbers} numbers")
     threads = min(MAX_THREADS, max(size, links.sums))
     arrays = *links.arguments, first, length, ends, gradients, keep
     launch(sweep_chunks, chunks * batch, threads, stream, shared, *arrays)
@@ -103,7 +104,7 @@ def launch_across(chunks, affine, lost, stream=0):
         across, shared = across_chunks_of(size, affine, dtype.type), 3 * size * dtype.itemsize
         across[batch, size, stream, shared](chunks.products, chunks.exponents, chunks.offsets, chunks.ends, lost)
         return
-    shared = shared_bytes(2 * size, dtype, f"2 H = {2 * size}")
+    shared = shared_bytes(2 * size, dtype.itemsize, f"hidden_size: 2 H = {2 * size} numbers")
     arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
     launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
 
@@ -131,7 +132,8 @@ def _squares(size, sums, dtype):
     down = max(1, min(across, _THREADS // across))
     while down > 1 and (4 * down * 4 * across + sums) * dtype.itemsize > SHARED_BYTES:
         down -= 1
-    shared = shared_bytes(16 * down * across + sums, dtype, f"four rows of H = {size} and K H = {sums}")
+    what = f"hidden_size: four rows of H = {size} and K H = {sums} numbers"
+    shared = shared_bytes(16 * down * across + sums, dtype.itemsize, what)
     return 4 * down, down * across, shared
 
 
@@ -140,7 +142,7 @@ def sweep(chain, grad_output, local_grads=None):
 
     All arrays are on the host, or all on the device, as is what is returned; so for `chunked` and `levels`.
     """
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     if chain.shape[0]:
         ends = cuda.device_array((1, *grad_output.shape), chain.dtype)
         put(grad_output, ends[0])
@@ -150,7 +152,7 @@ def sweep(chain, grad_output, local_grads=None):
 
 def chunked(chain, grad_output, local_grads=None, length=1):
     """Go back chunk by chunk; see `bppsa_nb.chains.structured.chunked`. The chain may be stored Jacobians."""
-    gradients = _start(chain, grad_output, local_grads)
+    gradients = room_for_gradients(chain, grad_output, local_grads)
     if chain.shape[0]:
         links, lost = Links(chain, len(grad_output)), cuda.to_device(np.zeros(1, np.int32))
         chunks = Chunks(links.shape, length, links.dtype)
@@ -175,22 +177,11 @@ def products(chain, length):
     return products.copy_to_host(), exponents.copy_to_host().astype(np.int64)
 
 
-def _start(chain, grad_output, local_grads):
-    T = chain.shape[0]
-    gradients = cuda.device_array((T + 1, *grad_output.shape), chain.dtype)
-    if T and local_grads is None:
-        fill(gradients[:T], chain.dtype.type(0))
-    elif T:
-        put(local_grads[:T], gradients[:T])
-    put(grad_output, gradients[T])
-    return gradients
-
-
 def levels(chain, grad_output, local_grads=None, levels=None):
     """Scan Jacobians, written out on the device, level by level; see `bppsa_nb.chains.structured.levels`."""
     T, batch, size = chain.shape
     if T == 0:
-        return fetched(_start(chain, grad_output, None), grad_output)
+        return fetched(room_for_gradients(chain, grad_output, None), grad_output)
     numbers, what = T * batch * size * size, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     require(numbers * chain.dtype.itemsize, what)
     return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)

@@ -10,7 +10,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_array, check_finite, check_floats
+from bppsa_nb.machine.checks import check_array, check_dtype, check_finite, check_floats
 
 METHODS = ("auto", "linear", "chunked")
 _SHARED, _LIST = "of shape (T, H, H)", "a list"
@@ -108,7 +108,7 @@ def _check_dense(links, grad_output, local_grads, backend):
         chain_checks.check_shape("grad_output", found, (batch, size), "to chain with jacobians_T")
     if local_grads is not None:
         check_floats("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
-        chain_checks.check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
+        check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
         batch = local_grads.shape[1] if batch is None else batch
         points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
         chain_checks.check_shape("local_grads", local_grads.shape, (steps + last, batch, size), points)

@@ -163,13 +163,14 @@ def _arrowhead(ax, place, heading, rim, ink):
 
 def _draw_node(ax, graph, node, read, direction):
     x, y, *_ = graph.places[node.name]
+    upward = all(_heading(*wire[:2]) == (0, 1) for wire in routes(graph, node))
     text, center = _text(graph, node.name, direction), {"ha": "center", "va": "center_baseline", "zorder": 4}
     if node.op in SOURCES:
         if node.op == "parameter":
             style = {"boxstyle": "round,pad=0,rounding_size=0.06", "fc": "#E4E4E4", "ec": "#777777", "lw": 0.8}
             ax.add_patch(FancyBboxPatch((x - 0.27, y - 0.21), 0.54, 0.42, zorder=3, **style))
             ax.text(x, y, text, size=8, **center)
-        elif all(_heading(*wire[:2]) == (0, 1) for wire in routes(graph, node)):
+        elif upward:
             ax.text(x, y - 0.1, text, ha="center", va="top", size=9)
         else:
             ax.text(x - 0.1, y, text, ha="right", va="center", size=9)
@@ -187,7 +188,6 @@ def _draw_node(ax, graph, node, read, direction):
         listed = ", ".join(f"${_tex(graph, name)}$" for name in read)
         ax.text(x + 0.12, y - _RADIUS - 0.08, listed, ha="left", va="top", size=7.5, color=NEEDS)
     if node.name in graph.labels and node.name not in graph.outputs:
-        upward = all(_heading(*wire[:2]) == (0, 1) for wire in routes(graph, node))
         at = (x + 0.1, y + _RADIUS + 0.12) if upward else (x + _RADIUS + 0.08, y + 0.09)
         ax.text(*at, text, ha="left", va="bottom", size=8.5)
 

@@ -24,15 +24,10 @@ _COMPUTE = {
 
 
 class Graph:
-    """A graph of stateless operations, described by computing with its inputs.
+    """A graph of stateless operations, described by computing with its inputs; its name says what is computed.
 
     A node only ever takes nodes that are there already, so that `nodes` is in an order to run them, and no
     cycle can be described. An activation that is used several times is copied; the copy is implicit.
-
-    Parameters
-    ----------
-    name : str
-        What is computed.
 
     Attributes
     ----------
@@ -135,7 +130,9 @@ class Graph:
         return [node for node in self.nodes if node in needed]
 
     def run(self, values, wanted=None):
-        """Compute activations.
+        """Compute activations: return `values`, what was computed, and the outputs, by name.
+
+        NaN and infinity are not looked for.
 
         Parameters
         ----------
@@ -144,11 +141,6 @@ class Graph:
             is, and nothing that only leads to it is computed.
         wanted : iterable of str, optional
             The nodes to compute; all of them by default.
-
-        Returns
-        -------
-        dict of str to np.ndarray
-            `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
 
         Raises
         ------
@@ -175,6 +167,8 @@ class Graph:
     def gradients(self, values, grad_outputs, saved=None):
         """Run forward, keep some activations, recompute the others that the backward graph reads, and run that.
 
+        Returned are the gradients of all inputs and parameters, by name; errors are those of `run`.
+
         Parameters
         ----------
         values : dict of str to np.ndarray
@@ -183,16 +177,6 @@ class Graph:
             The error term of every output.
         saved : iterable of str, optional
             The activations kept from the forward pass; by default all that the backward graph reads.
-
-        Returns
-        -------
-        dict of str to np.ndarray
-            The gradient of every input and parameter.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `run` does.
         """
         if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
             given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__

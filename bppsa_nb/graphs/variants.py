@@ -36,6 +36,7 @@ from bppsa_nb.machine.reprs import with_repr
 
 NAMES = {"original": "Original", "concatenated": "Concatenated", "moved": "Moved Reset Gate"}
 NAMES["saved"] = "Different Saved Activations"
+_GRADIENTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh", "x", "h0"
 
 
 @with_repr("variant", "hidden", "gates", "product")
@@ -187,7 +188,7 @@ def _backward_reset_first(params, x, activations, grad_hidden, concatenated, xp)
     xp.matmul(pieces.rows(errors)[:, c].T, pieces.rows(reset), out=grad_U[c])
     xp.sum(pieces.rows(errors), axis=0, out=grad_bias)
     grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
-    return _gradients(grad_W, grad_U, grad_bias, grad_bias.copy(), grad_x, grads[0])
+    return dict(zip(_GRADIENTS, (grad_W, grad_U, grad_bias, grad_bias.copy(), grad_x, grads[0]), strict=True))
 
 
 def _backward_reset_moved(params, x, activations, grad_hidden, xp):
@@ -217,12 +218,7 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
     xp.positive(errors_c, out=errors[:, :, c])  # a copy: from here on d holds gradients at the sums of all gates
     xp.sum(pieces.rows(errors), axis=0, out=grad_bias_ih)
     grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc], xp)
-    return _gradients(grad_W, grad_U, grad_bias_ih, grad_bias_hh, grad_x, grads[0])
-
-
-def _gradients(weight_ih, weight_hh, bias_ih, bias_hh, x, h0):
-    parameters = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
-    return parameters | {"x": x, "h0": h0}
+    return dict(zip(_GRADIENTS, (grad_W, grad_U, grad_bias_ih, grad_bias_hh, grad_x, grads[0]), strict=True))
 
 
 def _shapes(I, H):

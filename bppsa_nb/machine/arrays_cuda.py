@@ -43,9 +43,9 @@ def _find_lost(line, found):
             found[0] = 1
 
 
-def over(kernel, array, stream=0):
-    """Configure a kernel to run with one thread for each number of a device array."""
-    threads = min(_THREADS, array.size)
+def over(kernel, array, stream=0, threads=_THREADS):
+    """Configure a kernel to run with one thread for each number of a device array, so many to a block."""
+    threads = min(threads, array.size)
     return kernel[-(-array.size // threads), threads, stream]
 
 

@@ -77,6 +77,14 @@ def check_floats(name, array, *shapes):
         raise wrong_shape(name, array, *shapes)
 
 
+def check_dtype(name, dtype, expected=None, of="grad_output"):
+    """Raise TypeError for another dtype than float32 and float64, or than the one `of` another argument."""
+    if dtype not in FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
+    if expected is not None and dtype != expected:
+        raise TypeError(f"{name} has dtype {dtype}, but {of} has {expected}: they must be the same")
+
+
 def check_array(name, array, dtype, shape):
     """Raise TypeError or ValueError unless `array` has the dtype and the shape, where an axis's name fits any size."""
     check_plain(name, array)
@@ -140,6 +148,11 @@ def check_params(params, dtype, shapes):
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
         check_array(f"params[{name!r}]", params[name], dtype, shape)
+
+
+def named_params(params):
+    """Return parameters by the names that errors give them."""
+    return {f"params[{name!r}]": param for name, param in params.items()}
 
 
 def is_integer(value):

@@ -27,12 +27,18 @@ def njit(**options):
     kept = options.pop("cache", False)
 
     def decorate(function):
-        compiled = numba.njit(**options)(function)
+        dispatcher = numba.njit(**options)(function)
         if kept:
-            compiled._cache = _cache(function)  # what Numba's own cache=True does
-        return compiled
+            dispatcher._cache = _cache(function)  # what Numba's own cache=True does
+        return dispatcher
 
     return decorate
+
+
+# Loops, as most of them are compiled. Without the "numpy" error model every division would carry a branch
+# (ZeroDivisionError), and its loop would not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and
+# infinity keep their meaning.
+compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 
 def cfunc(signature):

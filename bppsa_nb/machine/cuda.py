@@ -16,12 +16,12 @@ REGISTERS = 128  # of a thread's 255, of four bytes each: what it may keep weigh
 _ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
 
 
-def shared_bytes(count, dtype, what):
-    """Return how many bytes of shared memory so many numbers take; a ValueError says `what` they are."""
-    size = count * dtype.itemsize
+def shared_bytes(count, itemsize, what):
+    """Return how many bytes of shared memory so many numbers take; a ValueError says `what` takes too many."""
+    size = count * itemsize
     if size > SHARED_BYTES:
         there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        raise ValueError(f"hidden_size: {what} numbers take {size} bytes, but {there}")
+        raise ValueError(f"{what} take {size} bytes, but {there}")
     return size
 
 
@@ -52,6 +52,20 @@ def dot_of(count, real):
         return (a + b) + (c + d)
 
     return dot
+
+
+@inline
+def reduced(shared, tid, threads, add):
+    """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
+    half = threads // 2
+    while half > 0:
+        cuda.syncthreads()
+        if tid < half:
+            other = shared[tid + half]
+            shared[tid] = shared[tid] + other if add else max(shared[tid], other)
+        half //= 2
+    cuda.syncthreads()
+    return shared[0]
 
 
 def fitted(kernel, threads, *arguments):

@@ -17,10 +17,12 @@ from numba import config
 
 from bppsa_nb.machine import extras
 from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine.memory import keep_freed_memory
 
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
 CHUNKS = 4  # per thread, so that a slow one holds up no more than a part of its share
 
+keep_freed_memory()  # that of one compiled loop serves the next
 
 # A queue without Python code inside: Ctrl-C in the middle of it leaves no lock behind, as it does in executors.
 _tasks = SimpleQueue()

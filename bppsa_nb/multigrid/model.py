@@ -248,7 +248,7 @@ class ResidualModel:
         """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
         checks.check_samples(x, self.dtype, ("B", *self.input_shape))
         checks.check_params(self.params, self.dtype, self._shapes)
-        checks.check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        checks.check_finite(x=x, **checks.named_params(self.params))
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""

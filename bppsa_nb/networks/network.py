@@ -42,6 +42,9 @@ class Activations:
 class Network:
     """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
 
+    The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
+    product for it is the most expensive of all.
+
     Parameters
     ----------
     input_shape : tuple of int
@@ -61,7 +64,6 @@ class Network:
     ----------
     params : dict of str to np.ndarray
         Parameters, under PyTorch's names and in its layout.
-    operators : tuple of Operator
     shapes : tuple of tuple of int
         One sample's shape at the input and after every operator.
 
@@ -70,11 +72,6 @@ class Network:
     TypeError, ValueError
         For an unknown dtype, `scan_until` or `init`; for no operators, or such as are none, whose shapes do not chain,
         that do not end in a vector, or whose names occur twice.
-
-    Notes
-    -----
-    The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
-    product for it is the most expensive of all.
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
@@ -104,7 +101,7 @@ class Network:
         self._jacobians, self._pieces = {}, {}
 
     def forward(self, x, backend="auto"):
-        """Compute every operator's output.
+        """Compute every operator's output: return `Activations`.
 
         Parameters
         ----------
@@ -112,10 +109,6 @@ class Network:
             Images, in the network's dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
             Must be there, and makes no difference: the forward pass is NumPy's matrix products on all of them.
-
-        Returns
-        -------
-        Activations
 
         Raises
         ------
@@ -135,13 +128,15 @@ class Network:
                 outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    checks.check_finite(**self._named_params())
+                    checks.check_finite(**checks.named_params(self.params))
                     why = f"overflows {self.dtype}, though x and all parameters are finite"
                     raise FloatingPointError(f"the output of {operator.name!r} {why}")
         return Activations(x, tuple(outputs))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
         """Compute the gradients of all parameters.
+
+        Errors are those of `forward`; there are some for activations of another kind, and an unknown method, too.
 
         Parameters
         ----------
@@ -162,12 +157,6 @@ class Network:
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`, zero where `masks` prune. A gradient too large for
             the dtype is infinite or NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For another dtype than the network's, activations of another kind, shapes that do not fit, NaN or infinity,
-            an unknown method or backend.
         """
         self._check_activations(activations)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
@@ -188,7 +177,7 @@ class Network:
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-            checks.check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
+            checks.check_finite(**{"activations.x": activations.x}, **outputs, **checks.named_params(self.params))
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
@@ -330,9 +319,6 @@ class Network:
         checks.check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
         x, outputs = activations.x, activations.outputs
         layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
-
-    def _named_params(self):
-        return {f"params[{name!r}]": param for name, param in self.params.items()}
 
 
 def check_method(own, method, backend, levels, dtype):

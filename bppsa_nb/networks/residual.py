@@ -18,6 +18,9 @@ def compute(backend):
 class ResidualNetwork:
     """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
 
+    Methods raise TypeError or ValueError for arrays that do not fit, or are not finite, and FloatingPointError if
+    results leave the range of the dtype.
+
     Parameters
     ----------
     weights : np.ndarray [shape=(N, q, q)] or [shape=(N, channels, channels, k, k)]
@@ -88,28 +91,18 @@ class ResidualNetwork:
         check_finite(**{name: u})
 
     def forward(self, u0, backend="auto"):
-        """Propagate layer by layer.
+        """Propagate layer by layer; return all states [shape=(N + 1, batch, ...)], u0 first.
 
         Parameters
         ----------
         u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
             The first state, in the network's dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
-
-        Returns
-        -------
-        np.ndarray [shape=(N + 1, batch, ...)]
-            All states, u0 first.
-
-        Raises
-        ------
-        TypeError, ValueError, FloatingPointError
-            For a state that does not fit, or is not finite; if a state leaves the range of the dtype.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
     def backward(self, states, grad_output, backend="auto"):
-        """Propagate gradients back, layer by layer.
+        """Propagate gradients back, layer by layer; return those at all states [shape=(N + 1, batch, ...)].
 
         Parameters
         ----------
@@ -118,16 +111,6 @@ class ResidualNetwork:
         grad_output : np.ndarray [shape=(batch, ...)]
             Gradient of the loss at the last state.
         backend : {"auto", "numpy", "cpu", "cuda"}
-
-        Returns
-        -------
-        np.ndarray [shape=(N + 1, batch, ...)]
-            Gradients at all states; that at the last one is grad_output.
-
-        Raises
-        ------
-        TypeError, ValueError, FloatingPointError
-            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -167,23 +150,15 @@ class ResidualNetwork:
         return points
 
     def parameter_gradients(self, states, gradients, backend="auto"):
-        """Compute the gradients of weights and biases; no layer waits for another.
+        """Compute the gradients of weights and biases, in their shapes, summed over the batch.
+
+        No layer waits for another.
 
         Parameters
         ----------
         states, gradients : np.ndarray [shape=(N + 1, batch, ...)]
             States, and gradients at them: of `forward` and `backward`, or of the multigrid solvers.
         backend : {"auto", "numpy", "cpu", "cuda"}
-
-        Returns
-        -------
-        grad_weights, grad_biases : np.ndarray
-            In the shapes of weights and biases, summed over the batch.
-
-        Raises
-        ------
-        TypeError, ValueError, FloatingPointError
-            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         self.check()
         self.check_state("states", states, (len(self) + 1,))
@@ -199,18 +174,7 @@ class ResidualNetwork:
     def jacobians_T(self, states):
         """Compute every dense layer's transposed Jacobian, I + h W^T diag(σ'), for `bppsa_nb.backprop`.
 
-        Parameters
-        ----------
-        states : np.ndarray [shape=(N + 1, batch, q)]
-
-        Returns
-        -------
-        np.ndarray [shape=(N, batch, q, q)]
-
-        Raises
-        ------
-        TypeError, ValueError, FloatingPointError
-            For states that do not fit, or are not finite; for convolutions; if a Jacobian leaves the dtype's range.
+        From states [shape=(N + 1, batch, q)] to Jacobians [shape=(N, batch, q, q)]; convolutions are a ValueError.
         """
         self.check()
         if self.kernel_size:

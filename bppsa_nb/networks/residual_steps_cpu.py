@@ -10,17 +10,12 @@ Numbers below the smallest normal one count as zero.
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.elementary import tanh
-from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks.residual_steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
-
-keep_freed_memory()
-
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
@@ -83,7 +78,7 @@ def _images(state, weights, samples):
     return (count, channels, height, width, width, channels * area, area, width, 1, weights.shape[-1])
 
 
-@_compile
+@compiled
 def _steps(product, arrays, blocks, kind, images, parts, first, last):
     """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
     points, source, arrivals, weights, biases, slopes = arrays
@@ -132,7 +127,7 @@ def _steps(product, arrays, blocks, kind, images, parts, first, last):
     return True
 
 
-@_compile
+@compiled
 def _image(flat, start, image, images):
     """Return a view of one image of a state [shape=(height, channels, width)]; the state begins at `start`."""
     count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column, _ = images
@@ -141,7 +136,7 @@ def _image(flat, start, image, images):
     return as_strided(flat[start + image * to_image :], shape, (to_row * item, to_channel * item, to_column * item))
 
 
-@_compile
+@compiled
 def _copy(image, out):
     for y in range(image.shape[0]):
         for c in range(image.shape[1]):
@@ -149,7 +144,7 @@ def _copy(image, out):
                 out[y, c, x] = image[y, c, x]
 
 
-@_compile
+@compiled
 def _add(image, out):
     for y in range(image.shape[0]):
         for c in range(image.shape[1]):
@@ -157,7 +152,7 @@ def _add(image, out):
                 out[y, c, x] += image[y, c, x]
 
 
-@_compile
+@compiled
 def _scale(image, factor):
     for y in range(image.shape[0]):
         for c in range(image.shape[1]):
@@ -165,14 +160,14 @@ def _scale(image, factor):
                 image[y, c, x] *= factor[y, c, x]
 
 
-@_compile
+@compiled
 def _repeat(biases, out):
     for c in range(out.shape[0]):
         for x in range(out.shape[1]):
             out[c, x] = biases[c]
 
 
-@_compile
+@compiled
 def _fetch(matrix, sink):
     """Read a number of every cache line in order, at which memory is faster than at the order of a product.
 
@@ -182,7 +177,7 @@ def _fetch(matrix, sink):
         sink[0] += matrix[i]
 
 
-@_compile
+@compiled
 def _rows(weights, layer, channels, kernel, transposed, turned):
     """Return a layer's weights as the rows that multiply what a kernel's columns see [shape=(k, channels, k channels)].
 
@@ -208,14 +203,14 @@ def _rows(weights, layer, channels, kernel, transposed, turned):
     return as_strided(turned, (kernel, channels, kernel * channels), (channels * row, row, item))
 
 
-@_compile
+@compiled
 def _seen(padded, y, kernel, columns):
     """Return what the kernel's columns see from row y of an image [shape=(k, k channels, columns)]."""
     channels, across, item = padded.shape[1], padded.shape[2], padded.itemsize
     return as_strided(padded[y:], (kernel, kernel * channels, columns), (item, across * item, item))
 
 
-@_compile
+@compiled
 def _update(u, sums, added, size, kind):
     zero, one = u.dtype.type(0), u.dtype.type(1)
     if kind == _TANH:
@@ -249,7 +244,7 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     return grad_weights, grad_biases
 
 
-@_compile
+@compiled
 def _add_up(product, arrays, h, images, first, last):
     """Multiply gradients at the sums with what a row of the kernel saw, pixel by pixel and image by image."""
     states, gradients, slopes, grad_weights, grad_biases = arrays

@@ -10,9 +10,10 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import SHARED_BYTES
+from bppsa_nb.machine import cuda as machine
+from bppsa_nb.machine.arrays_cuda import over
+from bppsa_nb.machine.cuda import inline, reduced
 
-_device = cuda.jit(device=True, inline="always")
 _THREADS = 128
 _TILE = 16  # columns of a dense layer's weights that stand in shared memory at a time
 _SAMPLES = 4  # that share them: each has a sum in the kernel
@@ -21,7 +22,7 @@ _FORWARD = {"tanh": _TANH, "relu": _RELU}
 _SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
 
 
-@_device
+@inline
 def _result(u, total, size, kind, zero, one):
     """Return what a step makes of a number of the state and of the sum for it, bias included."""
     if kind == _ADJOINT:
@@ -203,20 +204,6 @@ def subtract(a, b, out):
         out[k, i] = a[k, i] - b[k, i]
 
 
-@_device
-def _reduced(shared, tid, threads, add):
-    """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
-    half = threads // 2
-    while half > 0:
-        cuda.syncthreads()
-        if tid < half:
-            other = shared[tid + half]
-            shared[tid] = shared[tid] + other if add else max(shared[tid], other)
-        half //= 2
-    cuda.syncthreads()
-    return shared[0]
-
-
 @cuda.jit
 def square_sums(a, points, index, largest, sums):
     """Find max |r| and the sum of (r / max |r|)² for every ``r = a[k] - points[index[k]]``, one per block."""
@@ -227,7 +214,7 @@ def square_sums(a, points, index, largest, sums):
     for i in range(tid, a.shape[1], threads):
         found = max(found, abs(a[k, i] - points[index[k], i]))
     shared[tid] = found
-    peak = _reduced(shared, tid, threads, False)
+    peak = reduced(shared, tid, threads, False)
     scale = peak if zero < peak < a.dtype.type(math.inf) else one
     cuda.syncthreads()  # until all have read it
     found = zero
@@ -235,7 +222,7 @@ def square_sums(a, points, index, largest, sums):
         r = (a[k, i] - points[index[k], i]) / scale
         found += r * r
     shared[tid] = found
-    total = _reduced(shared, tid, threads, True)
+    total = reduced(shared, tid, threads, True)
     if tid == 0:
         largest[k], sums[k] = scale, total
 
@@ -279,11 +266,8 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
 def shared_bytes(points, threads):
     """Return how many bytes of shared memory a block of `dense_sweep` needs, or raise ValueError if there are fewer."""
     size = points.shape[2]
-    found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
-    if found > SHARED_BYTES:
-        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        raise ValueError(f"weights: layers of q = {size} take {found} bytes, but {there}")
-    return found
+    numbers = 2 * _SAMPLES * size + threads * (_TILE + 1)
+    return machine.shared_bytes(numbers, points.dtype.itemsize, f"weights: layers of q = {size}")
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
@@ -291,12 +275,12 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
     at = slopes(states, weights, biases, activation)
     flat = at.reshape(at.size), gradients.reshape(gradients.size)
-    at_sums[_blocks(at.size), _THREADS](*flat, states.dtype.type(h))
+    over(at_sums, at, threads=_THREADS)(*flat, states.dtype.type(h))
     grad_weights, grad_biases = (cuda.device_array(array.shape, array.dtype) for array in (weights, biases))
     pixel = (1, 1) if weights.ndim == 3 else ()
     states, at, grads = (array.reshape(*array.shape, *pixel) for array in (states, at, grad_weights))
-    weight_gradients[_blocks(grads.size), _THREADS](states, at, grads)
-    bias_gradients[_blocks(grad_biases.size), _THREADS](at, grad_biases)
+    over(weight_gradients, grads, threads=_THREADS)(states, at, grads)
+    over(bias_gradients, grad_biases, threads=_THREADS)(at, grad_biases)
     return host(grad_weights), host(grad_biases)
 
 
@@ -313,19 +297,19 @@ def host(array):
 def take(points, index):
     """Return a copy of some points."""
     out = cuda.device_array((len(index), *points.shape[1:]), points.dtype)
-    take_points[_blocks(out.size), _THREADS](_rows(points), index, _rows(out))
+    over(take_points, out, threads=_THREADS)(_rows(points), index, _rows(out))
     return out
 
 
 def put(points, index, values):
     """Write values to some points."""
-    put_points[_blocks(values.size), _THREADS](_rows(points), index, _rows(values))
+    over(put_points, values, threads=_THREADS)(_rows(points), index, _rows(values))
 
 
 def difference(a, b):
     """Return a - b."""
     out = cuda.device_array(a.shape, a.dtype)
-    subtract[_blocks(out.size), _THREADS](_rows(a), _rows(b), _rows(out))
+    over(subtract, out, threads=_THREADS)(_rows(a), _rows(b), _rows(out))
     return out
 
 
@@ -338,7 +322,3 @@ def norms(a, points, index):
 
 def _rows(array):
     return array.reshape(len(array), array.size // len(array))
-
-
-def _blocks(count):
-    return -(-count // _THREADS)

@@ -7,19 +7,10 @@ from bppsa_nb.machine.files import atomic_write, npz_entry, read_npz
 
 
 def save_weights(model, path):
-    """Write a model's parameters to an ``.npz`` file, atomically.
+    """Write a model's parameters to an ``.npz`` file, named as given, atomically, under their names: PyTorch's.
 
-    Parameters
-    ----------
-    model : Network or other
-        Anything with `params`.
-    path : str or os.PathLike
-        The file, named as given. Its entries have the parameters' names, which are PyTorch's.
-
-    Raises
-    ------
-    TypeError, ValueError, OSError
-        If `model` has no parameters, `path` names no file, a parameter is not finite, or the file cannot be written.
+    The model is a `Network`, or anything with `params`. TypeError, ValueError or OSError if it has none, `path` names
+    no file, a parameter is not finite, or the file cannot be written.
     """
     _check_model(model)
     for name in model.params:
@@ -33,7 +24,8 @@ def load_weights(model, path):
 
     Masks are not kept in the file: pruned weights are those that are zero. A network that has masks takes only weights
     that are zero where the masks prune; one without keeps none, until told to by
-    ``network.masks = masks_of(network.params)``.
+    ``network.masks = masks_of(network.params)``. FileNotFoundError, TypeError or ValueError if there is no such file,
+    `model` has no parameters, or an entry is missing, left over, not finite, or of another shape or dtype.
 
     Parameters
     ----------
@@ -42,12 +34,6 @@ def load_weights(model, path):
     path : str or os.PathLike
         A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
         ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
-
-    Raises
-    ------
-    FileNotFoundError, TypeError, ValueError
-        If there is no such file, or `model` has no parameters; if an entry is missing, left over, not finite, or of
-        another shape or dtype than the model's; if a weight is not zero where the masks prune.
     """
     _check_model(model)
     entries = read_npz(path, "save_weights")

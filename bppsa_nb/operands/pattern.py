@@ -21,6 +21,7 @@ class CSRPattern(checks.Fixed):
 
     The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
     serves every iteration and every sample. Plans for its products are kept with it, so that they are made once, too.
+    TypeError or ValueError if the arrays are no CSR pattern of the shape, of integers.
 
     Parameters
     ----------
@@ -29,11 +30,6 @@ class CSRPattern(checks.Fixed):
         there are 2**31 entries or more; the copies are read-only.
     shape : tuple of int
         ``(m, n)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `indptr` and `indices` are no CSR pattern of that shape, of integers.
     """
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
@@ -156,10 +152,6 @@ class PlannedProduct(checks.Fixed):
     kind : {"rows", "columns", "sums"}
         ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
         multiplication per entry. ``"sums"`` is everything else.
-    right_canonical : bool
-        Whether the columns of every row of `b` are sorted, and none occurs twice.
-    places : list
-        What `products_cpu.places` found, once a product has needed it: where in the result each multiply-add goes.
 
     Raises
     ------
@@ -205,6 +197,7 @@ class PlannedProduct(checks.Fixed):
                 kind = "rows"
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
+        # places: what `products_cpu.places` finds, once a product needs it.
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
     def performed(self, a):
@@ -224,6 +217,8 @@ class PlannedProduct(checks.Fixed):
     def __call__(self, a, b, backend="auto", out=None):
         """Compute the values of the product: the numeric phase.
 
+        TypeError or ValueError for dtypes that are others, or differ, shapes that do not fit, NaN and infinity.
+
         Parameters
         ----------
         a, b : np.ndarray [shape=(..., nnz)]
@@ -232,17 +227,7 @@ class PlannedProduct(checks.Fixed):
             shared by all samples.
         backend : {"auto", "numpy", "cpu", "cuda"}
         out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
-            Where to put them: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
-
-        Returns
-        -------
-        np.ndarray [shape=(..., plan.pattern.nnz)]
-            `out`, if given.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For other dtypes, or two different ones; for shapes that do not fit, NaN and infinity.
+            Where to put them, and what is returned: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
         """
         for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
             checks.check_floats(name, values)

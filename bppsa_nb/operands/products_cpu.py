@@ -6,18 +6,17 @@ Functions take a range ``first ... last`` of rows, or of rows of all samples one
 
 import numpy as np
 
-from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
 
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _THRESHOLD = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
 _CHUNK = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
 _PART = 2**16  # entries that one call looks at
 _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of each, four bytes
 
 
-@_compile
+@compiled
 def _count(a, b, columns, counts, first, last):
     (a_indptr, a_indices), (b_indptr, b_indices) = a, b
     seen = np.full(columns, -1, np.int32)
@@ -34,7 +33,7 @@ def _count(a, b, columns, counts, first, last):
     return True
 
 
-@_compile
+@compiled
 def _list(a, b, columns, indptr, indices, first, last):
     (a_indptr, a_indices), (b_indptr, b_indices) = a, b
     seen = np.full(columns, -1, np.int32)
@@ -85,7 +84,7 @@ def columns(a, b, multiply_adds, indptr):
     return indices
 
 
-@_compile
+@compiled
 def _place(a, b, columns, pattern, starts, places, first, last):
     (a_indptr, a_indices), (b_indptr, b_indices), (indptr, indices) = a, b, pattern
     there = np.empty(columns, np.uint32)
@@ -114,7 +113,7 @@ def places(plan):
     return starts, found
 
 
-@_compile
+@compiled
 def _placed(left, right, starts, places, indptr, c, first, last):
     """Add each multiply-add to the entry that it was planned for."""
     (a_indptr, a_indices, a), (b_indptr, b) = left, right
@@ -137,7 +136,7 @@ def _placed(left, right, starts, places, indptr, c, first, last):
     return True
 
 
-@_compile
+@compiled
 def _sums(left, right, columns, pattern, c, first, last):
     """Sum the multiply-adds of each entry: scattered into a row of zeros, then gathered."""
     (a_indptr, a_indices, a), (b_indptr, b_indices, b), (indptr, indices) = left, right, pattern
@@ -162,7 +161,7 @@ def _sums(left, right, columns, pattern, c, first, last):
     return True
 
 
-@_compile
+@compiled
 def _rows(left, right, indptr, c, first, last):
     """Scale rows of b: no row of a has more than one entry."""
     (a_indptr, a_indices, a), (b_indptr, b) = left, right
@@ -178,7 +177,7 @@ def _rows(left, right, indptr, c, first, last):
     return True
 
 
-@_compile
+@compiled
 def _columns(a_indices, a, b, c, first, last):
     """Scale columns of a: every row of b has one entry."""
     nnz = c.shape[1]
@@ -187,10 +186,6 @@ def _columns(a_indices, a, b, c, first, last):
         for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
             c_s[p] = a_s[p] * b_s[a_indices[p]]
     return True
-
-
-def _unsigned(integers):
-    return integers.view(f"u{integers.itemsize}")
 
 
 def product(plan, a, b, out=None):
@@ -209,7 +204,8 @@ def product(plan, a, b, out=None):
         if not plan.places:
             plan.places.append(places(plan))
         # Unsigned subscripts are not looked at for being negative.
-        indptr, indices, others, ends = map(_unsigned, (*_index(left), right.indptr, pattern.indptr))
+        signed = *_index(left), right.indptr, pattern.indptr
+        indptr, indices, others, ends = (array.view(f"u{array.itemsize}") for array in signed)
         arrays = (indptr, indices, a), (others, b), *plan.places[0], ends, c
         parallel_for(_placed, len(c) * pattern.shape[0], *arrays, **amount)
     else:
@@ -218,7 +214,7 @@ def product(plan, a, b, out=None):
     return c
 
 
-@_compile
+@compiled
 def _apply(indptr, indices, values, vectors, result, first, last):
     rows = len(indptr) - 1
     for sample in range(first // rows, (last - 1) // rows + 1):
@@ -240,7 +236,7 @@ def apply(pattern, values, vectors):
     return result
 
 
-@_compile
+@compiled
 def _magnitude_range(bits, sizes, high, low, first, last):
     parts = high.shape[1]
     for place in range(first, last):
@@ -267,7 +263,7 @@ def magnitude_range(values):
     return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)
 
 
-@_compile
+@compiled
 def _scale(values, factors, scaled, first, last):
     nnz = values.shape[1]
     for sample in range(first // nnz, (last - 1) // nnz + 1):

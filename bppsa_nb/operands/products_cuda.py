@@ -8,7 +8,8 @@ code runs on Numba's simulator.
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import SHARED_BYTES
+from bppsa_nb.machine.arrays_cuda import over
+from bppsa_nb.machine.cuda import SHARED_BYTES, reduced
 from bppsa_nb.operands.products import batch_of
 
 THREADS = 128
@@ -74,14 +75,9 @@ def apply_rows(indptr, indices, values, vectors, result):
     for p in range(indptr[i] + tid, indptr[i + 1], threads):
         total += values[min(sample, values.shape[0] - 1), p] * vectors[sample, indices[p]]
     shared[tid] = total
-    half = threads // 2
-    while half > 0:
-        cuda.syncthreads()
-        if tid < half:
-            shared[tid] += shared[tid + half]
-        half //= 2
+    total = reduced(shared, tid, threads, True)
     if tid == 0:
-        result[sample, i] = shared[0]
+        result[sample, i] = total
 
 
 @cuda.jit
@@ -133,10 +129,6 @@ def _index(pattern):
     return pattern.on_device
 
 
-def _blocks(count):
-    return -(-count // THREADS)
-
-
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`. `out` is on the host.
 
@@ -151,7 +143,7 @@ def product(plan, a, b, out=None):
     if plan.kind == "rows":
         scale_rows[blocks, THREADS](a_indptr, a_indices, a, b_indptr, b, _index(pattern)[0], c)
     elif plan.kind == "columns":
-        scale_columns[_blocks(c.size), THREADS](a_indices, a, b, c)
+        over(scale_columns, c, threads=THREADS)(a_indices, a, b, c)
     else:
         if not plan.right_canonical:
             raise ValueError("b must name no column twice in a row, and in order, on backend 'cuda'; use backend='cpu'")
@@ -186,5 +178,5 @@ def scale(values, exponents, out=None):
     out = cuda.device_array_like(values) if out is None else out
     if values.size:
         factors = cuda.to_device(np.ldexp(values.dtype.type(1), exponents))
-        scale_values[_blocks(values.size), THREADS](values, factors, out)
+        over(scale_values, values, threads=THREADS)(values, factors, out)
     return out

@@ -17,22 +17,18 @@ half, spread, ample = map(inline, (rules.half, rules.spread, rules.ample))
 blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
 
-@inline
-def minexp(itemsize):
-    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes, which is not to be had in kernels."""
-    return -126 if itemsize == 4 else -1022
+def _finfo(name):
+    """Make what returns what ``np.finfo``, which kernels lack, says of the dtype with numbers of so many bytes."""
+    single, double = (int(getattr(np.finfo(dtype), name)) for dtype in (np.float32, np.float64))
+
+    @inline
+    def said(itemsize):
+        return single if itemsize == 4 else double
+
+    return said
 
 
-@inline
-def maxexp(itemsize):
-    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes."""
-    return 128 if itemsize == 4 else 1024
-
-
-@inline
-def nmant(itemsize):
-    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes."""
-    return 23 if itemsize == 4 else 52
+minexp, maxexp, nmant = map(_finfo, ("minexp", "maxexp", "nmant"))
 
 
 @inline

@@ -7,7 +7,7 @@ import numpy as np
 from bppsa_nb.puzzles.checker import Puzzle, Wrong, call, named, shown
 
 
-def _compare(what, found, right, mistakes):
+def compare(what, found, right, mistakes=()):
     """Raise `Wrong` unless an array is right; `mistakes` are what is often found instead, and what to say of it."""
     if isinstance(found, np.ma.MaskedArray):
         raise Wrong(f"{what} is a masked array and should be a plain one")
@@ -68,7 +68,7 @@ def _rule_rnn_jacobian(answer, H):
         (weight.T * (1 - h), "the slope of tanh is 1 - h'², the square"),
         (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
     ]
-    _compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
+    compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
     return "Right: a matrix that all steps share, and a diagonal for each. The package never stores their product."
 
 
@@ -111,7 +111,7 @@ def _rule_gru_jacobian(answer, H):
             found = sum(matrix for matrix, here in zip(ways.values(), taken, strict=True) if here)
             mistakes.append((found, f"a way is missing: {' and '.join(missing)}"))
     found = call(answer, gru_jacobian, *(array.copy() for array in (weight, h, r, z, n, m)))
-    _compare("gru_jacobian(...)", found, right, mistakes)
+    compare("gru_jacobian(...)", found, right, mistakes)
     return "Right: three weights that all steps share, and four diagonals for each step."
 
 
@@ -142,13 +142,13 @@ def _rule_weight_gradient(answer, T, B, H):
         (weight / (T * B), "gradients of all steps and samples are added up; nobody divides"),
         (weight / B, "gradients of all samples are added up; the loss has divided by B already"),
     ]
-    _compare("the gradient of W_hh", found[0], weight, mistakes)
+    compare("the gradient of W_hh", found[0], weight, mistakes)
     mistakes = [
         (bias / B, "gradients of all samples are added up; the loss has divided by B already"),
         (grad.mean(axis=(0, 1)), "gradients of all steps and samples are added up; nobody divides"),
         (grad[-1].sum(axis=0), "that is of the last step; b_hh is used in all of them"),
     ]
-    _compare("the gradient of b_hh", found[1], bias, mistakes)
+    compare("the gradient of b_hh", found[1], bias, mistakes)
     return "Right: one product of matrices with T B rows. What has to wait is in the scan, and nothing else is."
 
 
@@ -179,7 +179,7 @@ def _rule_sparse_product(answer):
             (np.cumsum(terms)[plan[0][1:] - 1], "those are running totals; every entry starts from zero"),
         ]
         found = call(answer, sparse_product, *(array.copy() for array in (*plan, A.data, B.data)))
-        _compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
+        compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
     return "Right. What SciPy does at every product, and this does not, is to find out where the entries are."
 
 

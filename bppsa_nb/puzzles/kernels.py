@@ -9,6 +9,7 @@ from numba import cuda
 
 from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import compiled
+from bppsa_nb.puzzles.arrays import compare
 from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told
 from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
@@ -138,17 +139,22 @@ def up_level(mats, d):
 def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
-        mats, words = np.stack([spelled(letter) for letter in letters]), list(letters)
-        seen = _Levels(f"a list of {n}", letters, _PRODUCT)
-        for d in range(levels.up_levels(n - 1)):
-            there = pairs(n - 1, d)
-            (mats,) = launch(answer, len(there), (H, H), mats, d)
-            made = {r: (words[l] + words[r], (l, r)) for l, r in there}
-            seen.level(d, made, {place: read(matrix) for place, matrix in enumerate(mats)})
-            for r, (text, _) in made.items():
-                words[r] = text
+        mats = np.stack([spelled(letter) for letter in letters])
+        _words(answer, mats, [_Levels(f"a list of {n}", letters, _PRODUCT)])
     _numbers(answer, 6)
     return "Right, in words and in numbers: one launch per level, one block per pair." + _for_gpu(answer, 3)
+
+
+def _words(answer, mats, seen):
+    """See that a kernel of the way up is right for words; `mats` (n, H, H), or (n, B, H, H) of as many `_Levels`."""
+    n, *batch = mats.shape[:-2]
+    for d in range(levels.up_levels(n - 1)):
+        there = pairs(n - 1, d)
+        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
+            words = [word.text for word in each.right[-1]]
+            made = {r: (words[l] + words[r], (l, r)) for l, r in there}
+            each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)})
 
 
 def _numbers(answer, n, batch=()):
@@ -159,10 +165,7 @@ def _numbers(answer, n, batch=()):
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
         (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
-        if not np.allclose(mats, wanted):
-            place = tuple(int(i) for i in np.argwhere(~np.isclose(mats, wanted))[0])
-            found, right = mats[place], wanted[place]
-            raise Wrong(f"words come out right, but of numbers entry {place} is {found} and should be {right}")
+        compare("words come out right, but of numbers mats", mats, wanted)
 
 
 _HANDED_DOWN = (
@@ -225,9 +228,7 @@ def _rule_down_level(answer):
             mats[r] = mats[r] @ mats[l]
     for d in reversed(range(levels.down_levels(5))):
         mats, vecs = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
-    for place, (found, wanted) in enumerate(zip(vecs[1:], right, strict=True), 1):
-        if not np.allclose(found, wanted):
-            raise Wrong(f"words come out right, but of numbers place {place} has {found} and should have {wanted}")
+    compare("words come out right, but of numbers vecs", vecs, np.stack([vecs[0], *right]))
     said = "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
     return said + _for_gpu(answer, 3, 2)
 
@@ -253,14 +254,7 @@ def _rule_up_level_of_batch(answer):
         samples = LETTERS[:n], LETTERS[n : 2 * n]
         mats = np.stack([[spelled(sample[place]) for sample in samples] for place in range(n)])
         what, questions = f"a batch of two lists of {n}, sample", f"{_PRODUCT} Is block (pair, b) alone with sample b?"
-        seen = [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)]
-        for d in range(levels.up_levels(n - 1)):
-            there = pairs(n - 1, d)
-            (mats,) = launch(answer, (len(there), 2), (H, H), mats, d)
-            for b, each in enumerate(seen):
-                words = [word.text for word in each.right[-1]]
-                made = {r: (words[l] + words[r], (l, r)) for l, r in there}
-                each.level(d, made, {place: read(matrix) for place, matrix in enumerate(mats[:, b])})
+        _words(answer, mats, [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)])
     _numbers(answer, 5, (3,))
     return "Right: B samples are B times as many blocks, and not a launch more." + _for_gpu(answer, 4)
 

@@ -74,7 +74,7 @@ def _watched(kernel):
     """Give the simulator's threads a limit of time, and see that all threads of a block reach the same barriers."""
     from numba.cuda.simulator.kernel import BlockThread
 
-    code, stop, barriers, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
+    code, stop, seen, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
 
     def trace(frame, event, raised):
         if frame.f_globals.get("__name__", "").partition(".")[0] in ("numba", "numpy", "threading"):
@@ -94,7 +94,6 @@ def _watched(kernel):
         seen.setdefault(tuple(thread.blockIdx), {}).setdefault(tuple(thread.threadIdx), []).append(line)
         waits(thread)
 
-    seen = barriers
     before, BlockThread.syncthreads = threading.gettrace(), noted
     threading.settrace(trace)
     try:

@@ -19,14 +19,10 @@ from bppsa_nb.training.local import LocalStrategy
 
 @dataclass(frozen=True)
 class History:
-    """What `Trainer.fit` recorded, one entry per iteration.
+    """What `Trainer.fit` recorded, two arrays with one entry per iteration.
 
-    Attributes
-    ----------
-    loss : np.ndarray [shape=(iterations,)]
-        Mean loss of the iteration's batch, before its update.
-    seconds : np.ndarray [shape=(iterations,)]
-        Wall-clock time of the iteration, making the batch included.
+    `loss` is the mean loss of the iteration's batch, before its update; `seconds` is the wall-clock time that it took,
+    making the batch included.
     """
 
     loss: np.ndarray
@@ -68,8 +64,6 @@ class Trainer:
 
     Attributes
     ----------
-    history : History
-        All iterations of `fit` so far.
     epoch, position : int
         Epochs finished, and samples used since.
 
@@ -226,20 +220,11 @@ class Trainer:
         return self._strategy.predict(self, x)
 
     def save(self, path):
-        """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
+        """Write parameters, masks, optimizer state, history and the place in the data to an ``.npz`` file, atomically.
 
-        With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as Ctrl-C does.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            The file, in the ``.npz`` format, named as given.
-
-        Raises
-        ------
-        TypeError, ValueError, OSError
-            If `path` names no file, or `load` would refuse what is to be saved, as where a parameter is not finite; if
-            it cannot be written. A file that is there stays as it is.
+        It is named as given. With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as
+        Ctrl-C does. TypeError, ValueError or OSError if `path` names no file, `load` would refuse what is to be saved,
+        as where a parameter is not finite, or it cannot be written; a file that is there stays as it is.
         """
         place = {"epoch": self.epoch, "position": self.position, "seed": self._seed, "plan": self._plan}
         place["forward"] = [self.forward.spent, self.forward.rest]
@@ -250,18 +235,10 @@ class Trainer:
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
-        A network has the masks of the file then, and none if the file has none. With `comm` every rank reads the file.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            The file. The trainer's model and optimizer must be built as they were when it was written.
-
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            If there is no such file; if an entry is missing, left over or does not fit the model, or the optimizer
-            differs; with `comm`, if ranks read different files.
+        The trainer's model and optimizer must be built as they were when it was written. A network has the masks of the
+        file then, and none if the file has none. With `comm` every rank reads the file. FileNotFoundError if there is
+        none; ValueError if an entry is missing, left over or does not fit the model, the optimizer differs, or ranks
+        read different files.
         """
         with self._strategy.collective_check() as given:
             given["what path holds"], checkpoint = checkpoints.read(path, self.model, self.optimizer)

@@ -164,16 +164,12 @@ class Instruments(ArrayDataset):
         Files that cannot be used, and why.
     data : {"real", "stand-in"}
         Where the sound comes from.
-    features : Features
-        How the features were computed.
 
     Raises
     ------
-    OSError, ValueError
+    OSError, ValueError, RuntimeError
         If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if a file cannot
-        be used, or features cannot be cached; for unknown features.
-    RuntimeError
-        If librosa finds no folder for what Numba compiles.
+        be used, or features cannot be cached; for unknown features; as from `mfcc`.
     """
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
@@ -193,28 +189,12 @@ class Instruments(ArrayDataset):
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
     def split(self, share=0.25, rng=0):
-        """Hold out clips for testing.
+        """Hold out clips for testing: return those to train on, and those held out, two `Instruments`.
 
-        All clips of a recording stay together, since they sound alike. Of every instrument, about the same share is
-        held out.
-
-        Parameters
-        ----------
-        share : float
-            How much to hold out, between 0 and 1: as near to that as whole recordings come, at least one of every
-            instrument on either side.
-        rng : int or np.random.Generator
-            Decides which recordings.
-
-        Returns
-        -------
-        train, held_out : Instruments
-            Clips in the order of `files`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `share` is no number, or out of range, or an instrument has a single recording.
+        All clips of a recording stay together, since they sound alike. Of every instrument about the same share is held
+        out, between 0 and 1: as near to that as whole recordings come, at least one on either side. `rng`, a seed or a
+        np.random.Generator, decides which. TypeError or ValueError for another share, or an instrument with a single
+        recording.
         """
         check_kind("share", share, Real, "a number between 0 and 1", repr)
         if not 0 < share < 1:
