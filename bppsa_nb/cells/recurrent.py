@@ -165,8 +165,6 @@ class Recurrent:
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
 
-        Errors are those of `forward`; there are some for activations of another kind, and an unknown method, too.
-
         Parameters
         ----------
         activations : Activations
@@ -191,6 +189,11 @@ class Recurrent:
             Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
             infinite or NaN, as in back-propagation through time; backend ``"cpu"`` counts numbers smaller than the
             smallest normal one (1.2e-38 in float32) as zero, gradients as well as parameters and states.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As from `forward`; for activations of another kind, and an unknown method or backend.
         """
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)

@@ -136,8 +136,6 @@ class Network:
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
         """Compute the gradients of all parameters.
 
-        Errors are those of `forward`; there are some for activations of another kind, and an unknown method, too.
-
         Parameters
         ----------
         activations : Activations
@@ -157,6 +155,12 @@ class Network:
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`, zero where `masks` prune. A gradient too large for
             the dtype is infinite or NaN.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another dtype than the network's, activations of another kind, shapes that do not fit, NaN or infinity,
+            an unknown method or backend.
         """
         self._check_activations(activations)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)

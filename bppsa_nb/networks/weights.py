@@ -24,8 +24,7 @@ def load_weights(model, path):
 
     Masks are not kept in the file: pruned weights are those that are zero. A network that has masks takes only weights
     that are zero where the masks prune; one without keeps none, until told to by
-    ``network.masks = masks_of(network.params)``. FileNotFoundError, TypeError or ValueError if there is no such file,
-    `model` has no parameters, or an entry is missing, left over, not finite, or of another shape or dtype.
+    ``network.masks = masks_of(network.params)``.
 
     Parameters
     ----------
@@ -34,6 +33,12 @@ def load_weights(model, path):
     path : str or os.PathLike
         A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
         ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
+
+    Raises
+    ------
+    FileNotFoundError, TypeError, ValueError
+        If there is no such file, or `model` has no parameters; if an entry is missing, left over, not finite, or of
+        another shape or dtype than the model's; if a weight is not zero where the masks prune.
     """
     _check_model(model)
     entries = read_npz(path, "save_weights")

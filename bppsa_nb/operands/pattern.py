@@ -217,8 +217,6 @@ class PlannedProduct(checks.Fixed):
     def __call__(self, a, b, backend="auto", out=None):
         """Compute the values of the product: the numeric phase.
 
-        TypeError or ValueError for dtypes that are others, or differ, shapes that do not fit, NaN and infinity.
-
         Parameters
         ----------
         a, b : np.ndarray [shape=(..., nnz)]
@@ -228,6 +226,11 @@ class PlannedProduct(checks.Fixed):
         backend : {"auto", "numpy", "cpu", "cuda"}
         out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
             Where to put them, and what is returned: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For other dtypes, or two different ones; for shapes that do not fit, NaN and infinity.
         """
         for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
             checks.check_floats(name, values)

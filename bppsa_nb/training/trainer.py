@@ -236,9 +236,13 @@ class Trainer:
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
         The trainer's model and optimizer must be built as they were when it was written. A network has the masks of the
-        file then, and none if the file has none. With `comm` every rank reads the file. FileNotFoundError if there is
-        none; ValueError if an entry is missing, left over or does not fit the model, the optimizer differs, or ranks
-        read different files.
+        file then, and none if the file has none. With `comm` every rank reads the file.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            If there is no such file; if an entry is missing, left over or does not fit the model, or the optimizer
+            differs; with `comm`, if ranks read different files.
         """
         with self._strategy.collective_check() as given:
             given["what path holds"], checkpoint = checkpoints.read(path, self.model, self.optimizer)

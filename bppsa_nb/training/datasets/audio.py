@@ -167,9 +167,11 @@ class Instruments(ArrayDataset):
 
     Raises
     ------
-    OSError, ValueError, RuntimeError
+    OSError, ValueError
         If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if a file cannot
-        be used, or features cannot be cached; for unknown features; as from `mfcc`.
+        be used, or features cannot be cached; for unknown features.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
     """
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
