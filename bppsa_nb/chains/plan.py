@@ -49,7 +49,6 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why: an `Explanation`.
 
     Printed, it says all; `method` and `backend` are what runs, `seconds` the predicted time of each candidate.
-    TypeError or ValueError if T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
 
     Parameters
     ----------
@@ -62,6 +61,11 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
     forward : bool
         Whether it is about the forward pass of a layer of such cells, of H hidden units; weights are 1 or more then.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
     """
     check_flag("forward", forward)
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))

@@ -130,9 +130,7 @@ class Graph:
         return [node for node in self.nodes if node in needed]
 
     def run(self, values, wanted=None):
-        """Compute activations: return `values`, what was computed, and the outputs, by name.
-
-        NaN and infinity are not looked for.
+        """Compute activations.
 
         Parameters
         ----------
@@ -141,6 +139,11 @@ class Graph:
             is, and nothing that only leads to it is computed.
         wanted : iterable of str, optional
             The nodes to compute; all of them by default.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
 
         Raises
         ------
@@ -167,8 +170,6 @@ class Graph:
     def gradients(self, values, grad_outputs, saved=None):
         """Run forward, keep some activations, recompute the others that the backward graph reads, and run that.
 
-        Returned are the gradients of all inputs and parameters, by name; errors are those of `run`.
-
         Parameters
         ----------
         values : dict of str to np.ndarray
@@ -177,6 +178,11 @@ class Graph:
             The error term of every output.
         saved : iterable of str, optional
             The activations kept from the forward pass; by default all that the backward graph reads.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            The gradient of every input and parameter. Errors are those of `run`.
         """
         if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
             given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__

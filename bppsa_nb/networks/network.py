@@ -42,9 +42,6 @@ class Activations:
 class Network:
     """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
 
-    The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
-    product for it is the most expensive of all.
-
     Parameters
     ----------
     input_shape : tuple of int
@@ -72,6 +69,11 @@ class Network:
     TypeError, ValueError
         For an unknown dtype, `scan_until` or `init`; for no operators, or such as are none, whose shapes do not chain,
         that do not end in a vector, or whose names occur twice.
+
+    Notes
+    -----
+    The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
+    product for it is the most expensive of all.
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):

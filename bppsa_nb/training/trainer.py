@@ -19,10 +19,14 @@ from bppsa_nb.training.local import LocalStrategy
 
 @dataclass(frozen=True)
 class History:
-    """What `Trainer.fit` recorded, two arrays with one entry per iteration.
+    """What `Trainer.fit` recorded, one entry per iteration.
 
-    `loss` is the mean loss of the iteration's batch, before its update; `seconds` is the wall-clock time that it took,
-    making the batch included.
+    Attributes
+    ----------
+    loss : np.ndarray [shape=(iterations,)]
+        Mean loss of the iteration's batch, before its update.
+    seconds : np.ndarray [shape=(iterations,)]
+        Wall-clock time of the iteration, making the batch included.
     """
 
     loss: np.ndarray
@@ -223,8 +227,13 @@ class Trainer:
         """Write parameters, masks, optimizer state, history and the place in the data to an ``.npz`` file, atomically.
 
         It is named as given. With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as
-        Ctrl-C does. TypeError, ValueError or OSError if `path` names no file, `load` would refuse what is to be saved,
-        as where a parameter is not finite, or it cannot be written; a file that is there stays as it is.
+        Ctrl-C does.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If `path` names no file, or `load` would refuse what is to be saved, as where a parameter is not finite; if
+            it cannot be written. A file that is there stays as it is.
         """
         place = {"epoch": self.epoch, "position": self.position, "seed": self._seed, "plan": self._plan}
         place["forward"] = [self.forward.spent, self.forward.rest]

@@ -164,6 +164,8 @@ class Instruments(ArrayDataset):
         Files that cannot be used, and why.
     data : {"real", "stand-in"}
         Where the sound comes from.
+    features : Features
+        How the features were computed.
 
     Raises
     ------

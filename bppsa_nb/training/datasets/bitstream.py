@@ -55,9 +55,7 @@ class Bitstream:
         return self.num_samples
 
     def batch(self, indices, part=(0, 1)):
-        """Compute the samples with these numbers: bits x [shape=(T, B, 1)], time first, and labels y [shape=(B,)].
-
-        TypeError, ValueError or IndexError if an argument holds no integers, has another shape, or is out of range.
+        """Compute the samples with these numbers.
 
         Parameters
         ----------
@@ -65,7 +63,19 @@ class Bitstream:
             Sample numbers from 0 to N - 1.
         part : tuple of two int
             (i, n) for the i-th of n parts of the steps, as `bppsa_nb.distributed.partition` cuts them. Bits of the
-            other parts are neither computed nor returned.
+            other parts are not computed.
+
+        Returns
+        -------
+        x : np.ndarray [shape=(T, B, 1)]
+            Bits, zeros and ones, time first; of a part those of its steps.
+        y : np.ndarray [shape=(B,)]
+            Labels.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If `indices` or `part` does not hold integers, has another shape, or is out of range.
         """
         indices = check_indices(indices, self.num_samples)
         steps = steps_of(part, self.length)
