@@ -46,9 +46,7 @@ class Explanation:
 
 
 def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
-    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why: an `Explanation`.
-
-    Printed, it says all; `method` and `backend` are what runs, `seconds` the predicted time of each candidate.
+    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why.
 
     Parameters
     ----------
@@ -61,6 +59,11 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
     forward : bool
         Whether it is about the forward pass of a layer of such cells, of H hidden units; weights are 1 or more then.
+
+    Returns
+    -------
+    Explanation
+        Printed, it says all of it; its `method` and `backend` are what runs, `seconds` the predicted time by method.
 
     Raises
     ------

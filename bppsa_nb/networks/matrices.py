@@ -20,8 +20,10 @@ _MADE = """
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        If an argument does not fit or is not finite, a kernel is larger than the padded input; for lack of memory.
+    TypeError, ValueError
+        If an argument does not fit or is not finite, or a kernel is larger than the padded input.
+    MemoryError
+        If the matrix does not fit into memory.
     """
 
 

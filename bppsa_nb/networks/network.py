@@ -61,6 +61,7 @@ class Network:
     ----------
     params : dict of str to np.ndarray
         Parameters, under PyTorch's names and in its layout.
+    operators : tuple of Operator
     shapes : tuple of tuple of int
         One sample's shape at the input and after every operator.
 

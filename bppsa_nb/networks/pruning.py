@@ -8,7 +8,7 @@ SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
 
 def prune(params, rate, scheme="class_blind"):
-    """Set the smallest weights to zero, in place; return masks, for `Network.masks`: where weights are kept, by name.
+    """Set the smallest weights to zero, in place.
 
     Weights are the arrays of two or more axes; biases stay. Weights that are zero already are the smallest, so they go
     first. Of weights that the rule holds equal, the first go.
@@ -23,6 +23,11 @@ def prune(params, rate, scheme="class_blind"):
         ``"class_blind"``: one threshold of magnitude over all weights. ``"class_uniform"``: the same share of each
         array, ``round(rate * size)`` weights. ``"class_distribution"``: a threshold for each array, λ times its
         standard deviation, with one λ for all. The first and the last prune ``round(rate * count)`` of all weights.
+
+    Returns
+    -------
+    dict of str to np.ndarray of bool
+        The masks, for `Network.masks`: for every array of weights, where they are kept.
 
     Raises
     ------

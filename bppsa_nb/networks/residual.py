@@ -91,18 +91,23 @@ class ResidualNetwork:
         check_finite(**{name: u})
 
     def forward(self, u0, backend="auto"):
-        """Propagate layer by layer; return all states [shape=(N + 1, batch, ...)], u0 first.
+        """Propagate layer by layer.
 
         Parameters
         ----------
         u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
             The first state, in the network's dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        np.ndarray [shape=(N + 1, batch, ...)]
+            All states, u0 first.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
     def backward(self, states, grad_output, backend="auto"):
-        """Propagate gradients back, layer by layer; return those at all states [shape=(N + 1, batch, ...)].
+        """Propagate gradients back, layer by layer.
 
         Parameters
         ----------
@@ -111,6 +116,11 @@ class ResidualNetwork:
         grad_output : np.ndarray [shape=(batch, ...)]
             Gradient of the loss at the last state.
         backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        np.ndarray [shape=(N + 1, batch, ...)]
+            Gradients at all states; that at the last one is grad_output.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -150,15 +160,18 @@ class ResidualNetwork:
         return points
 
     def parameter_gradients(self, states, gradients, backend="auto"):
-        """Compute the gradients of weights and biases, in their shapes, summed over the batch.
-
-        No layer waits for another.
+        """Compute the gradients of weights and biases; no layer waits for another.
 
         Parameters
         ----------
         states, gradients : np.ndarray [shape=(N + 1, batch, ...)]
             States, and gradients at them: of `forward` and `backward`, or of the multigrid solvers.
         backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        grad_weights, grad_biases : np.ndarray
+            In the shapes of weights and biases, summed over the batch.
         """
         self.check()
         self.check_state("states", states, (len(self) + 1,))

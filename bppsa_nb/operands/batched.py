@@ -12,8 +12,6 @@ from bppsa_nb.operands.pattern import CSRPattern
 class BatchedCSR(Fixed):
     """Sparse matrices of several samples that share one pattern.
 
-    TypeError or ValueError if that is no CSR pattern of the shape, of integers, or `values` no floats of its size.
-
     Parameters
     ----------
     values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
@@ -28,6 +26,11 @@ class BatchedCSR(Fixed):
     pattern : CSRPattern
         The pattern, and the plans made for its products. Links of the next iteration that are made of it by
         `of` need no new plans.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no CSR pattern of that shape, of integers, or `values` no float32 or float64, a row of nnz per sample.
     """
 
     _fixed = ("pattern", "values")

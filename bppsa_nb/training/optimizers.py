@@ -36,8 +36,11 @@ class _Optimizer:
     def step(self, params, grads):
         """Update the parameters in place, a dict of arrays, by their gradients under the same names.
 
-        TypeError or ValueError if names or shapes differ, or what is kept of the steps before was replaced,
-        FloatingPointError if a parameter or an average would leave the range of its dtype; nothing is changed then.
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            If names or shapes differ, or what is kept of the steps before was replaced; if a parameter or an average
+            would leave the range of its dtype. Nothing is changed then.
         """
         for what, group in ("params", params), ("grads", grads):
             check_kind(what, group, dict, "a dict of numpy.ndarray")

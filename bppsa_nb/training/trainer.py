@@ -68,6 +68,8 @@ class Trainer:
 
     Attributes
     ----------
+    history : History
+        All iterations of `fit` so far.
     epoch, position : int
         Epochs finished, and samples used since.
 

@@ -42,6 +42,7 @@ class Images:
         Indices into `classes`, read-only.
     classes : tuple of str [length=10]
     source : {"stand-in", "CIFAR-10", "MNIST"}
+    split : {"train", "test"}
     data : {"real", "stand-in"}
         What a figure made from them has to say.
 
