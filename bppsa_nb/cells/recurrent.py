@@ -86,7 +86,7 @@ class Recurrent:
         most=None,
         checkpoint_every=None,
     ):
-        """Compute hidden states and logits: return `Activations`.
+        """Compute hidden states and logits.
 
         Parameters
         ----------
@@ -120,6 +120,10 @@ class Recurrent:
         checkpoint_every : int, optional
             Keep the states at every so many steps only, and no gates; `backward` finds the others again, by a second
             forward pass. With √T, memory for some 2 √T steps takes the place of that for T.
+
+        Returns
+        -------
+        Activations
 
         Raises
         ------

@@ -82,7 +82,7 @@ class Unrolled:
 
 
 def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):
-    """Run a recurrence of one's own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once: an `Unrolled`.
+    """Run a recurrence of one's own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once.
 
     Parameters
     ----------
@@ -101,6 +101,10 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
         ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
     length, tol, most
         As for the `forward` of a model; but chunks are repaired up to the work of 16 loops, if nothing else is said.
+
+    Returns
+    -------
+    Unrolled
 
     Raises
     ------

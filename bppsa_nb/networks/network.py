@@ -104,7 +104,7 @@ class Network:
         self._jacobians, self._pieces = {}, {}
 
     def forward(self, x, backend="auto"):
-        """Compute every operator's output: return `Activations`.
+        """Compute every operator's output.
 
         Parameters
         ----------
@@ -112,6 +112,10 @@ class Network:
             Images, in the network's dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
             Must be there, and makes no difference: the forward pass is NumPy's matrix products on all of them.
+
+        Returns
+        -------
+        Activations
 
         Raises
         ------

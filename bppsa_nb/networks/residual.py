@@ -187,7 +187,15 @@ class ResidualNetwork:
     def jacobians_T(self, states):
         """Compute every dense layer's transposed Jacobian, I + h W^T diag(σ'), for `bppsa_nb.backprop`.
 
-        From states [shape=(N + 1, batch, q)] to Jacobians [shape=(N, batch, q, q)]; convolutions are a ValueError.
+        Convolutions are a ValueError.
+
+        Parameters
+        ----------
+        states : np.ndarray [shape=(N + 1, batch, q)]
+
+        Returns
+        -------
+        np.ndarray [shape=(N, batch, q, q)]
         """
         self.check()
         if self.kernel_size:

@@ -21,7 +21,6 @@ class CSRPattern(checks.Fixed):
 
     The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
     serves every iteration and every sample. Plans for its products are kept with it, so that they are made once, too.
-    TypeError or ValueError if the arrays are no CSR pattern of the shape, of integers.
 
     Parameters
     ----------
@@ -30,6 +29,11 @@ class CSRPattern(checks.Fixed):
         there are 2**31 entries or more; the copies are read-only.
     shape : tuple of int
         ``(m, n)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `indptr` and `indices` are no CSR pattern of that shape, of integers.
     """
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
@@ -225,7 +229,12 @@ class PlannedProduct(checks.Fixed):
             shared by all samples.
         backend : {"auto", "numpy", "cpu", "cuda"}
         out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
-            Where to put them, and what is returned: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
+            Where to put them: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
+
+        Returns
+        -------
+        np.ndarray [shape=(..., plan.pattern.nnz)]
+            `out`, if given.
 
         Raises
         ------
