@@ -75,8 +75,17 @@ def gate_gradients(chain, hidden, gates, grad_hidden):
 class GRU(Recurrent):
     """The paper's second classifier: gated recurrent layers and a linear layer on the last state (Section 4.2).
 
-    It is made as `RNN` is, and `params` have the same names. Those of gates have 3 H rows where an RNN's have H: of r,
-    then z, then n, as in PyTorch.
+    Parameters
+    ----------
+    input_size, hidden_size, num_classes, num_layers, rng, dtype
+        As for `RNN`.
+
+    Attributes
+    ----------
+    params : dict of str to np.ndarray
+        With PyTorch's names, layout and order of gates (r, z, n), for each layer l: ``weight_ih_l<l>``
+        [shape=(3 H, I)] (l > 0: [shape=(3 H, H)]), ``weight_hh_l<l>`` [shape=(3 H, H)], ``bias_ih_l<l>`` and
+        ``bias_hh_l<l>`` [shape=(3 H,)]; then ``fc.weight`` [shape=(C, H)], ``fc.bias`` [shape=(C,)].
 
     Examples
     --------

@@ -63,7 +63,8 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     Returns
     -------
     Explanation
-        Printed, it says all of it; its `method` and `backend` are what runs, `seconds` the predicted time by method.
+        Its `method` and `backend` are what runs, `seconds` the predicted time of every candidate, by method, `reason`
+        says why in a sentence, `source` where the prices come from. Printed, it says all of it.
 
     Raises
     ------

@@ -24,10 +24,15 @@ _COMPUTE = {
 
 
 class Graph:
-    """A graph of stateless operations, described by computing with its inputs; its name says what is computed.
+    """A graph of stateless operations, described by computing with its inputs.
 
     A node only ever takes nodes that are there already, so that `nodes` is in an order to run them, and no
     cycle can be described. An activation that is used several times is copied; the copy is implicit.
+
+    Parameters
+    ----------
+    name : str
+        What is computed.
 
     Attributes
     ----------
@@ -182,7 +187,12 @@ class Graph:
         Returns
         -------
         dict of str to np.ndarray
-            The gradient of every input and parameter. Errors are those of `run`.
+            The gradient of every input and parameter.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `run` does.
         """
         if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
             given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__

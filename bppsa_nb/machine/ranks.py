@@ -7,10 +7,23 @@ from bppsa_nb.machine.checks import check_count
 
 
 def partition(steps, ranks):
-    """Share out the steps of a chain or sequence among ranks: a slice for each, consecutive, as even as can be.
+    """Share out the steps of a chain or sequence among ranks: consecutive parts, as even as can be.
 
-    There is at least one rank; where there are more than steps, some slices are empty. TypeError or ValueError for
-    other numbers.
+    Parameters
+    ----------
+    steps : int
+        At least 0.
+    ranks : int
+        At least 1. Where there are more of them than steps, some parts are empty.
+
+    Returns
+    -------
+    list of slice [length=ranks]
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is no such number.
 
     Examples
     --------

@@ -172,7 +172,15 @@ class _Sliding(Operator):
 
 
 class Conv2d(_Sliding):
-    """A convolution with bias; window and stride, padding and dilation are an int or two, for height and width."""
+    """A convolution with bias.
+
+    Parameters
+    ----------
+    name : str
+    in_channels, out_channels : int
+    kernel_size, stride, padding, dilation : int or tuple of two
+        For height and width.
+    """
 
     reads, jacobian_class = "weight", "Convolution"
 
@@ -226,7 +234,13 @@ class Conv2d(_Sliding):
 
 
 class Linear(Operator):
-    """A fully connected operator with bias."""
+    """A fully connected operator with bias.
+
+    Parameters
+    ----------
+    name : str
+    in_features, out_features : int
+    """
 
     reads, jacobian_class = "weight", "Linear"
 

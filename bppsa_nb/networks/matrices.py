@@ -136,10 +136,21 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
 
 
 def kinds_of_zeros(jacobian_T):
-    """Tell guaranteed zeros, possible zeros and other entries of a SciPy CSR matrix apart (Figure 5).
+    """Tell guaranteed zeros, possible zeros and other entries apart (Figure 5).
 
-    In a dense array of int8, 0 is where nothing is stored, a guaranteed zero; 1 where a zero is stored, which depends
-    on the input; 2 elsewhere. TypeError for what is no such matrix, MemoryError if the array does not fit into memory.
+    Parameters
+    ----------
+    jacobian_T : scipy.sparse.csr_array [shape=(m, n)]
+
+    Returns
+    -------
+    np.ndarray of int8 [shape=(m, n)]
+        0 where nothing is stored, a guaranteed zero; 1 where a zero is stored, which depends on the input; 2 elsewhere.
+
+    Raises
+    ------
+    TypeError, MemoryError
+        If `jacobian_T` is no SciPy CSR matrix, or the dense array does not fit into memory.
     """
     if not sparse.issparse(jacobian_T) or jacobian_T.format != "csr":
         raise TypeError(f"jacobian_T must be a SciPy CSR matrix, got {type(jacobian_T).__name__}")

@@ -45,8 +45,12 @@ class VGG11(Network):
     max-pooling: 21 operators, ``features.0`` to ``features.20``, through which the scan goes. Then three linear
     operators of 512, 512 and 10 outputs with ReLU between them, ``classifier.1`` to ``classifier.6``; their gradients
     are found by ordinary backward, as in the paper. The numbers are PyTorch's; 0 and 3 of the classifier are dropout
-    there, which is left out here. Weights begin by He initialization, biases as zeros. `rng` and `dtype` are as for
-    `LeNet5`.
+    there, which is left out here. Weights begin by He initialization, biases as zeros.
+
+    Parameters
+    ----------
+    rng, dtype
+        As for `LeNet5`.
     """
 
     def __init__(self, rng=0, dtype=np.float32):

@@ -63,9 +63,16 @@ def prune(params, rate, scheme="class_blind"):
 
 
 def masks_of(params):
-    """Return the masks of weights that were pruned before: for every array of weights, where it is not zero.
+    """Return the masks of weights that were pruned before, as `prune` does: for every array, where it is not zero.
 
-    `params`, masks and errors are those of `prune`.
+    Parameters
+    ----------
+    params : dict of str to np.ndarray
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `prune`.
     """
     return {name: weight != 0 for name, weight in _weights(params).items()}
 

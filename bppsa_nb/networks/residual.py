@@ -18,9 +18,6 @@ def compute(backend):
 class ResidualNetwork:
     """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
 
-    Methods raise TypeError or ValueError for arrays that do not fit, or are not finite, and FloatingPointError if
-    results leave the range of the dtype.
-
     Parameters
     ----------
     weights : np.ndarray [shape=(N, q, q)] or [shape=(N, channels, channels, k, k)]
@@ -103,6 +100,11 @@ class ResidualNetwork:
         -------
         np.ndarray [shape=(N + 1, batch, ...)]
             All states, u0 first.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            For a state that does not fit, or is not finite; if a state leaves the range of the dtype.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
@@ -121,6 +123,11 @@ class ResidualNetwork:
         -------
         np.ndarray [shape=(N + 1, batch, ...)]
             Gradients at all states; that at the last one is grad_output.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -172,6 +179,11 @@ class ResidualNetwork:
         -------
         grad_weights, grad_biases : np.ndarray
             In the shapes of weights and biases, summed over the batch.
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         self.check()
         self.check_state("states", states, (len(self) + 1,))
@@ -187,8 +199,6 @@ class ResidualNetwork:
     def jacobians_T(self, states):
         """Compute every dense layer's transposed Jacobian, I + h W^T diag(σ'), for `bppsa_nb.backprop`.
 
-        Convolutions are a ValueError.
-
         Parameters
         ----------
         states : np.ndarray [shape=(N + 1, batch, q)]
@@ -196,6 +206,11 @@ class ResidualNetwork:
         Returns
         -------
         np.ndarray [shape=(N, batch, q, q)]
+
+        Raises
+        ------
+        TypeError, ValueError, FloatingPointError
+            For states that do not fit, or are not finite; for convolutions; if a Jacobian leaves the dtype's range.
         """
         self.check()
         if self.kernel_size:

@@ -7,10 +7,19 @@ from bppsa_nb.machine.files import atomic_write, npz_entry, read_npz
 
 
 def save_weights(model, path):
-    """Write a model's parameters to an ``.npz`` file, named as given, atomically, under their names: PyTorch's.
+    """Write a model's parameters to an ``.npz`` file, atomically.
 
-    The model is a `Network`, or anything with `params`. TypeError, ValueError or OSError if it has none, `path` names
-    no file, a parameter is not finite, or the file cannot be written.
+    Parameters
+    ----------
+    model : Network or other
+        Anything with `params`.
+    path : str or os.PathLike
+        The file, named as given. Its entries have the parameters' names, which are PyTorch's.
+
+    Raises
+    ------
+    TypeError, ValueError, OSError
+        If `model` has no parameters, `path` names no file, a parameter is not finite, or the file cannot be written.
     """
     _check_model(model)
     for name in model.params:

@@ -156,6 +156,10 @@ class PlannedProduct(checks.Fixed):
     kind : {"rows", "columns", "sums"}
         ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
         multiplication per entry. ``"sums"`` is everything else.
+    right_canonical : bool
+        Whether the columns of every row of `b` are sorted, and none occurs twice.
+    places : list
+        What `products_cpu.places` found, once a product has needed it: where in the result each multiply-add goes.
 
     Raises
     ------
@@ -201,7 +205,6 @@ class PlannedProduct(checks.Fixed):
                 kind = "rows"
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
-        # places: what `products_cpu.places` finds, once a product needs it.
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
     def performed(self, a):

@@ -33,10 +33,24 @@ def puzzle(name):
 
 
 def check(name, yours):
-    """Say whether an answer to a puzzle is right: return a Verdict, which is true if it is.
+    """Say whether an answer to a puzzle is right.
 
-    `name` is the puzzle's, which is also what the answer, the function `yours`, is called; a ValueError if there is no
-    such puzzle. As the last line of a cell, the Verdict says what is wrong, and draws both, yours and the right one.
+    Parameters
+    ----------
+    name : str
+        Of the puzzle, which is also what the answer is called.
+    yours : callable
+        The answer.
+
+    Returns
+    -------
+    Verdict
+        True if it is right. As the last line of a cell it says what is wrong, and draws both, yours and the right one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such puzzle.
     """
     asked = puzzle(name)
     try:
@@ -52,11 +66,25 @@ def check(name, yours):
 
 
 def show(scan, letters, *more):
-    """Run a scan of one's own over letters, a text: as the last line of a cell, it is drawn level by level.
+    """Run a scan of one's own over letters.
 
-    The scan is a generator ``scan(a, op, ...)``, which works on a list in place, and pauses after each level. ``op(a,
-    b)`` joins two; `more` is what else the scan takes, such as `IDENTITY`. Raises ValueError for letters that are none,
-    TypeError if the scan does not pause, and TimeoutError if it takes longer than `SECONDS`.
+    Parameters
+    ----------
+    scan : callable
+        A generator ``scan(a, op, ...)``: works on a list in place, and pauses after each level. ``op(a, b)`` joins two.
+    letters : str
+    *more
+        What else the scan takes, such as `IDENTITY`.
+
+    Returns
+    -------
+    Watched
+        As the last line of a cell, it draws what the list held before the scan and after each level.
+
+    Raises
+    ------
+    ValueError, TypeError, TimeoutError
+        If letters are none, or no text; if the scan does not pause; if it takes longer than `SECONDS`.
     """
     if not isinstance(letters, str) or not letters:
         raise ValueError(f'letters must be a text such as "abcd", got {letters!r}')

@@ -101,14 +101,17 @@ def _check_shapes(name, grad, before):
 class SGD(_Optimizer):
     """Stochastic gradient descent with momentum: ``v = momentum v + g``, ``p = p - lr v`` (PyTorch's form).
 
-    TypeError or ValueError for what is no number or out of range, as from `Adam`.
-
     Parameters
     ----------
     lr : float
         Learning rate, not negative.
     momentum : float
         From 0 to below 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr, momentum=0.0):
@@ -133,6 +136,11 @@ class Adam(_Optimizer):
         Decay of the averages of the gradient and of its square, from 0 to below 1.
     eps : float
         Added to the denominator, not negative. With 0, a gradient of 0 is divided by 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):

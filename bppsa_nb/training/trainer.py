@@ -226,10 +226,14 @@ class Trainer:
         return self._strategy.predict(self, x)
 
     def save(self, path):
-        """Write parameters, masks, optimizer state, history and the place in the data to an ``.npz`` file, atomically.
+        """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
-        It is named as given. With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as
-        Ctrl-C does.
+        With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as Ctrl-C does.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The file, in the ``.npz`` format, named as given.
 
         Raises
         ------
@@ -246,8 +250,12 @@ class Trainer:
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
-        The trainer's model and optimizer must be built as they were when it was written. A network has the masks of the
-        file then, and none if the file has none. With `comm` every rank reads the file.
+        A network has the masks of the file then, and none if the file has none. With `comm` every rank reads the file.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The file. The trainer's model and optimizer must be built as they were when it was written.
 
         Raises
         ------

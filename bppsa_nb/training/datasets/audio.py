@@ -193,12 +193,28 @@ class Instruments(ArrayDataset):
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
     def split(self, share=0.25, rng=0):
-        """Hold out clips for testing: return those to train on, and those held out, two `Instruments`.
+        """Hold out clips for testing.
 
-        All clips of a recording stay together, since they sound alike. Of every instrument about the same share is held
-        out, between 0 and 1: as near to that as whole recordings come, at least one on either side. `rng`, a seed or a
-        np.random.Generator, decides which. TypeError or ValueError for another share, or an instrument with a single
-        recording.
+        All clips of a recording stay together, since they sound alike. Of every instrument, about the same share is
+        held out.
+
+        Parameters
+        ----------
+        share : float
+            How much to hold out, between 0 and 1: as near to that as whole recordings come, at least one of every
+            instrument on either side.
+        rng : int or np.random.Generator
+            Decides which recordings.
+
+        Returns
+        -------
+        train, held_out : Instruments
+            Clips in the order of `files`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `share` is no number, or out of range, or an instrument has a single recording.
         """
         check_kind("share", share, Real, "a number between 0 and 1", repr)
         if not 0 < share < 1:
