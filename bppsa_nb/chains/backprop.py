@@ -96,12 +96,12 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
     ends = [getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads]
     if any(map(on_gpu, ends)):
         return implementation(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
-    chain, grad_output, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
+    chain, end, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
-    method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)
+    method, backend, levels = choose(method, backend, levels, shape, end.dtype, weights)
     run = listed.go_back if shape is None else go_back
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        gradients = in_range(partial(run, chain, grad_output, local_grads, backend), method, levels)
+        gradients = in_range(partial(run, chain, end, local_grads, backend), method, levels)
         if not checks.is_finite(gradients):
             checks.check_finite(grad_output=grad_output, local_grads=local_grads, **checks.parts(jacobians_T))
     return gradients

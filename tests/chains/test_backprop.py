@@ -123,13 +123,13 @@ def test_any_memory_layout_and_read_only_arrays(method, levels, backend, shapes)
 @pytest.mark.parametrize("zero", [False, True])
 def test_nan_and_infinity_are_found(zero, value, method, levels, backend, shapes):
     for name, shape in draw(shapes).items():
-        arrays = draw(shapes)
-        for of_gradient in ("grad_output", "local_grads") if zero else ():
-            arrays[of_gradient][:] = 0
-        place = tuple(size // 2 for size in shape.shape)
-        arrays[name][place] = value
-        with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \{list(place)}"):
-            solve(arrays, method=method, levels=levels, backend=backend)
+        for place in tuple(size // 2 for size in shape.shape), tuple(size - 1 for size in shape.shape):
+            arrays = draw(shapes)
+            for of_gradient in ("grad_output", "local_grads") if zero else ():
+                arrays[of_gradient][:] = 0
+            arrays[name][place] = value
+            with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \{list(place)}"):
+                solve(arrays, method=method, levels=levels, backend=backend)
 
 
 # Chains whose products leave the range of a float while the gradient stays well inside it.
@@ -169,6 +169,8 @@ def test_a_gradient_that_overflows_is_what_the_linear_scan_gives(K, kind, method
     _, found, _ = scans(kind, links, np.ones((1, 1), np.float32), backend, method, caplog)
     assert np.array_equal(found.ravel()[::-1][:21], 64.0 ** np.arange(21))
     assert np.isinf(found.ravel()[:19]).all()
+    top = np.full((41, 1, 1), np.finfo(np.float32).max)  # finite as a gradient and as a loss term, but not in sum
+    assert np.isinf(scans(kind, links, top[-1], backend, method, caplog, top)[1]).all()
 
 
 @each_backend
