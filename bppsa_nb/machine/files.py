@@ -139,15 +139,16 @@ def read_npz(path, writer):
 
     A file that is not there is a FileNotFoundError; one that is damaged, or not what `writer` writes, a ValueError.
     """
+    import zipfile
+
     import numpy as np
 
     check_regular(check_path(path))  # a pipe that nobody writes to would be waited for
     with open(path, "rb") as file:
         try:
-            entries = np.load(file, allow_pickle=False)
-            if isinstance(entries, np.ndarray):
-                raise ValueError("it holds one array, as an .npy file does")
-            with entries:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("it is no archive of arrays")
+            with np.load(file, allow_pickle=False) as entries:
                 arrays = {name: entries[name] for name in entries.files}
             if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
                 raise ValueError(f"{other[0]!r} is no array")

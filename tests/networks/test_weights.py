@@ -74,7 +74,7 @@ def test_all_or_nothing_is_loaded(spoil, message, tmp_path):
 
 def test_one_array_is_no_archive(tmp_path):
     np.save(tmp_path / "weights.npy", np.zeros(3))
-    message = "weights.npy is not an .npz file written by save_weights: it holds one array, as an .npy file does"
+    message = "weights.npy is not an .npz file written by save_weights: it is no archive of arrays"
     with pytest.raises(ValueError, match=message):
         load_weights(LeNet5(), tmp_path / "weights.npy")
 
