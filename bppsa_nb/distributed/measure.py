@@ -38,24 +38,29 @@ def medians(calls, rounds):
 def peak(call):
     """Call; return the result, and the most bytes that this process had meanwhile, above what it had before.
 
-    Memory that was freed earlier goes back to the system first, so that none of it is used again unseen. Counted is
-    what is resident, shared memory of MPI included, as far as it is touched for the first time. None where the system
-    does not tell: it takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
+    Memory that was freed earlier goes back to the system first, so that none of it is used again unseen. There are no
+    huge pages meanwhile: NumPy asks for them, and a single byte would count as 2 MiB. Counted is what is resident,
+    shared memory of MPI included, as far as it is touched for the first time. None where the system does not tell: it
+    takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
     """
     status, forget = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
     def resident(which):
         return 1024 * int(re.search(rf"^{which}:\s+(\d+) kB", status.read_text(), re.MULTILINE)[1])
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(ctypes.c_size_t(0))
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc's
+        libc.malloc_trim(ctypes.c_size_t(0))
     try:
         before = resident("VmRSS")
         forget.write_text("5")
     except OSError:
         return call(), None
-    result = call()
+    libc.prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
+    try:
+        result = call()
+    finally:
+        libc.prctl(41, 0, 0, 0, 0)
     return result, max(resident("VmHWM") - before, 0)
 
 

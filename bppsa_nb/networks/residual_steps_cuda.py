@@ -10,9 +10,8 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine import cuda as machine
 from bppsa_nb.machine.arrays_cuda import over
-from bppsa_nb.machine.cuda import inline, reduced
+from bppsa_nb.machine.cuda import inline, reduced, shared_bytes
 
 _THREADS = 128
 _TILE = 16  # columns of a dense layer's weights that stand in shared memory at a time
@@ -257,17 +256,17 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     arguments += (sizes if biases is None else biases), slopes, kind
     if points.ndim == 3:
         threads = min(_THREADS, points.shape[2])
-        dense_sweep[count * -(-batch // _SAMPLES), threads, 0, shared_bytes(points, threads)](*arguments)
+        dense_sweep[count * -(-batch // _SAMPLES), threads, 0, _shared_bytes(points, threads)](*arguments)
     else:
         convolution_sweep[count * batch, min(_THREADS, points[0, 0].size)](*arguments)
     return arrivals
 
 
-def shared_bytes(points, threads):
+def _shared_bytes(points, threads):
     """Return how many bytes of shared memory a block of `dense_sweep` needs, or raise ValueError if there are fewer."""
     size = points.shape[2]
     numbers = 2 * _SAMPLES * size + threads * (_TILE + 1)
-    return machine.shared_bytes(numbers, points.dtype.itemsize, f"weights: layers of q = {size}")
+    return shared_bytes(numbers, points.dtype.itemsize, f"weights: layers of q = {size}")
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):

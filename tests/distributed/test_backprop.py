@@ -29,9 +29,7 @@ def test_a_rank_that_is_killed_ends_the_run(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.full
 @pytest.mark.parametrize("T", [10000, 30000])
-def test_a_rank_needs_memory_in_proportion_to_its_segment(T, monkeypatch):
-    # NumPy asks for huge pages where an array was of 4 MiB: a single byte that is touched there later counts as 2 MiB.
-    monkeypatch.setenv("NUMPY_MADVISE_HUGEPAGE", "0")
+def test_a_rank_needs_memory_in_proportion_to_its_segment(T):
     with Session(4) as session:  # of its own: its ranks hold nothing that other tests left
         every = {ranks: session.found(ranks, PROGRAM, "memory", T) for ranks in (1, 2, 4)}
     for ranks, here in every.items():

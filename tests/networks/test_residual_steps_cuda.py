@@ -111,6 +111,6 @@ def test_norms_of_any_size(kind, cuda, monkeypatch):
 def test_layers_too_wide_for_shared_memory():
     from bppsa_nb.networks import residual_steps_cuda as cuda
 
-    assert cuda.shared_bytes(np.empty((2, 1, 256)), 128) == 8 * (8 * 256 + 128 * 17)
+    assert cuda._shared_bytes(np.empty((2, 1, 256)), 128) == 8 * (8 * 256 + 128 * 17)
     with pytest.raises(ValueError, match="weights: layers of q = 700 take 62208 bytes, but a thread block has 49152"):
-        cuda.shared_bytes(np.empty((2, 1, 700)), 128)
+        cuda._shared_bytes(np.empty((2, 1, 700)), 128)
