@@ -183,7 +183,8 @@ def counted(part, counter, cell, method):
     if counter is None:
         return ("there is no ncu here",)
     log = part.path.with_name(f"ncu-{cell}-{method}.txt")
-    command = [counter, "--set", "basic", "--csv", "--launch-count", "200", sys.executable, "-c", STEP]
+    options = ["--set", "basic", "--csv", "--launch-count", "200", "--clock-control", "none"]  # its clocks are left alone
+    command = [counter, *options, sys.executable, "-c", STEP]
     environment = os.environ | {"PYTHONPATH": str(REPO), "BPPSA_NB_CUDA_GRAPH": "0"}
     with open(log, "w", encoding="utf-8") as file:
         how = {"env": environment, "cwd": REPO, "stdout": file, "stderr": file, "timeout": max(part.left() - 1, 1)}
