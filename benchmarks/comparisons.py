@@ -199,6 +199,8 @@ def grid(points, backend, present, seconds, say):
             steps = peers.torch_steps(model, x, y, backend)
             best = ("flush_denormal", "cuDNN", "CUDA graph", *(("threads",) if B * H >= WIDE else ()))
             competitors |= {name: step for name, step in steps.items() if name.endswith(best)}
+            if backend == "cuda":
+                competitors[f"torch.nn.{cell}, cuDNN, graphs"] = peers.torch_graph(model, x, y, whole=False)
         said = []
         for name, rounds in take_turns(competitors, seconds, (2, 201 if backend == "cuda" else 21)).items():
             row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(rounds)}

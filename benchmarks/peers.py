@@ -5,6 +5,7 @@ backward pass, and the update of the parameters. What is not installed here does
 """
 
 import os
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -127,17 +128,24 @@ def torch_model(model, device, library="torch.nn"):
     return layers, fc
 
 
-def torch_graph(model, x, y):
-    """Return PyTorch's whole training step on a GPU, recorded as a CUDA graph, with a fused, capturable Adam."""
+def torch_graph(model, x, y, whole=True):
+    """Return PyTorch's training step on a GPU, recorded as a CUDA graph, or as one for each of its three stages.
+
+    Its Adam is fused and capturable.
+    """
     import torch
 
     layers, fc = torch_model(model, "cuda")
     optimizer = torch.optim.Adam([*layers.parameters(), *fc.parameters()], lr=1e-5, fused=True, capturable=True)
-    x, y = torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda()
+    x, y, saved = torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda(), {}
+
+    def forward():
+        optimizer.zero_grad(set_to_none=True)
+        saved["loss"] = torch.nn.functional.cross_entropy(fc(layers(x)[0][-1]), y)
 
     def step():
-        optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(fc(layers(x)[0][-1]), y).backward()
+        forward()
+        saved["loss"].backward()
         optimizer.step()
 
     side = torch.cuda.Stream()
@@ -146,16 +154,17 @@ def torch_graph(model, x, y):
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        step()
+    pool, graphs = torch.cuda.graph_pool_handle(), []
+    for stage in (step,) if whole else (forward, lambda: saved["loss"].backward(), optimizer.step):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=pool):
+            stage()
 
-    def replay():
+    def replay(graph):
         graph.replay()
         torch.cuda.synchronize()
 
-    return [replay]
+    return [partial(replay, graph) for graph in graphs]
 
 
 def torch_steps(model, x, y, device):
