@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import over
@@ -18,7 +19,7 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
     """Compute logits, the mean softmax cross-entropy, and gradients at the last state and of the last layer.
 
     One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
-    double precision, as in `bppsa_nb.training.loss.cross_entropy`.
+    double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would leave it single.
     """
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
@@ -37,14 +38,14 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
             status[0] = hidden.dtype.type(LOGITS)
     cuda.syncthreads()
     for b in range(tid, batch, threads):
-        top, label, shares = float(logits[b, 0]), int(labels[b]), 0.0
+        top, label, shares = np.float64(logits[b, 0]), int(labels[b]), 0.0
         for c in range(classes):
-            top = max(top, float(logits[b, c]))
+            top = max(top, np.float64(logits[b, c]))
         for c in range(classes):
-            shares += math.exp(float(logits[b, c]) - top)
-        losses[b] = math.log(shares) - (float(logits[b, label]) - top)
+            shares += math.exp(np.float64(logits[b, c]) - top)
+        losses[b] = math.log(shares) - (np.float64(logits[b, label]) - top)
         for c in range(classes):
-            share = math.exp(float(logits[b, c]) - top) / shares
+            share = math.exp(np.float64(logits[b, c]) - top) / shares
             logits[b, c] = (share - 1.0 if c == label else share) / batch
     cuda.syncthreads()
     if tid == 0:
