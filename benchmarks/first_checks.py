@@ -183,7 +183,7 @@ def counted(part, counter, cell, method):
     if counter is None:
         return ("there is no ncu here",)
     log = part.path.with_name(f"ncu-{cell}-{method}.txt")
-    options = ["--set", "basic", "--csv", "--launch-count", "200", "--clock-control", "none"]  # its clocks are left alone
+    options = "--set basic --csv --launch-count 200 --clock-control none".split()  # whose card it is sets its clocks
     command = [counter, *options, sys.executable, "-c", STEP]
     environment = os.environ | {"PYTHONPATH": str(REPO), "BPPSA_NB_CUDA_GRAPH": "0"}
     with open(log, "w", encoding="utf-8") as file:

@@ -69,8 +69,9 @@ def profile(part):
 
 def profiled(cell, method):
     """Time the kernels of a step by one method."""
-    import on_gpu
     from comparisons import problem as make
+
+    from bppsa_nb.papers.bppsa import on_gpu
 
     if TINY:
         return ("kernels are not timed on the simulator",)
@@ -106,7 +107,9 @@ def steps_of(cell, method):
 
 
 def launches_of(issue, wait, rounds=20):
-    """Time each kernel of a step whose launches are issued one by one.
+    """Time each kernel of a step whose launches are issued one by one, while the first of them waits for the last.
+
+    Otherwise the GPU would wait for Python between a kernel's two events.
 
     Returns
     -------
@@ -118,8 +121,15 @@ def launches_of(issue, wait, rounds=20):
     configuration, marks = type(cuda.jit(lambda: None)[1, 1]), []
     launch = configuration.__call__
 
+    @cuda.jit
+    def hold(milliseconds):
+        for _ in range(milliseconds):
+            cuda.nanosleep(1_000_000)
+
     def timed(self, *arguments):
         before, after = cuda.event(), cuda.event()
+        if not marks:
+            launch(hold[1, 1, self.stream], 25)
         stream = cuda.external_stream(int(self.stream.handle)) if hasattr(self.stream, "handle") else self.stream
         before.record(stream)
         launch(self, *arguments)

@@ -160,11 +160,12 @@ def torch_graph(model, x, y, whole=True):
         with torch.cuda.graph(graphs[-1], pool=pool):
             stage()
 
-    def replay(graph):
+    def replay(graph, alive):
         graph.replay()
         torch.cuda.synchronize()
 
-    return [partial(replay, graph) for graph in graphs]
+    alive = layers, fc, optimizer, x, y, saved  # a graph has addresses only
+    return [partial(replay, graph, alive) for graph in graphs]
 
 
 def torch_steps(model, x, y, device):

@@ -35,7 +35,7 @@ def results(layers, x, hx, read):
     """Output, last states, and gradients of a loss that reads them in one of four ways."""
     output, last = layers(x, hx)
     loss = {
-        "every output": lambda: (output.sin() * torch.linspace(0, 1, output.numel()).view_as(output)).sum(),
+        "every output": lambda: (output.sin() * torch.linspace(0, 1, output.numel()).to(output).view_as(output)).sum(),
         "last output": lambda: output[:, -1].sin().sum() if layers.batch_first else output[-1].sin().sum(),
         "last states": lambda: last.cos().sum(),
         "both": lambda: output.square().sum() + last.sin().sum(),

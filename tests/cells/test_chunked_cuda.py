@@ -57,7 +57,8 @@ def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, len
             assert (found.solved is None) == (T <= length)
             for solved in found.solved or ():
                 assert solved.unconverged[-1] == 0 and solved.mismatch == 0 and solved.steps <= T + 2 * length
-                assert solved.finished == "converged" if most is None else solved.finished in ("converged", "serially")
+                # Long loops without a tolerance may be more work than is allowed.
+                assert solved.finished == "converged" or (solved.finished == "serially" and (most == 0 or T > 10))
 
 
 @pytest.mark.parametrize("kind", here)

@@ -114,6 +114,33 @@ def backward(model, x, grad_output, method):
     return run, fetch
 
 
+def assembly(weight_hh, hidden, gates):
+    """Prepare to assemble a GRU layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
+    from numba import cuda
+
+    from bppsa_nb.cells import gru_cuda
+    from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.chains import levels_cuda as levels
+    from bppsa_nb.chains import structured_cuda as chunks
+
+    _, T, B, H = gates.shape
+    hidden, gates, slopes = on_device(hidden), on_device(gates), cuda.device_array(gates.shape, gates.dtype)
+    links = chunks.Links(bp.StructuredChain.made(on_device(weight_hh.reshape(3, H, H)), slopes[-3:], gates[1]))
+    mats, exps, _, lost = levels.workspace(T, B, B, H, hidden.dtype)
+
+    def launch(stream):
+        cells.launch_slopes(gru_cuda.CELL, hidden, gates, slopes, stream)
+        levels.launch_prepare(chunks.prepare, links.arguments[2:], mats, exps, lost, stream)
+
+    run = replayed(launch)
+
+    def assemble():
+        run()
+        return mats, exps
+
+    return assemble
+
+
 def forward(model, x):
     """Prepare a layer's forward pass; `fetch` returns the hidden states [shape=(T + 1, B, H)]."""
     from numba import cuda
