@@ -1,0 +1,302 @@
+"""What instructions compute where NumPy has no operation that does just that: over arrays of lanes, and exact.
+
+Sections are those of the PTX manual, "Instructions", by their titles. Approximate instructions (`ex2.approx`,
+`rcp.approx`, `tanh.approx`, `sin.approx` ...) are computed with NumPy's functions, which are more accurate than the
+manual asks; what depends on the last bits of a GPU's own is not seen here.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+
+# Floating point: "fma", "Rounding Modifiers" -------------------------------------------------------------------------
+
+
+def odd_sum(p, c):
+    """Add in double precision, rounded to odd where inexact, so that rounding once more gives what one rounding does."""
+    s = p + c
+    bits = s.view("i8")
+    if not np.count_nonzero(bits & 0x0FFFFFFF) < s.size:  # no half-way case for single precision
+        return s
+    back = s - p
+    error = (p - (s - back)) + (c - back)
+    inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(error)
+    return (bits + np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)).view("f8")
+
+
+def exact(name, result, *args):
+    """Return the sign of what is exact minus a rounded result, by rational numbers; 0 where nothing is finite."""
+    result, *args = np.broadcast_arrays(result, *args)
+    made = np.zeros(result.shape, "i1")
+    for n in np.flatnonzero(np.logical_and.reduce([np.isfinite(a) for a in args])):
+        numbers = [Fraction(float(a[n])) for a in args]
+        if np.isfinite(result[n]):
+            difference = RESIDUES[name](Fraction(float(result[n])), *numbers)
+            made[n] = (difference > 0) - (difference < 0)
+        elif name not in ("div", "rcp") or numbers[-1]:  # beyond the range
+            made[n] = -np.sign(result[n])
+    return made
+
+
+RESIDUES = {  # the sign of these is the sign of the error
+    "add": lambda r, a, b: a + b - r,
+    "sub": lambda r, a, b: a - b - r,
+    "mul": lambda r, a, b: a * b - r,
+    "fma": lambda r, a, b, c: a * b + c - r,
+    "div": lambda r, a, b: (a - r * b) * b,
+    "sqrt": lambda r, a: a - r * r,
+    "rcp": lambda r, a: (1 - r * a) * a,
+}
+
+
+def directed(name, mode, result, *args):
+    """Round a result that was rounded to the nearest as rz, rm or rp ask."""
+    return towards(result, exact(name, result, *args), mode)
+
+
+def towards(result, sign, mode):
+    """Step from the nearest number to the one that rz, rm or rp ask for; `sign` is that of the error."""
+    up = (sign > 0) & ((mode == "rp") | (mode == "rz") & (result < 0))
+    down = (sign < 0) & ((mode == "rm") | (mode == "rz") & (result > 0))
+    infinity = result.dtype.type(np.inf)
+    return np.where(up, np.nextafter(result, infinity), np.where(down, np.nextafter(result, -infinity), result))
+
+
+def rounded(wide, code, mode="rn"):
+    """Round a double that stands for an exact number."""
+    found = wide.astype(code)
+    if mode == "rn":
+        return found
+    return towards(found, np.where(np.isfinite(wide), np.sign(wide - found), 0), mode)
+
+
+def fma(a, b, c, mode="rn"):
+    """Multiply and add, rounded once."""
+    code = np.result_type(a, b, c)
+    if code != "f8":
+        return rounded(odd_sum(np.multiply(a, b, dtype="f8"), np.asarray(c, "f8")), code, mode)
+    a, b, c = np.broadcast_arrays(a, b, c)
+    p = a * b
+    result = _fma_double(a, b, c, p)
+    return result if mode == "rn" else directed("fma", mode, result, a, b, c)
+
+
+def _split(a):
+    t = a * 134217729.0
+    high = t - (t - a)
+    return high, a - high
+
+
+def _two_sum(a, b):
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _fma_double(a, b, c, p):
+    """Boldo and Melquiond, 2008: the product's error exactly, and a sum rounded to odd; extremes one by one."""
+    (ah, al), (bh, bl) = _split(a), _split(b)
+    low = al * bl - (((p - ah * bh) - al * bh) - ah * bl)
+    th, tl = _two_sum(c, low)
+    vh, vl = _two_sum(p, th)
+    z, error = _two_sum(tl, vl)
+    bits = z.view("i8")
+    odd = (error != 0) & (bits & 1 == 0)
+    z = np.where(odd, bits + np.where((error > 0) == (z > 0), 1, -1), bits).view("f8")
+    result = vh + z
+    size = abs(p)
+    plain = (size > 1e-280) & (size < 1e290) & (abs(a) < 1e290) & (abs(b) < 1e290) & (abs(c) < 1e290)
+    plain &= abs(result) > 1e-280
+    if plain.all():
+        return result
+    result = np.where(plain, result, p + c)
+    hard = ~plain & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
+    for n in np.flatnonzero(hard):
+        total = Fraction(float(a[n])) * Fraction(float(b[n])) + Fraction(float(c[n]))
+        try:
+            result[n] = float(total) if total else p[n] + c[n]
+        except OverflowError:
+            result[n] = np.inf if total > 0 else -np.inf
+    return result
+
+
+def flushed(a):
+    """Replace subnormal numbers by zeros of their sign (`.ftz`, single precision only)."""
+    small = abs(a) < np.finfo(a.dtype).tiny
+    return np.where(small, np.copysign(a.dtype.type(0), a), a) if small.any() else a
+
+
+def saturated(a):
+    """Bring numbers into [0, 1], NaN to +0 (`.sat`)."""
+    return np.where(a > 0, np.minimum(a, a.dtype.type(1)), a.dtype.type(0))
+
+
+def smaller(a, b):
+    """Return the smaller number: of a NaN and a number the number, of zeros the negative one ("min")."""
+    found, same = np.fmin(a, b), a == b
+    if not same.any():
+        return found
+    bits = f"i{found.itemsize}"
+    return np.where(same, (np.asarray(a).view(bits) | np.asarray(b).view(bits)).view(found.dtype), found)
+
+
+def larger(a, b):
+    """Return the larger number: of a NaN and a number the number, of zeros the positive one ("max")."""
+    found, same = np.fmax(a, b), a == b
+    if not same.any():
+        return found
+    bits = f"i{found.itemsize}"
+    return np.where(same, (np.asarray(a).view(bits) & np.asarray(b).view(bits)).view(found.dtype), found)
+
+
+def testp(a, what):
+    """Say of what kind numbers are ("testp")."""
+    size, tiny = abs(a), np.finfo(a.dtype).tiny
+    return {"finite": np.isfinite(a), "infinite": np.isinf(a), "number": a == a, "notanumber": a != a,
+            "normal": np.isfinite(a) & (size >= tiny), "subnormal": (size > 0) & (size < tiny)}[what]  # fmt: skip
+
+
+def whole(a, code):
+    """Convert to integers: the nearest that there is, and NaN as the manual says ("cvt", "Integer Notes")."""
+    info, a = np.iinfo(code), np.asarray(a)
+    low, high, none = a <= float(info.min), a >= float(info.max), a != a
+    inside = np.where(low | high | none, 0, a).astype(code)
+    lost = 0 if a.itemsize < 8 and info.bits < 64 else info.min if info.min else 1 << (info.bits - 1)
+    return np.where(none, np.array(lost, code), np.where(high, info.max, np.where(low, info.min, inside)).astype(code))
+
+
+def from_whole(a, code, mode):
+    """Convert integers to floating point."""
+    found = a.astype(code)
+    if mode == "rn":
+        return found
+    sign = [(int(x) > float(r)) - (int(x) < float(r)) for x, r in zip(np.ravel(a), np.ravel(found), strict=True)]
+    return towards(found, np.array(sign), mode)
+
+
+# Integers --------------------------------------------------------------------------------------------------------------
+
+
+def fitted(a, code):
+    """Convert integers to a type, the nearest that there is (`cvt.sat`)."""
+    info, own = np.iinfo(code), np.iinfo(a.dtype)
+    return np.clip(a, max(info.min, own.min), min(info.max, own.max)).astype(code)
+
+
+def quotient(a, b):
+    """Divide integers, towards zero; by zero, all ones, as GPUs have it (unspecified in the manual, "div")."""
+    zero = b == 0
+    by = np.where(zero, b.dtype.type(1), b) if np.any(zero) else b
+    made = (a - np.fmod(a, by)) // by
+    return np.where(zero, np.invert(np.zeros((), made.dtype)), made) if np.any(zero) else made
+
+
+def remainder(a, b):
+    """Return what is left of a division, with the sign of the dividend; by zero, the dividend ("rem")."""
+    zero = b == 0
+    return np.where(zero, a, np.fmod(a, np.where(zero, b.dtype.type(1), b))) if np.any(zero) else np.fmod(a, b)
+
+
+def high(a, b, code):
+    """Return the upper half of a product ("mul.hi")."""
+    bits = 8 * np.dtype(code).itemsize
+    if bits < 64:
+        wide = f"{code[0]}{bits // 4}"
+        return (np.multiply(a, b, dtype=wide) >> bits).astype(code)
+    u, v = np.asarray(a).view("u8"), np.asarray(b).view("u8")
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    (uh, ul), (vh, vl) = (u >> half, u & mask), (v >> half, v & mask)
+    middle = uh * vl + (ul * vl >> half)
+    other = ul * vh + (middle & mask)
+    made = (uh * vh + (middle >> half) + (other >> half)).view(code)
+    return made if code == "u8" else made - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)
+
+
+def counted(a):
+    """Count the bits that are set ("popc")."""
+    return np.bitwise_count(np.asarray(a)).astype("i4")
+
+
+def top_bit(a):
+    """Return the place of the highest bit that is set in unsigned numbers, -1 where none is ("bfind", "clz")."""
+    a, place = np.array(a), np.full(np.shape(a), -1)
+    for step in (32, 16, 8, 4, 2, 1):
+        if step < 8 * a.itemsize:
+            more = a >> a.dtype.type(step) != 0
+            place += np.where(more, step, 0)
+            a = np.where(more, a >> a.dtype.type(step), a)
+    return (place + (a != 0)).astype("i4")
+
+
+def reversed_bits(a):
+    """Turn the order of bits around ("brev")."""
+    swapped = np.asarray(a).byteswap().view("u1")
+    table = np.packbits(np.unpackbits(np.arange(256, dtype="u1")[:, None], axis=1, bitorder="little"), axis=1).ravel()
+    return table[swapped].view(a.dtype)
+
+
+def low_bits(count, bits):
+    """Return masks of the lowest bits, as uint64; `count` in 0 ... bits."""
+    count = np.asarray(count, "u8")
+    return np.where(count >= bits, np.uint64((1 << bits) - 1), (np.uint64(1) << np.minimum(count, np.uint64(63))) - 1)
+
+
+def extracted(a, start, length, code):
+    """Return a field of bits; beyond the top, a signed number's sign ("bfe")."""
+    bits = 8 * np.dtype(code).itemsize
+    start, length = np.asarray(start).astype("i8") & 255, np.asarray(length).astype("i8") & 255
+    a = np.asarray(a)
+    top = np.minimum(start + length - 1, bits - 1)
+    sign = (a.astype("i8") >> np.maximum(top, 0)) & 1 if code[0] == "i" else 0 * start
+    sign = np.where(length == 0, 0, sign)
+    whole_ = a.astype("i8").view("u8") & np.uint64((1 << bits) - 1)
+    field = np.where(start < bits, whole_ >> np.minimum(start, 63).astype("u8"), np.uint64(0))
+    kept = np.clip(np.minimum(length, bits - start), 0, bits)
+    field = field & low_bits(kept, bits) | np.where(sign != 0, ~low_bits(kept, bits), np.uint64(0))
+    return field.astype(f"u{bits // 8}").view(code)
+
+
+def inserted(a, b, start, length, code):
+    """Put the low bits of a number into another ("bfi"; "bfe" has the same rules)."""
+    bits = 8 * np.dtype(code).itemsize
+    start, length = np.asarray(start).astype("i8") & 255, np.asarray(length).astype("i8") & 255
+    kept = low_bits(np.clip(np.minimum(length, bits - start), 0, bits), bits)
+    by = np.minimum(start, 63).astype("u8")
+    mask = np.where(start < bits, kept << by, np.uint64(0))
+    a, b = (np.asarray(n).view(f"u{bits // 8}").astype("u8") for n in (a, b))
+    return (b & ~mask | (a << by) & mask).astype(f"u{bits // 8}").view(code)
+
+
+def permuted(a, b, selector):
+    """Choose bytes of two numbers, or copies of their signs ("prmt", its default mode); uint32."""
+    pool = np.asarray(a).astype("u8") | np.asarray(b).astype("u8") << np.uint64(32)
+    made, selector = np.zeros(np.broadcast(pool, selector).shape, "u8"), np.asarray(selector).astype("u8")
+    for n in range(4):
+        choice = selector >> np.uint64(4 * n)
+        byte = pool >> (choice & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        made |= np.where(choice & np.uint64(8), sign, byte) << np.uint64(8 * n)
+    return made.astype("u4")
+
+
+def funnel(a, b, by, left, wrap):
+    """Shift two numbers as one, and return the upper or the lower half ("shf"); uint32."""
+    by = np.asarray(by).astype("u8")
+    by = by & np.uint64(31) if wrap else np.minimum(by, np.uint64(32))
+    pair = np.asarray(b).astype("u8") << np.uint64(32) | np.asarray(a).astype("u8")
+    return ((pair << by) >> np.uint64(32) if left else pair >> by).astype("u4")
+
+
+def chosen(a, b, c, table):
+    """Any logical function of three numbers, by its truth table ("lop3")."""
+    made = np.zeros(np.broadcast(a, b, c).shape, "i4")
+    for n in range(8):
+        if table >> n & 1:
+            made = made | ((a if n & 4 else ~a) & (b if n & 2 else ~b) & (c if n & 1 else ~c))
+    return made
+
+
+def dot(a, b, c, codes):
+    """Add products of four bytes each to a number ("dp4a")."""
+    a, b = (np.asarray(n, "i4").reshape(-1, 1).view(code).astype("i8") for n, code in zip((a, b), codes, strict=True))
+    return ((a * b).sum(1) + c).astype("u4").view("i4")

@@ -1,0 +1,329 @@
+"""The machine: runs a launch, some blocks at a time, all their threads as lanes.
+
+The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet again
+where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of their
+block have reached, and if there is none, what is wrong is told and all go on.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from .lanes import LOCAL_WINDOW, SHARED_WINDOW
+from .memory import GlobalSpace, OwnSpace
+from .races import BLOCK, EPOCH, THREAD, WARP_SYNC
+from .report import Report
+
+LANES = 1 << 16  # at most about so many run at once
+STEPS = 1 << 21  # basic blocks that some blocks of a launch may run; a kernel that needs more is taken for endless
+
+
+class Stop(Exception):
+    """Ends a launch, after what ended it was told."""
+
+
+class Launch:
+    """What the blocks of a launch share."""
+
+    def __init__(self, program, grid, block, params, dynamic, memory, *, watch=True, form=None):
+        self.program, self.grid, self.block, self.params = program, grid, block, params
+        self.dynamic, self.memory, self.watch = dynamic, memory, watch
+        self.report = Report(program, form or (lambda who: who))
+        for name, array in program.kernel.arrays.items():
+            memory.add(array.ctypes.data, array.nbytes, name, array=array)
+        self.space = GlobalSpace(memory, program, watch)
+
+    def run(self):
+        """Run all blocks; return the report."""
+        threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
+        each = max(1, LANES // threads)
+        with np.errstate(all="ignore"):
+            try:
+                for first in range(0, blocks, each):
+                    Machine(self, first, min(each, blocks - first)).run()
+            except Stop:
+                pass
+        self.space.keep()
+        return self.report
+
+
+class Machine:
+    """Some blocks of a launch, in flight. `idx` are the lanes at work, None for all of them."""
+
+    def __init__(self, launch, first, count):
+        self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
+        self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
+        (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
+        self.threads = threads = bx * by * bz
+        self.N = threads * count
+        lanes = np.arange(self.N)
+        self.here, self.t = lanes // threads, lanes % threads  # its block, counted from `first`, and its thread in it
+        self.block = self.here + first
+        self.warp = self.here * -(-threads // 32) + self.t // 32
+        self.warps = int(self.warp[-1]) + 1
+        self.stamp = (self.block + 1) << BLOCK | self.t
+        self.steps, b, t = 0, self.block, self.t
+        shared = self.kernel.shared + launch.dynamic
+        self.specials = {"tid.x": t % bx, "tid.y": t // bx % by, "tid.z": t // (bx * by), "ctaid.x": b % gx,
+                         "ctaid.y": b // gx % gy, "ctaid.z": b // (gx * gy), "laneid": t % 32, "warpid": t // 32}  # fmt: skip
+        same = {"ntid.x": bx, "ntid.y": by, "ntid.z": bz, "nctaid.x": gx, "nctaid.y": gy, "nctaid.z": gz, "smid": 0,
+                "nsmid": 1, "gridid": 0, "nwarpid": -(-threads // 32), "dynamic_smem_size": launch.dynamic,
+                "total_smem_size": shared}  # fmt: skip
+        self.specials |= {name: np.full(self.N, value) for name, value in same.items()}
+        one, lane = np.int64(1), t % 32
+        below = (one << lane) - 1
+        for name, mask in (("lt", below), ("le", below | one << lane), ("eq", one << lane), ("gt", ~(below | one << lane)),
+                           ("ge", ~below)):  # fmt: skip
+            self.specials[f"lanemask_{name}"] = mask & 0xFFFFFFFF
+        self.specials = {name: values.astype("i4") for name, values in self.specials.items()}
+        symbols = self.kernel.symbols
+        self.spaces = {"global": launch.space, "shared": OwnSpace(self, "shared", shared, self.here, symbols),
+                       "local": OwnSpace(self, "local", self.kernel.local, lanes, symbols)}  # fmt: skip
+        launch.space.machine = self
+        for name, space in self.spaces.items():
+            setattr(self, f"load_{name}", space.load)
+            setattr(self, f"store_{name}", space.store)
+            setattr(self, f"atomic_{name}", space.atomic)
+        self.load_generic, self.store_generic, self.atomic_generic = (
+            partial(self.generic, what) for what in ("load", "store", "atomic")
+        )
+
+    # What instructions ask
+
+    def special(self, name, code):
+        """Return a special register."""
+        if name in ("clock", "clock64", "globaltimer"):
+            return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
+        return self.of(self.specials[name]).astype(code)
+
+    def param(self, name, offset, code):
+        """Return a number from a parameter's bytes."""
+        return self.params[name][offset : offset + np.dtype(code).itemsize].view(code)[0]
+
+    def of(self, array):
+        """Return the part of an array that belongs to the lanes at work."""
+        return array if self.idx is None else array[self.idx]
+
+    def lanes(self):
+        """Return the numbers of the lanes at work."""
+        return np.arange(self.N) if self.idx is None else self.idx
+
+    def mine(self):
+        """Return the stamps of the lanes at work."""
+        return self.of(self.stamp)
+
+    def who(self, lane):
+        """Return block and thread of a lane at work."""
+        lane = int(self.lanes()[lane])
+        return int(self.block[lane]), int(self.t[lane])
+
+    def partly(self, mask, call, at, address, *args):
+        """Do a memory operation for some of the lanes at work; elsewhere nothing is written, and 0 is read."""
+        saved, made = self.idx, None
+        self.idx = self.lanes()[mask]
+        if len(self.idx):
+            made = call(at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
+        self.idx = saved
+        count = args[2] if len(args) == 3 and isinstance(args[2], int) else 1
+        parts = [np.zeros(len(mask), args[0]) for _ in range(count)]
+        for part, values in zip(parts, made if isinstance(made, list) else [made], strict=False):
+            if values is not None:
+                part[mask] = values
+        return parts if count > 1 else parts[0]
+
+    def generic(self, what, at, address, *args):
+        """Do a memory operation at generic addresses, of which shared and local memory have windows."""
+        made = None
+        in_shared = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
+        in_local = (address >= LOCAL_WINDOW) & (address < 2 * LOCAL_WINDOW)
+        for name, mask, base in (("global", ~(in_shared | in_local), 0), ("shared", in_shared, SHARED_WINDOW),
+                                 ("local", in_local, LOCAL_WINDOW)):  # fmt: skip
+            call = getattr(self, f"{what}_{name}")
+            if mask.all():
+                return call(at, address - base, *args)
+            if mask.any():
+                part = self.partly(mask, call, at, address - base, *args)
+                pairs = zip(made, part, strict=True) if isinstance(part, list) else ((made, part),)
+                made = part if made is None else [np.where(mask, b, a) for a, b in pairs]
+                made = made[0] if isinstance(made, list) and not isinstance(part, list) else made
+        return made
+
+    def shuffle(self, at, mode, value, by, clamp):
+        """Return another lane's value, and whether there is such a lane in the segment ("shfl.sync")."""
+        lane, inner = self.lanes(), self.of(self.t) % 32
+        by, end, segment = by & 31, clamp & 31, clamp >> 8 & 31
+        last = inner & segment | end & ~segment
+        to = {"up": inner - by, "down": inner + by, "bfly": inner ^ by, "idx": inner & segment | by & ~segment}[mode]
+        ok = to >= last if mode == "up" else to <= last
+        source = np.where(ok, lane + to - inner, lane)
+        place = np.minimum(np.searchsorted(lane, source), len(lane) - 1)
+        missing = (lane[place] != source) | (self.of(self.warp)[place] != self.of(self.warp))
+        if missing.any():
+            n = int(np.flatnonzero(missing)[0])
+            block, thread = self.who(n)
+            other = (block, thread - int(inner[n]) + int(to[n]))
+            self.report.add(("shuffle",), f"asks lane {int(to[n])} of its warp for a value, which is not there", at,
+                            (block, thread), other=other, count=int(np.count_nonzero(missing)))  # fmt: skip
+        return value[np.where(missing, np.arange(len(lane)), place)], ok
+
+    def by_warp(self, ufunc, start, values):
+        """Reduce values over each warp's lanes at work; return the result in each of them."""
+        warp = self.of(self.warp) - self.of(self.warp)[0]
+        made = np.full(int(warp[-1]) + 1, start, values.dtype)
+        ufunc.at(made, warp, values)
+        return made[warp]
+
+    def vote(self, how, predicate):
+        """Return what the lanes at work say together ("vote.sync", "activemask")."""
+        lane = np.int64(1) << self.of(self.t) % 32
+        yes = self.by_warp(np.bitwise_or, 0, np.where(predicate, lane, 0))
+        if how == "ballot":
+            return yes.astype("u4").view("i4")
+        there = self.by_warp(np.bitwise_or, 0, lane)
+        return {"all": yes == there, "any": yes != 0, "uni": (yes == there) | (yes == 0)}[how]
+
+    def match(self, value):
+        """Return a mask of the warp's lanes that have the same value ("match.any.sync")."""
+        pairs = np.stack([self.of(self.warp), value.view(f"i{value.itemsize}")], axis=1)
+        _, group = np.unique(pairs, axis=0, return_inverse=True)
+        made = np.zeros(len(value), "i8")
+        np.bitwise_or.at(made, group.ravel(), np.int64(1) << self.of(self.t) % 32)
+        return made[group.ravel()].astype("u4").view("i4")
+
+    def reduce(self, how, value):
+        """Return a warp's sum, least, greatest or joined bits ("redux.sync")."""
+        info = np.iinfo(value.dtype)
+        ufunc, start = {"add": (np.add, 0), "min": (np.minimum, info.max), "max": (np.maximum, info.min),
+                        "or": (np.bitwise_or, 0), "xor": (np.bitwise_xor, 0),
+                        "and": (np.bitwise_and, -1 if info.min else info.max)}[how]  # fmt: skip
+        return self.by_warp(ufunc, start, value)
+
+    def sync_warp(self):
+        """Order accesses of a warp's lanes ("bar.warp.sync")."""
+        lanes, field = self.lanes(), THREAD << WARP_SYNC
+        stamp = self.stamp[lanes]
+        self.stamp[lanes] = stamp & ~field | stamp + (1 << WARP_SYNC) & field
+
+    # Running
+
+    def run(self):
+        """Run until every lane has returned."""
+        self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
+        groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
+        blocks, functions = self.kernel.blocks, self.program.functions
+        while groups or waiting:
+            if not groups:
+                self.open(groups, waiting)
+                continue
+            pc = min(groups)
+            lanes = groups.pop(pc)
+            n, block = len(lanes), blocks[pc]
+            self.idx, function, warps = None, functions[pc][0], self.warps
+            if n < N:
+                self.idx, function = lanes, functions[pc][1]
+                warp = self.warp[lanes]
+                warps = 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
+            report.issued[pc] += warps
+            report.lanes[pc] += n
+            self.steps += 1
+            if self.steps > STEPS:
+                self.end("endless", f"is here after {STEPS} steps", block)
+            taken = function(self, R, lanes, partial(_full, n))
+            self.part(groups, waiting, pc, lanes, taken)
+
+    def part(self, groups, waiting, pc, lanes, taken):
+        """Send the lanes that ran a block where they go."""
+        end = self.kernel.blocks[pc].end
+        if not end:
+            join(groups, pc + 1, lanes)
+        elif end[0] == "bra" and taken is None:
+            join(groups, end[3], lanes)
+        elif end[0] == "bra":
+            taken = ~taken if end[2] else taken
+            count = int(np.count_nonzero(taken))
+            if count == len(lanes) or count == 0:
+                join(groups, end[3] if count else pc + 1, lanes)
+            else:
+                join(groups, end[3], lanes[taken])
+                join(groups, pc + 1, lanes[~taken])
+        elif end[0] == "brx":
+            for n in np.unique(taken):
+                if not 0 <= n < len(end[2]):
+                    self.end("trap", f"jumps by entry {n} of a table of {len(end[2])}", self.kernel.blocks[pc])
+                join(groups, end[2][n], lanes[taken == n])
+        elif end[0] == "bar":
+            join(waiting, pc, lanes)
+        elif end[0] == "trap":
+            self.end("trap", "stops the launch (an assertion, or trap)", self.kernel.blocks[pc])
+
+    def end(self, kind, message, block):
+        """Tell why the launch ends here, and end it."""
+        at = getattr(block, "at", block.first)
+        self.report.add((kind,), message, min(at, len(self.program.instructions) - 1), self.who(0))
+        raise Stop
+
+    def open(self, groups, waiting):
+        """Let lanes go on from the barriers that all who are counted have reached; of others, tell."""
+        ready = {}
+        arrived = sum(map(len, waiting.values()))
+        if len(waiting) == 1 and arrived == self.N and self.kernel.blocks[min(waiting)].end[2] is None:
+            ready = dict(waiting)
+        else:
+            where = np.full(self.N, -1)
+            for pc, lanes in waiting.items():
+                where[lanes] = pc
+            for b in np.unique(np.concatenate([self.here[lanes] for lanes in waiting.values()])):
+                lanes = np.flatnonzero(self.here == b)
+                for pc in [pc for pc in waiting if (where[lanes] == pc).any()]:
+                    end, mine = self.kernel.blocks[pc].end, lanes[where[lanes] == pc]
+                    if len(mine) == (self.threads if end[2] is None else end[2]):
+                        join(ready, pc, mine)
+            if not ready:
+                self.tell_barrier(waiting, where)
+                ready = dict(waiting)
+        for pc, lanes in ready.items():
+            self.report.barriers += len(np.unique(self.here[lanes]))
+            self.stamp[lanes] += 1 << EPOCH
+            if self.kernel.blocks[pc].end[3] is not None:
+                self.combine(pc, lanes)
+            left = np.setdiff1d(waiting.pop(pc), lanes)
+            if len(left):
+                waiting[pc] = left
+            join(groups, pc + 1, lanes)
+
+    def combine(self, pc, lanes):
+        """Reduce a predicate over the threads at a barrier ("barrier.red")."""
+        _, _, _, target, how, predicate, negated = self.kernel.blocks[pc].end
+        yes, here = self.R[predicate][lanes] ^ negated, self.here[lanes]
+        count, there = np.bincount(here, yes)[here], np.bincount(here)[here]
+        made = {"popc": count, "and": count == there, "or": count > 0}[how]
+        name = "_" + target[1:].replace("$", "_S")
+        self.R[name][lanes] = made.astype(self.R[name].dtype)
+
+    def tell_barrier(self, waiting, where):
+        """Tell of a barrier that not all threads of a block reach."""
+        pc = min(waiting)
+        b = int(self.here[waiting[pc][0]])
+        lanes = np.flatnonzero(self.here == b)
+        at = where[lanes]
+        source = lambda n: self.program.instructions[self.kernel.blocks[n].at].source or ("", "?")  # noqa: E731
+        elsewhere = [f"{int((at == n).sum())} wait at line {source(n)[1]}" for n in np.unique(at) if n not in (pc, -1)]
+        gone = int((at < 0).sum())
+        wanted = self.kernel.blocks[pc].end[2] or self.threads
+        text = f"waits at a barrier with {int((at == pc).sum())} of {wanted} threads; "
+        text += ", ".join(elsewhere + ([f"{gone} have returned"] if gone else []))
+        missing = np.flatnonzero(at != pc)
+        other = (b + self.first, int(missing[0])) if len(missing) else None
+        self.idx = waiting[pc]
+        self.report.add(("barrier",), text, self.kernel.blocks[pc].at, self.who(0), other=other)
+
+
+def join(groups, pc, lanes):
+    """Add lanes to those that stand at a block."""
+    if pc in groups:
+        lanes = np.sort(np.concatenate([groups[pc], lanes]))
+    groups[pc] = lanes
+
+
+def _full(n, value, code):
+    return np.full(n, value, code)

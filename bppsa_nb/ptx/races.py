@@ -1,0 +1,127 @@
+"""Races: who wrote each piece of memory last, and who read it, as stamps.
+
+A stamp is one number: block, how many barriers the block has passed, how many barriers of its warp, thread. Two accesses
+of one place race where they are of different threads and nothing orders them: no barrier of the block, none of the warp,
+and between blocks of a launch nothing does. A piece (`grain`) is as large as the kernel's smallest access.
+"""
+
+import numpy as np
+
+WARP_SYNC, EPOCH, BLOCK = 10, 20, 40  # the lowest bits: 10 for the thread, 10, 20; 23 for the block
+THREAD = (1 << WARP_SYNC) - 1
+WARP = THREAD & ~31
+
+
+def thread_of(stamp):
+    """Return (block, thread) of a stamp."""
+    return (int(stamp) >> BLOCK) - 1, int(stamp) & THREAD
+
+
+def clashes(old, mine):
+    """Say where two stamps are of threads that nothing orders; 0 is nobody's."""
+    x = old ^ mine
+    if not x.any():
+        return None
+    near = (x < 1 << EPOCH) & (x & THREAD != 0) & ((x <= THREAD) | (x & WARP != 0))
+    made = (old != 0) & (near | (x >= 1 << BLOCK))
+    return made if made.any() else None
+
+
+class Seen:
+    """For each grain the last thread that touched it, and another one, of another block if there is one."""
+
+    def __init__(self, grains):
+        self.last, self.other = np.zeros((2, grains), "i8")
+
+    def note(self, g, mine):
+        """Add what touches grains now."""
+        old = self.last[g]
+        x = old ^ mine
+        moved = (x != 0) & (old != 0) & ((x >= 1 << BLOCK) | (x < 1 << EPOCH))
+        if moved.any():
+            self.keep(g[moved], old[moved], mine[moved])
+        self.last[g] = mine
+        won = self.last[g]
+        lost = won != mine  # several lanes at one grain
+        if lost.any():
+            self.keep(g[lost], mine[lost], won[lost])
+
+    def keep(self, g, candidate, mine):
+        """Make a thread the other one, unless the one that is known is of another block and this is not."""
+        known = self.other[g]
+        far = (known != 0) & (known ^ mine >= 1 << BLOCK) & (candidate ^ mine < 1 << BLOCK)
+        self.other[g] = np.where(far, known, candidate)
+
+    def clash(self, g, mine):
+        """Return where others touched grains that nothing orders before this, and their stamps; or None."""
+        last = self.last[g]
+        bad = clashes(last, mine)
+        other = self.other[g]
+        also = clashes(other, mine)
+        if bad is None and also is None:
+            return None
+        bad = np.zeros(len(g), bool) if bad is None else bad
+        return (bad if also is None else bad | also), np.where(bad, last, other)
+
+
+class Races:
+    """The stamps of one memory; `tell(bad, other, did, to, equal)` notes a race where `bad` is true."""
+
+    def __init__(self, size, grain, atomics):
+        grains = -(-size // grain)
+        self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
+        self.updaters = Seen(grains) if atomics else None
+
+    def pieces(self, mark, size):
+        """Return the grains of accesses, one array for each."""
+        first = mark // self.grain
+        return [first + n if n else first for n in range(max(size // self.grain, 1))]
+
+    def read(self, mark, size, mine, tell, strong=False):
+        """Note reading; a strong one may meet atomic operations."""
+        for g in self.pieces(mark, size):
+            writer = self.writers[g]
+            bad = clashes(writer, mine)
+            if bad is not None:
+                tell(bad, writer, "reads", "writes")
+            if self.updaters is not None and not strong and (met := self.updaters.clash(g, mine)):
+                tell(*met, "reads", "updates atomically")
+            (self.updaters if strong else self.readers).note(g, mine)
+
+    def write(self, mark, size, mine, tell, view, place, value):
+        """Write, and note it; of two that write the same value, that is said."""
+        bits = f"i{size}"
+        whole, value = view.view(bits), np.ascontiguousarray(value).view(bits)
+        differs = whole[place] != value
+        whole[place] = value
+        twice = whole[place] != value
+        for g in self.pieces(mark, size):
+            writer = self.writers[g]
+            bad = clashes(writer, mine)
+            if bad is not None:
+                tell(bad & differs, writer, "writes", "writes, another value,")
+                tell(bad & ~differs, writer, "writes", "writes, the same value,", True)
+            self.meet(g, mine, tell, "writes")
+            if self.updaters is not None and (met := self.updaters.clash(g, mine)):
+                tell(*met, "writes", "updates atomically")
+            self.writers[g] = mine
+            won = self.writers[g]
+            lost = won != mine
+            if lost.any():
+                tell(lost & twice, won, "writes", "writes, another value,")
+                tell(lost & ~twice, won, "writes", "writes, the same value,", True)
+
+    def meet(self, g, mine, tell, did):
+        """Tell of readers that nothing orders before this."""
+        if met := self.readers.clash(g, mine):
+            tell(*met, did, "reads")
+
+    def update(self, mark, size, mine, tell):
+        """Note atomic operations, which may meet each other."""
+        for g in self.pieces(mark, size):
+            writer = self.writers[g]
+            bad = clashes(writer, mine)
+            if bad is not None:
+                tell(bad, writer, "updates", "writes")
+            self.meet(g, mine, tell, "updates")
+            self.updaters.note(g, mine)
