@@ -16,8 +16,6 @@ def odd_sum(p, c):
     """Add in double precision, rounded to odd where inexact, so that rounding once more gives what one rounding does."""
     s = p + c
     bits = s.view("i8")
-    if not np.count_nonzero(bits & 0x0FFFFFFF) < s.size:  # no half-way case for single precision
-        return s
     back = s - p
     error = (p - (s - back)) + (c - back)
     inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(error)
@@ -72,13 +70,15 @@ def rounded(wide, code, mode="rn"):
 
 def fma(a, b, c, mode="rn"):
     """Multiply and add, rounded once."""
-    code = np.result_type(a, b, c)
-    if code != "f8":
-        return rounded(odd_sum(np.multiply(a, b, dtype="f8"), np.asarray(c, "f8")), code, mode)
-    a, b, c = np.broadcast_arrays(a, b, c)
-    p = a * b
-    result = _fma_double(a, b, c, p)
-    return result if mode == "rn" else directed("fma", mode, result, a, b, c)
+    if a.dtype.char == "d":
+        a, b, c = np.broadcast_arrays(a, b, c)
+        result = _fma_double(a, b, c, a * b)
+        return result if mode == "rn" else directed("fma", mode, result, a, b, c)
+    p = np.multiply(a, b, dtype=float)  # exact
+    s = p + c
+    if mode != "rn" or np.count_nonzero(s.view("i8") & 0x0FFFFFFF) < s.size:  # perhaps half-way for the type
+        return rounded(odd_sum(p, np.asarray(c, float)), a.dtype, mode)
+    return s.astype(a.dtype)
 
 
 def _split(a):

@@ -60,7 +60,7 @@ class Machine:
         self.here, self.t = lanes // threads, lanes % threads  # its block, counted from `first`, and its thread in it
         self.block = self.here + first
         self.warp = self.here * -(-threads // 32) + self.t // 32
-        self.warps = int(self.warp[-1]) + 1
+        self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
         self.stamp = (self.block + 1) << BLOCK | self.t
         self.steps, b, t = 0, self.block, self.t
         shared = self.kernel.shared + launch.dynamic
@@ -107,6 +107,13 @@ class Machine:
     def lanes(self):
         """Return the numbers of the lanes at work."""
         return np.arange(self.N) if self.idx is None else self.idx
+
+    def at_work(self):
+        """Return of how many warps the lanes at work are."""
+        if self.idx is None:
+            return self.warps
+        warp = self.warp[self.idx]
+        return 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
 
     def mine(self):
         """Return the stamps of the lanes at work."""
@@ -217,18 +224,14 @@ class Machine:
                 continue
             pc = min(groups)
             lanes = groups.pop(pc)
-            n, block = len(lanes), blocks[pc]
-            self.idx, function, warps = None, functions[pc][0], self.warps
-            if n < N:
-                self.idx, function = lanes, functions[pc][1]
-                warp = self.warp[lanes]
-                warps = 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
-            report.issued[pc] += warps
+            n = len(lanes)
+            self.idx = None if n == N else lanes
+            report.issued[pc] += self.at_work()
             report.lanes[pc] += n
             self.steps += 1
             if self.steps > STEPS:
-                self.end("endless", f"is here after {STEPS} steps", block)
-            taken = function(self, R, lanes, partial(_full, n))
+                self.end("endless", f"is here after {STEPS} steps", blocks[pc])
+            taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)
 
     def part(self, groups, waiting, pc, lanes, taken):
@@ -264,10 +267,15 @@ class Machine:
 
     def open(self, groups, waiting):
         """Let lanes go on from the barriers that all who are counted have reached; of others, tell."""
-        ready = {}
-        arrived = sum(map(len, waiting.values()))
-        if len(waiting) == 1 and arrived == self.N and self.kernel.blocks[min(waiting)].end[2] is None:
-            ready = dict(waiting)
+        ready, blocks = {}, self.kernel.blocks
+        if len(waiting) == 1 and len(next(iter(waiting.values()))) == self.N and blocks[min(waiting)].end[2] is None:
+            pc, lanes = waiting.popitem()
+            self.report.barriers += self.N // self.threads
+            self.stamp += 1 << EPOCH
+            if blocks[pc].end[3] is not None:
+                self.combine(pc, lanes)
+            groups[pc + 1] = lanes
+            return
         else:
             where = np.full(self.N, -1)
             for pc, lanes in waiting.items():
@@ -302,6 +310,8 @@ class Machine:
 
     def tell_barrier(self, waiting, where):
         """Tell of a barrier that not all threads of a block reach."""
+        if any(finding.kind == "barrier" for finding in self.report.findings):
+            return  # others follow from the first
         pc = min(waiting)
         b = int(self.here[waiting[pc][0]])
         lanes = np.flatnonzero(self.here == b)

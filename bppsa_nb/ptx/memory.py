@@ -12,10 +12,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from .parse import short_name
+from .parse import DTYPES, short_name
 from .races import Races, thread_of
 
 BASE = 1 << 12
+WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
 FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
 
@@ -40,6 +41,14 @@ class Region:
     writable: bool = True
     written: np.ndarray | None = None
     alive: bool = True
+
+    def shift(self):
+        """Return how far behind a multiple of 256 it would begin on a GPU, whose arrays begin there."""
+        owner = self.array
+        while isinstance(getattr(owner, "base", None), np.ndarray):
+            owner = owner.base
+        first = self.start if owner is None else owner.ctypes.data
+        return (self.start - first if first % 16 == 0 else self.start) % 256
 
     def place(self, address, size):
         """Return the index of the element at an address, or its number where there is no such index."""
@@ -89,12 +98,12 @@ class Space:
 
     def load(self, at, address, code, strong=False, count=1):
         """Return what is at addresses, a list of arrays if `count` is more than 1."""
-        size = int(code[1:])
+        size = WIDTH[code]
         bad, place, mark = self.locate(at, address, size * count, False)
         if bad is not None:
             return self.machine.partly(~bad, self.load, at, address, code, strong, count)
         if self.machine.watch:
-            self.count(at, address, size * count)
+            self.count(at, mark, size * count)
             if self.written is not None:
                 self.check_written(at, address, mark, size, count)
             if self.races is not None:
@@ -104,14 +113,14 @@ class Space:
 
     def store(self, at, address, code, strong, *values):
         """Write values to addresses, several beside each other if there are several arrays of them."""
-        size = int(code[1:])
+        size = WIDTH[code]
         bad, place, mark = self.locate(at, address, size * len(values), True)
         if bad is not None:
             self.machine.partly(~bad, self.store, at, address, code, strong, *values)
             return
         view, place = self.view(code), place // size
         if self.machine.watch:
-            self.count(at, address, size * len(values))
+            self.count(at, mark, size * len(values))
         for n, value in enumerate(values):
             here = place + n if n else place
             if not self.machine.watch or self.races is None:
@@ -127,12 +136,12 @@ class Space:
 
     def atomic(self, at, address, code, op, needed, *values):
         """Do an atomic operation, lane after lane; return what was there before."""
-        size = int(code[1:])
+        size = WIDTH[code]
         bad, place, mark = self.locate(at, address, size, True)
         if bad is not None:
             return self.machine.partly(~bad, self.atomic, at, address, code, op, needed, *values)
         if self.machine.watch:
-            self.count(at, address, size)
+            self.count(at, mark, size)
             if self.written is not None:
                 self.check_written(at, address, mark, size, 1)
             if self.races is not None:
@@ -155,7 +164,7 @@ class Space:
         """Note what is read and was never written."""
         known = self.written.view(f"u{size}")
         for n in range(count):
-            fresh = known[mark // size + n] != FULL[size]
+            fresh = known[mark // size + n if n else mark // size] != FULL[size]
             if fresh.any():
                 self.tell("uninitialized", "reads {what}, which nothing has written", at, fresh, address + n * size, size)
 
@@ -164,7 +173,7 @@ class Space:
 
         def tell(bad, other, did, to, equal=False):
             if bad.any():
-                self.tell("race", f"{did} {{what}}, which {{other}} {to} {{why}}", at, bad, address, size, other, equal)
+                self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, bad, address, size, other, equal)
 
         return tell
 
@@ -176,23 +185,22 @@ class Space:
         with_ = None if other is None else thread_of(other[lane])
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
-        why = "too: no barrier stands between" if with_ and with_[0] == who[0] else "too, in the same launch"
         named = self.machine.report.form(with_) if with_ else ("", "")
-        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}", why=why)
-        text = text.replace(", too", " too")
+        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}")
+        if with_:
+            text += "; no barrier stands between" if with_[0] == who[0] else "; blocks of a launch do not wait for each other"
         key = (kind, message) if kind == "race" else (kind,)
         self.machine.report.add(key, text, at, who, other=with_, array=array, place=place,
                                 count=int(np.count_nonzero(bad)), note=note)  # fmt: skip
 
     def misaligned(self, at, address, size):
-        """Return where addresses are no multiples of the access's size, or None; note it."""
-        if size == 1 or not np.bitwise_or.reduce(address) & (size - 1):
-            return None
+        """Return where addresses are no multiples of the access's size; note it."""
         bad = address & (size - 1) != 0
-        self.tell("misaligned", f"touches {{what}} with {size} bytes at once, at no multiple of {size}", at, bad, address, size)
+        if bad.any():
+            self.tell("misaligned", f"touches {{what}} with {size} bytes at once, at no multiple of {size}", at, bad, address, size)
         return bad
 
-    def count(self, at, address, size):
+    def count(self, at, mark, size):
         """Count what a request costs; nothing for local memory."""
 
 
@@ -214,8 +222,8 @@ class GlobalSpace(Space):
         self.ends = np.array([r.end if r.alive else 0 for r in self.regions], "i8")
         self.read_only = np.array([not r.writable for r in self.regions], bool)
         self.offsets, size = [], 0
-        for r in self.regions:  # where a region's marks are, so that they are aligned as its addresses
-            size = -(-size // 16) * 16 + r.start % 16
+        for r in self.regions:  # where a region's marks are: as if each array began at a multiple of 256
+            size = -(-size // 256) * 256 + r.shift()
             self.offsets.append(size - r.start)
             size += r.end - r.start
         self.offset_array = np.array(self.offsets, "i8")
@@ -240,9 +248,9 @@ class GlobalSpace(Space):
     def locate(self, at, address, size, writing):
         low, high = int(address.min()), int(address.max())
         n = bisect.bisect_right(self.starts, low) - 1
-        bad = self.misaligned(at, address, size)
-        if bad is None and n >= 0 and high + size <= self.ends[n] and not (writing and self.read_only[n]):
-            return None, address - BASE, address + self.offsets[n]
+        if n >= 0 and high + size <= self.ends[n] and not (writing and self.read_only[n]):
+            if size == 1 or not np.bitwise_or.reduce(address) & size - 1:
+                return None, address - BASE, address + self.offsets[n]
         n = np.searchsorted(self.start_array, address, "right") - 1
         outside = (n < 0) | (address > self.ends[n] - size) if self.starts else np.ones(len(address), bool)
         for lane in np.flatnonzero(outside):
@@ -250,7 +258,7 @@ class GlobalSpace(Space):
         fixed = ~outside & self.read_only[n] if writing and self.starts else np.zeros(len(address), bool)
         if fixed.any():
             self.tell("read-only", "writes {what}, which may only be read", at, fixed, address, size)
-        wrong = outside | fixed if bad is None else outside | fixed | bad
+        wrong = outside | fixed | self.misaligned(at, address, size)
         return (wrong, None, None) if wrong.any() else (None, address - BASE, address + self.offset_array[n])
 
     def nearest(self, address):
@@ -275,12 +283,12 @@ class GlobalSpace(Space):
         region = self.nearest(address)
         return region.name, region.place(address, size)
 
-    def count(self, at, address, size):
+    def count(self, at, mark, size):
         """Count requests of warps, and the sectors of 32 bytes that they touch."""
-        warp, report = self.machine.of(self.machine.warp), self.machine.report
-        keys = np.sort(warp << 48 | address >> 5)
-        report.sectors[at] += 1 + np.count_nonzero(keys[1:] != keys[:-1])
-        report.requests[at] += 1 + np.count_nonzero(warp[1:] != warp[:-1])
+        machine = self.machine
+        keys = np.sort(machine.of(machine.warp_key) | mark >> 5)
+        machine.report.sectors[at] += 1 + np.count_nonzero(keys[1:] != keys[:-1])
+        machine.report.requests[at] += machine.at_work()
 
 
 class OwnSpace(Space):
@@ -290,6 +298,7 @@ class OwnSpace(Space):
         super().__init__(machine)
         self.name, self.room, self.owner, self.symbols = name, room, owner, symbols
         self.step = -(-max(room, 1) // 16) * 16
+        self.owner_step = owner * self.step
         size = self.step * (int(owner[-1]) + 1) if room else 16
         self.bytes = np.full(size, 0xAB, "u1")
         if machine.watch:
@@ -301,15 +310,16 @@ class OwnSpace(Space):
         return self.bytes.view(code)
 
     def locate(self, at, address, size, writing):
-        bad = self.misaligned(at, address, size)
-        if int(address.min()) < 0 or int(address.max()) + size > self.room:
+        joined = int(np.bitwise_or.reduce(address))  # at least the greatest of them, and negative if one is
+        if joined < 0 or joined & size - 1 or joined + size > self.room:
             outside = (address < 0) | (address > self.room - size)
-            text = f"{'writes' if writing else 'reads'} {{what}}: {size} bytes outside of its {self.room} bytes"
-            self.tell("out of bounds", text, at, outside, address, size)
-            bad = outside if bad is None else outside | bad
-        if bad is not None:
-            return bad, None, None
-        place = self.machine.of(self.owner) * self.step + address
+            if outside.any():
+                text = f"{'writes' if writing else 'reads'} {{what}}: {size} bytes outside of its {self.room} bytes"
+                self.tell("out of bounds", text, at, outside, address, size)
+            bad = outside | self.misaligned(at, address, size)
+            if bad.any():
+                return bad, None, None
+        place = self.machine.of(self.owner_step) + address
         return None, place, place
 
     def describe(self, address, size, lane):
@@ -318,17 +328,16 @@ class OwnSpace(Space):
         name = short_name(name) if name and not name.startswith(("_cudapy", "__local")) else f"{self.name} array"
         return name, (address - place) // size
 
-    def count(self, at, address, size):
+    def count(self, at, mark, size):
         """Count requests of warps, and how often the bank with most words of four bytes is asked."""
         if self.name != "shared":
             return
-        warp, report = self.machine.of(self.machine.warp), self.machine.report
-        words = (warp << 32 | address >> 2)[:, None] + np.arange(max(size // 4, 1)) if size > 4 else warp << 32 | address >> 2
-        words = np.sort(words, axis=None)
-        words = words[np.concatenate([[True], words[1:] != words[:-1]])]
-        which = words >> 32
-        first = int(which[0])
-        counts = np.bincount((which - first) * 32 + (words & 31), minlength=(int(which[-1]) - first + 1) * 32)
-        worst = counts.reshape(-1, 32).max(1)
-        report.passes[at] += int(worst.sum())
-        report.shared_requests[at] += int(np.count_nonzero(worst))
+        machine, report = self.machine, self.machine.report
+        words = machine.of(machine.warp_key) | mark >> 2
+        words = words if size <= 4 else (words[:, None] + np.arange(size // 4)).ravel()
+        words.sort()
+        keys = words[np.flatnonzero(words[1:] != words[:-1])] if len(words) > 1 else words[:0]
+        keys = np.append(keys, words[-1])
+        counts = np.bincount(((keys >> 48) - (keys[0] >> 48)) * 32 + (keys & 31))
+        report.passes[at] += int(np.maximum.reduceat(counts, np.arange(0, len(counts), 32)).sum())
+        report.shared_requests[at] += machine.at_work()

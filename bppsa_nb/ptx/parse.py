@@ -92,12 +92,12 @@ class Kernel:
 
 def short_name(name):
     """Return the last of the names that a mangled one is made of."""
-    found, rest = [], re.sub(r"^_Z[NZ]*", "", name)
-    while match := re.match(r"[A-Z]*(\d+)", rest):
-        start, length = match.end(), int(match[1])
-        found.append(rest[start : start + length])
-        rest = rest[start + length :].removeprefix("Ev")
-    return found[-1] if found and found[-1] else name
+    if found := re.search(r"^_ZZ.*E(\d+)(\w+)$", name):  # a variable of a function
+        return found[2][: int(found[1])]
+    found, rest = name, name.removeprefix("_ZN").removeprefix("_Z")
+    while rest != name and (match := re.match(r"\d+", rest)):
+        found, rest = rest[match.end() :][: int(match[0])], rest[match.end() + int(match[0]) :]
+    return found
 
 
 def names_of(operand):

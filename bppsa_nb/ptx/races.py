@@ -10,6 +10,7 @@ import numpy as np
 WARP_SYNC, EPOCH, BLOCK = 10, 20, 40  # the lowest bits: 10 for the thread, 10, 20; 23 for the block
 THREAD = (1 << WARP_SYNC) - 1
 WARP = THREAD & ~31
+FLIP = ((1 << 23) - 1) << BLOCK | THREAD
 
 
 def thread_of(stamp):
@@ -18,50 +19,37 @@ def thread_of(stamp):
 
 
 def clashes(old, mine):
-    """Say where two stamps are of threads that nothing orders; 0 is nobody's."""
+    """Say where two stamps are of threads that nothing orders, or None if nowhere; 0 is nobody's."""
     x = old ^ mine
-    if not x.any():
-        return None
+    if not np.count_nonzero((x - (1 << EPOCH)).view("u8") >= (1 << BLOCK) - (1 << EPOCH)):
+        return None  # all of the same block, and a barrier between
     near = (x < 1 << EPOCH) & (x & THREAD != 0) & ((x <= THREAD) | (x & WARP != 0))
     made = (old != 0) & (near | (x >= 1 << BLOCK))
     return made if made.any() else None
 
 
 class Seen:
-    """For each grain the last thread that touched it, and another one, of another block if there is one."""
+    """For each grain the highest and the lowest thread, of the highest and the lowest block, that touched it last.
+
+    Of all who did since the block's last barrier these two are enough: whoever writes there differs from one of them.
+    """
 
     def __init__(self, grains):
-        self.last, self.other = np.zeros((2, grains), "i8")
+        self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped, so that it grows, too
 
     def note(self, g, mine):
         """Add what touches grains now."""
-        old = self.last[g]
-        x = old ^ mine
-        moved = (x != 0) & (old != 0) & ((x >= 1 << BLOCK) | (x < 1 << EPOCH))
-        if moved.any():
-            self.keep(g[moved], old[moved], mine[moved])
-        self.last[g] = mine
-        won = self.last[g]
-        lost = won != mine  # several lanes at one grain
-        if lost.any():
-            self.keep(g[lost], mine[lost], won[lost])
-
-    def keep(self, g, candidate, mine):
-        """Make a thread the other one, unless the one that is known is of another block and this is not."""
-        known = self.other[g]
-        far = (known != 0) & (known ^ mine >= 1 << BLOCK) & (candidate ^ mine < 1 << BLOCK)
-        self.other[g] = np.where(far, known, candidate)
+        np.maximum.at(self.high, g, mine)
+        np.maximum.at(self.low, g, mine ^ FLIP)
 
     def clash(self, g, mine):
         """Return where others touched grains that nothing orders before this, and their stamps; or None."""
-        last = self.last[g]
-        bad = clashes(last, mine)
-        other = self.other[g]
-        also = clashes(other, mine)
-        if bad is None and also is None:
-            return None
-        bad = np.zeros(len(g), bool) if bad is None else bad
-        return (bad if also is None else bad | also), np.where(bad, last, other)
+        high = self.high[g]
+        low = np.where(high == 0, 0, self.low[g] ^ FLIP)
+        bad, also = clashes(high, mine), clashes(low, mine)
+        if bad is None:
+            return None if also is None else (also, low)
+        return (bad if also is None else bad | also), np.where(bad, high, low)
 
 
 class Races:
@@ -99,8 +87,8 @@ class Races:
             writer = self.writers[g]
             bad = clashes(writer, mine)
             if bad is not None:
-                tell(bad & differs, writer, "writes", "writes, another value,")
-                tell(bad & ~differs, writer, "writes", "writes, the same value,", True)
+                tell(bad & differs, writer, "writes", "writes with another value")
+                tell(bad & ~differs, writer, "writes", "writes with the same value", True)
             self.meet(g, mine, tell, "writes")
             if self.updaters is not None and (met := self.updaters.clash(g, mine)):
                 tell(*met, "writes", "updates atomically")
@@ -108,8 +96,8 @@ class Races:
             won = self.writers[g]
             lost = won != mine
             if lost.any():
-                tell(lost & twice, won, "writes", "writes, another value,")
-                tell(lost & ~twice, won, "writes", "writes, the same value,", True)
+                tell(lost & twice, won, "writes", "writes with another value")
+                tell(lost & ~twice, won, "writes", "writes with the same value", True)
 
     def meet(self, g, mine, tell, did):
         """Tell of readers that nothing orders before this."""
