@@ -12,7 +12,7 @@ import numpy as np
 
 from . import arithmetic
 from .instructions import Unknown, class_of, express, signed
-from .parse import DTYPES, SIZES, SPECIAL, names_of, number, parse
+from .parse import DTYPES, SIZES, SPECIAL, effects, names_of, number, parse
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(sorted(SPECIAL))})$")
@@ -111,8 +111,8 @@ class Writer:
             if not any(names_of(o) for o in i.operands[1:]) and "m." not in source:
                 source = f"full({source}, {code!r})"
             return self.put(i.operands[0], source, code)
-        except (Unknown, KeyError, IndexError) as error:
-            raise unknown(i) from error
+        except (LookupError, ValueError) as error:
+            raise unknown(i, error) from error
 
     def pack(self, i):
         """Two or four parts to one number, or one number to its parts ("mov")."""
@@ -190,10 +190,11 @@ class Writer:
         raise Unknown
 
 
-def unknown(i):
+def unknown(i, error=""):
     """Return the error for an instruction that is not known."""
     where = f" ({i.source[0]}, line {i.source[1]})" if i.source else ""
-    return ValueError(f"line {i.line} of the PTX text: an instruction that is not known: {i.text!r}{where}")
+    why = f": {error}" if "register" in str(error) else ""
+    return ValueError(f"line {i.line} of the PTX text: an instruction that is not known: {i.text!r}{where}{why}")
 
 
 def variable(register):
@@ -233,12 +234,12 @@ class Program:
     def write(self, n, block, lines):
         """Write a block's two functions."""
         used = [variable(f"%{r}") for r in sorted(block.used)]
-        made = [variable(f"%{r}") for r in sorted(block.live_out & block.made)]
+        reads, writes = effects(block.last) if block.end and block.end[0] == "bar" else (set(), set())
+        block.live_out |= reads | writes  # the machine deals with them
+        made = [variable(f"%{r}") for r in sorted(block.live_out & block.made - writes)]
         given = block.end[1] if block.end and block.end[0] in ("bra", "brx") else None
         give = f"    return {variable('%' + given) if given else None}"
         body = [f"    {line}" for line in lines]
-        if block.end and block.end[0] == "bar":
-            made = [name for name in made if block.end[3] is None or name != variable(block.end[3])]
         for name, get, put in (("all", "R[{0!r}]", "R[{0!r}]"), ("some", "R[{0!r}][idx]", "R[{0!r}][idx]")):
             self.source += [f"def {name}_{n}(m, R, idx, full):", *(f"    {r} = {get.format(r)}" for r in used)]
             self.source += [*body, *(f"    {put.format(r)} = {r}" for r in made), give]
