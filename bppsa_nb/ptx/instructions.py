@@ -274,9 +274,9 @@ def class_of(i):
         return "atomic"
     if i.kind in ("bra", "brx", "ret", "exit", "trap"):
         return "branch"
-    if i.kind in ("bar", "barrier"):
+    if i.kind in ("bar", "barrier") and "warp" not in i.mods:
         return "barrier"
-    if i.kind in ("shfl", "vote", "match", "redux"):
+    if i.kind in ("bar", "shfl", "vote", "match", "redux"):
         return "warp"
     if i.kind in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh") or i.kind == "div" and i.type[0] == "f":
         return "special"

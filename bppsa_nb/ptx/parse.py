@@ -143,8 +143,10 @@ class Reader:
     def statement(self, kind, text):
         """Take in one statement."""
         if kind == "line":
-            if found := re.match(r"\.loc\s+(\d+)\s+(\d+)", text):
-                self.source = self.files.get(int(found[1]), "?"), int(found[2])
+            if found := re.match(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?", text):
+                own, called = (found[1], found[2]), (found[3], found[4])
+                file, line = called if found[3] not in (None, found[1]) else own  # the caller, not a library's header
+                self.source = self.files.get(int(file), "?"), int(line)
         elif kind == "head":
             self.head(text)
         elif kind == "scope" and text == "{":

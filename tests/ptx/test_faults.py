@@ -1,0 +1,357 @@
+"""Planted faults: all are found, with block, thread, the other thread, the array and the line; and nothing in what is right.
+
+A kernel holds several, and `which` says which is made; a comment of that number marks its line.
+"""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+from bppsa_nb import ptx
+from bppsa_nb.machine import backends
+
+pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
+if not backends.simulated():
+    from numba import cuda, float32, int32
+
+F32 = np.float32
+
+
+def kernels():
+    """Return the kernels; compiled when they are run."""
+
+    @cuda.jit
+    def sharing(which, x, out):
+        s = cuda.shared.array(64, float32)
+        count = cuda.shared.array(4, int32)
+        i = cuda.threadIdx.x
+        if which == 0:
+            s[i] = x[i]
+            out[i] = s[63 - i]  # 0: no barrier before it
+        elif which == 1:
+            for k in range(2):
+                s[i] = x[i] + k  # 1: the last round's values are still read
+                cuda.syncthreads()
+                out[i] = s[63 - i]
+        elif which == 2:
+            s[i] = x[i]
+            cuda.syncthreads()
+            d = 32
+            while d > 0:
+                if i < d:
+                    s[i] += s[i + d]  # 2: no barrier between the steps
+                d //= 2
+            out[0] = s[0]
+        elif which == 3:
+            s[i // 2] = x[i]  # 3: two threads write one place
+            cuda.syncthreads()
+            out[i] = s[i // 2]
+        elif which == 4:
+            if i < 4:
+                count[i] = 0
+            cuda.syncthreads()
+            count[i % 4] += i  # 4: counting without atomic operations
+            cuda.syncthreads()
+            out[i] = count[i % 4]
+        elif which == 5:
+            s[i] = x[i]
+            cuda.syncthreads()
+            if i >= 1:
+                s[i] += s[i - 1]  # 5: a prefix sum in one buffer
+            cuda.syncthreads()
+            out[i] = s[i]
+        elif which == 6:
+            if i < 4:
+                count[i] = 0
+            cuda.syncthreads()
+            cuda.atomic.add(count, 0, 1)
+            out[i] = count[0]  # 6: read while others still add
+        elif which == 7:
+            if i == 5:
+                s[0] = x[i]
+            cuda.syncthreads()
+            if i == 9:
+                out[9] = s[0]
+            if i == 7:
+                s[0] = 1  # 7: no barrier between one's reading and another's writing
+        elif which == 8:
+            s[i] = x[i]
+            cuda.syncwarp()
+            out[i] = s[i ^ 32]  # 8: a barrier of the warp, where one of the block is needed
+        elif which == 100:
+            s[i] = x[i]
+            cuda.syncthreads()
+            out[i] = s[63 - i]
+            cuda.syncthreads()
+            s[63 - i] = out[i]
+            cuda.syncwarp()
+            out[i] = s[63 - i ^ 1]
+            cuda.atomic.add(count, 0, 0) if i < 0 else None
+
+    @cuda.jit
+    def blocks(which, x, out):
+        i = cuda.grid(1)
+        if which == 0:
+            out[0] = x[i]  # 0: all write one place
+        elif which == 1:
+            if 0 < i < x.size - 1:
+                x[i] = x[i - 1] + x[i + 1]  # 1: a stencil in place, over the edges of blocks
+        elif which == 2:
+            if i == 0:
+                out[0] = x[0]  # 2: as if blocks waited for each other
+            out[i + 1] = out[0]
+        elif which == 3:
+            out[cuda.threadIdx.x] = x[i]  # 3: all blocks write the same part
+        elif which == 4:
+            cuda.atomic.add(out, 0, x[i])
+            out[1] = out[0]  # 4: read while other blocks still add
+        elif which == 100:
+            out[i] = x[i] + x[0]
+            cuda.atomic.add(out, 70, x[i])
+
+    @cuda.jit
+    def bounds(which, x, out, table):
+        s = cuda.shared.array(64, float32)
+        own = cuda.local.array(4, float32)
+        i = cuda.grid(1)
+        if which == 0:
+            if i <= x.size:
+                out[0 * i] = x[i]  # 0: one too many
+        elif which == 1:
+            out[i] = x[2 * i]  # 1: every other, of an array that is not twice as long
+        elif which == 2:
+            s[i] = x[i]
+            cuda.syncthreads()
+            out[i] = s[i + 1]  # 2: beyond shared memory
+        elif which == 3:
+            for k in range(i % 7):
+                own[k] = x[k]  # 3: beyond local memory
+            out[i] = own[i % 4]
+        elif which == 4:
+            table[i % 16, i // 16] = x[i]  # 4: rows for columns
+        elif which == 5:
+            j = int32(int32(i) * int32(70000)) * int32(70000)
+            out[0] = x[abs(j) + 1000]  # 5: a number beyond 32 bits
+        elif which == 6:
+            s[i] = x[i]  # 6: never written by thread 9
+            if i == 9:
+                s[8] = 1
+        elif which == 100:
+            s[i] = x[i]
+            table[i // 16, i % 16] = s[i]
+            for k in range(i % 5):
+                own[k] = x[k]
+            out[i] = own[(i % 5) - 1] if i % 5 else 0
+
+    @cuda.jit
+    def written(which, x, out):
+        s = cuda.shared.array(66, float32)
+        own = cuda.local.array(4, float32)
+        i = cuda.threadIdx.x
+        if which == 0:
+            s[i + 1] = x[i]
+            cuda.syncthreads()
+            out[i] = s[i] + s[i + 2]  # 0: the halo was not loaded
+        elif which == 1:
+            for k in range(i % 4):
+                own[k] = x[k]
+            out[i] = own[i % 3 + 1]  # 1: local memory that was not written
+        elif which == 2:
+            out[i] = x[i]  # 2: nobody wrote x
+        elif which == 3:
+            if i < 32:
+                out[i] = 1
+        elif which == 100:
+            s[i] = x[i]
+            if i < 2:
+                s[i + 64] = 0
+            cuda.syncthreads()
+            out[i] = s[i + 2]
+
+    @cuda.jit
+    def barriers(which, x, out):
+        i = cuda.threadIdx.x
+        if which == 0:
+            if i < 32:
+                cuda.syncthreads()  # 0: for half of them
+        elif which == 1:
+            if i >= 60:
+                return
+            cuda.syncthreads()  # 1: some have returned
+        elif which == 2:
+            if i < 32:
+                cuda.syncthreads()  # 2: here and there
+                out[i] = x[i]
+            else:
+                cuda.syncthreads()
+                out[i] = 2 * x[i]
+        elif which == 3:
+            for k in range(i % 3):
+                cuda.syncthreads()  # 3: not equally often
+                out[i] = k
+        elif which == 4:
+            out[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 8)  # 4: from threads that there are not
+        elif which == 5:
+            k = 0
+            while x[i] >= 0:
+                k += 1  # 5: for ever
+                out[i] = k
+        elif which == 100:
+            for k in range(3):
+                cuda.syncthreads()
+                out[i] = k
+
+    return locals()
+
+
+KERNELS = kernels() if not backends.simulated() else {}
+SOURCE = inspect.getsource(kernels).splitlines()
+
+
+def line_of(name, which):
+    """Return the line of a comment."""
+    begin = next(n for n, text in enumerate(SOURCE) if f"def {name}(" in text)
+    more = next(n for n, text in enumerate(SOURCE[begin:]) if re.search(rf"# {which}:", text))
+    return inspect.getsourcelines(kernels)[1] + begin + more
+
+
+def go(name, which, grid=1, block=64, x=None, out=None, **more):
+    x = np.arange(64, dtype=F32) if x is None else x
+    out = np.zeros(96, F32) if out is None else out
+    args = (np.zeros((4, 16), F32),) if name == "bounds" else ()
+    return ptx.run(KERNELS[name], grid, block, which, x, out, *args, **more)
+
+
+def expect(report, name, which, kind, *, block=0, thread=None, other=None, array=None, place=None):
+    """Check that there is such a finding at the line of a comment."""
+    line = line_of(name, which)
+    found = [f for f in report.findings if f.kind == kind and f.line == line and f.file == __file__]
+    assert found, f"expected {kind} at line {line}, found:\n{report}"
+    first = found[0]
+    assert first.kernel == name and f"test_faults.py, line {line}" in str(first)
+    assert first.block == block and first.thread in (thread, first.thread if thread is None else None), str(first)
+    for wanted, given in ((other, first.other), (array, first.array), (place, first.place)):
+        assert wanted is None or wanted == given, (wanted, given, str(first))
+    return first
+
+
+@pytest.mark.parametrize("name", ["sharing", "blocks", "bounds", "written", "barriers"])
+def test_nothing_is_found_in_what_is_right(name):
+    x, out = np.arange(64, dtype=F32), np.zeros(96, F32)
+    report = go(name, 100, *((2, 32) if name == "blocks" else (1, 64)), x=x, out=out)
+    assert report.findings == [] and report.notes == [], report
+    assert ptx.assert_clean(KERNELS[name], 1, 64, 100, x, out, *([np.zeros((4, 16), F32)] if name == "bounds" else []))
+
+
+SHARED = {
+    0: {"thread": 0, "other": (0, 63), "place": 63},
+    1: {"thread": 0, "other": (0, 63), "place": 0},
+    2: {"thread": 0, "other": (0, 16), "place": 16},
+    3: {"thread": 0, "other": (0, 1), "place": 0},
+    4: {"thread": 0, "place": 0},
+    5: {},
+    6: {"thread": 0, "place": 0},
+    7: {"thread": 7, "other": (0, 9), "place": 0},
+    8: {"thread": 0, "other": (0, 32), "place": 32},
+}
+
+
+@pytest.mark.parametrize("which", list(SHARED))
+def test_races_in_shared_memory(which):
+    expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
+
+
+GLOBAL = {
+    0: {"thread": 0, "array": "out", "place": 0},
+    1: {"array": "x"},
+    2: {"block": 0, "thread": 0, "other": (1, 31), "array": "out", "place": 0},
+    3: {"array": "out"},
+    4: {"array": "out", "place": 0},
+}
+
+
+@pytest.mark.parametrize("which", list(GLOBAL))
+def test_races_between_blocks(which):
+    report = go("blocks", which, *((64, 1) if which == 1 else (2, 32)))
+    found = expect(report, "blocks", which, "race", **{"block": report.findings[0].block} | GLOBAL[which])
+    assert found.other[0] != found.block and "blocks of a launch do not wait for each other" in str(found)
+
+
+def test_bounds():
+    expect(go("bounds", 0, 2, 64), "bounds", 0, "out of bounds", block=1, thread=0, array="x", place=64)
+    found = expect(go("bounds", 1), "bounds", 1, "out of bounds", thread=32, array="x", place=64)
+    assert found.count == 32 and "0 bytes behind the end of its 256 bytes" in str(found)
+    expect(go("bounds", 2), "bounds", 2, "out of bounds", thread=63, place=64)
+    expect(go("bounds", 3), "bounds", 3, "out of bounds", thread=5, place=4)
+    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=64)
+    expect(go("bounds", 5), "bounds", 5, "out of bounds", array="x")
+    expect(go("bounds", 0, x=np.zeros(0, F32)), "bounds", 0, "out of bounds", thread=0)
+
+
+def test_dynamic_shared_memory_that_is_too_small():
+    @cuda.jit
+    def dynamic(x, out):
+        s = cuda.shared.array(0, float32)
+        s[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+        cuda.syncthreads()
+        out[cuda.threadIdx.x] = s[63 - cuda.threadIdx.x]
+
+    x, out = np.arange(64, dtype=F32), np.zeros(64, F32)
+    ptx.assert_clean(dynamic, 1, 64, x, out, shared=256)
+    assert (out == x[::-1]).all()
+    first = ptx.run(dynamic, 1, 64, x, out, shared=128).findings[0]
+    assert (first.kind, first.thread, first.place) == ("out of bounds", 32, 32)
+    with pytest.raises(AssertionError, match="out of bounds: dynamic"):
+        ptx.assert_clean(dynamic, 1, 64, x, out, shared=128)
+
+
+def test_memory_that_was_never_written():
+    expect(go("written", 0), "written", 0, "uninitialized", thread=63, place=65)
+    expect(go("written", 1), "written", 1, "uninitialized")
+    expect(go("written", 2, x=ptx.empty(64)), "written", 2, "uninitialized", thread=0, array="x", place=0)
+    half = ptx.empty(64)
+    assert go("written", 3, out=half).findings == []
+    expect(go("written", 2, x=half), "written", 2, "uninitialized", thread=32, array="x", place=32)
+
+
+def test_memory_that_is_misaligned_or_was_freed_or_may_only_be_read():
+    odd = np.zeros(4 * 64 + 1, "u1")[1:].view(F32)
+    expect(go("written", 2, x=odd), "written", 2, "misaligned", thread=0, array="x", place=0)
+
+
+def test_barriers():
+    expect(go("barriers", 0), "barriers", 0, "barrier", thread=0, other=(0, 32))
+    expect(go("barriers", 1), "barriers", 1, "barrier", thread=0, other=(0, 60))
+    expect(go("barriers", 2), "barriers", 2, "barrier", thread=0, other=(0, 32))
+    expect(go("barriers", 3), "barriers", 3, "barrier", thread=1, other=(0, 0))
+    expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
+
+
+def test_a_kernel_without_an_end(monkeypatch):
+    monkeypatch.setattr("bppsa_nb.ptx.machine.STEPS", 300)
+    assert go("barriers", 5).findings[0].kind == "endless"
+
+
+def test_threads_that_write_the_same_value_are_noted():
+    report = go("blocks", 0, 2, 32, x=np.ones(64, F32))
+    assert report.findings == [] and "with the same value" in str(report.notes[0]) and "note:" in str(report)
+
+
+def test_blocks_and_threads_are_told_as_they_were_given():
+    first = go("sharing", 0, grid=(1, 1), block=(32, 2)).findings[0]
+    assert (first.kind, first.block, first.thread, first.place) == ("uninitialized", (0, 0), (0, 0), 63)
+    first = go("bounds", 0, grid=(2,), block=(64,)).findings[0]
+    assert (first.block, first.thread) == ((1,), (0,))
+
+
+def test_counters_and_the_page():
+    report = go("sharing", 100)
+    counters = report.counters
+    assert set(counters) == {"warp instructions", "active lanes", "sectors per request", "shared passes per request", "barriers",
+                             "atomics", "multiply-adds"}  # fmt: skip
+    assert counters["sectors per request"] == 4 and counters["shared passes per request"] == 1
+    assert counters["barriers"] == 2 and counters["warp instructions"]["barrier"] == 4
+    page = go("sharing", 0)._repr_html_()
+    assert "no barrier before it" in page and "race: sharing" in page
