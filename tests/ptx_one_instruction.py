@@ -22,16 +22,40 @@ def compute(instruction, result, *operands, block=None):
     lines, declared = [], ["  .reg .pred %p<9>;", "  .reg .b64 %rd<20>;", "  .reg .b32 %i<4>;"]
     registers = {"s8": "b16", "u8": "b16"}
     params = [f".param .u64 p{k}" for k in range(len(operands) + 1)]
-    lines += ["mov.u32 %i0, %ctaid.x;", "mov.u32 %i1, %ntid.x;", "mov.u32 %i2, %tid.x;", "mad.lo.s32 %i0, %i0, %i1, %i2;"]
+    lines += [
+        "mov.u32 %i0, %ctaid.x;",
+        "mov.u32 %i1, %ntid.x;",
+        "mov.u32 %i2, %tid.x;",
+        "mad.lo.s32 %i0, %i0, %i1, %i2;",
+    ]
     for k, (kind, _) in enumerate(operands):
         declared.append(f"  .reg .{registers.get(kind, kind)} %a{k};")
         size = np.dtype(CODES[kind]).itemsize
-        lines += [f"ld.param.u64 %rd{k}, [p{k}];", f"mad.wide.u32 %rd{k}, %i0, {size}, %rd{k};", f"ld.global.{'b16' if kind == 'f16' else kind} %a{k}, [%rd{k}];"]
+        lines += [
+            f"ld.param.u64 %rd{k}, [p{k}];",
+            f"mad.wide.u32 %rd{k}, %i0, {size}, %rd{k};",
+            f"ld.global.{'b16' if kind == 'f16' else kind} %a{k}, [%rd{k}];",
+        ]
     size = np.dtype(CODES[result]).itemsize
     declared.append(f"  .reg .{registers.get(result, result)} %d;")
-    lines += [*instruction.splitlines(), f"ld.param.u64 %rd9, [p{len(operands)}];", f"mad.wide.u32 %rd9, %i0, {size}, %rd9;"]
+    lines += [
+        *instruction.splitlines(),
+        f"ld.param.u64 %rd9, [p{len(operands)}];",
+        f"mad.wide.u32 %rd9, %i0, {size}, %rd9;",
+    ]
     lines += [f"st.global.{'b16' if result == 'f16' else result} [%rd9], %d;", "ret;"]
-    text = "\n".join([".version 8.0", ".target sm_90", ".address_size 64", f".visible .entry k({', '.join(params)})", "{", *declared, *lines, "}"])
+    text = "\n".join(
+        [
+            ".version 8.0",
+            ".target sm_90",
+            ".address_size 64",
+            f".visible .entry k({', '.join(params)})",
+            "{",
+            *declared,
+            *lines,
+            "}",
+        ]
+    )
     out = np.zeros(n, CODES[result])
     arrays = [np.ascontiguousarray(array).astype(CODES[kind]) for kind, array in operands]
     report = ptx.run(text, n // block, block, *arrays, out)
@@ -49,7 +73,12 @@ def rounded(x, code, mode="rn"):
     exponent -= Fraction(2) ** exponent > size
     unit = Fraction(2) ** (max(exponent, low) - precision + 1)
     steps, rest = divmod(size / unit, 1)
-    up = {"rn": rest > Fraction(1, 2) or rest == Fraction(1, 2) and steps % 2 == 1, "rz": False, "rp": x > 0 and rest > 0, "rm": x < 0 and rest > 0}[mode]
+    up = {
+        "rn": rest > Fraction(1, 2) or rest == Fraction(1, 2) and steps % 2 == 1,
+        "rz": False,
+        "rp": x > 0 and rest > 0,
+        "rm": x < 0 and rest > 0,
+    }[mode]
     made = (steps + up) * unit
     most = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** high
     if made > most:
@@ -74,13 +103,42 @@ def edges(code, rng, more=4):
     dtype = np.dtype(code)
     if dtype.kind == "f":
         info = np.finfo(dtype)
-        plain = [0.0, 1.0, 1.5, np.pi, info.max, info.tiny, info.smallest_subnormal, info.tiny * 0.75, info.eps, np.inf, 2.0**11 + 1]
+        plain = [
+            0.0,
+            1.0,
+            1.5,
+            np.pi,
+            info.max,
+            info.tiny,
+            info.smallest_subnormal,
+            info.tiny * 0.75,
+            info.eps,
+            np.inf,
+            2.0**11 + 1,
+        ]
         some = rng.standard_normal(more) * 2.0 ** rng.integers(-12, 12, more)
         plain = np.array([*plain, *some]).astype(dtype)
         return np.concatenate([plain, -plain, np.array([np.nan], dtype)])
     info = np.iinfo(dtype)
     bits = info.bits
-    middle = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 1 << bits // 2, (1 << bits // 2) - 1, info.max, info.max - 1, info.min, info.min + 1]
+    middle = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        33,
+        63,
+        64,
+        1 << bits // 2,
+        (1 << bits // 2) - 1,
+        info.max,
+        info.max - 1,
+        info.min,
+        info.min + 1,
+    ]
     middle += [-1, -2, -7] if info.min else []
     middle = [m for m in middle if info.min <= m <= info.max]
     return np.array([*middle, *rng.integers(info.min, info.max, more, dtype=dtype, endpoint=True)], dtype)

@@ -260,7 +260,9 @@ def convert(i, value):
     if to == of:
         source = f"({source}).copy()"
     else:
-        source = f"rounded({source}, {to_code!r}, {mode!r})" if SIZES[to] < SIZES[of] else f"({source}).astype({to_code!r})"
+        source = (
+            f"rounded({source}, {to_code!r}, {mode!r})" if SIZES[to] < SIZES[of] else f"({source}).astype({to_code!r})"
+        )
     source = f"flushed({source})" if "ftz" in how and to == "f32" else source
     return f"saturated({source})" if "sat" in how else source, to_code
 
@@ -268,7 +270,10 @@ def convert(i, value):
 def class_of(i):
     """Return the class of an instruction, for counting."""
     if i.kind in ("ld", "st", "ldu"):
-        space = next((m.split("::")[0] for m in i.mods if m.split("::")[0] in ("param", "global", "shared", "local", "const")), "generic")  # noqa: E501
+        space = next(
+            (m.split("::")[0] for m in i.mods if m.split("::")[0] in ("param", "global", "shared", "local", "const")),
+            "generic",
+        )  # noqa: E501
         return f"{'st' if i.kind == 'st' else 'ld'}.{space}"
     if i.kind in ("atom", "red"):
         return "atomic"

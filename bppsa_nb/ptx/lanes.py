@@ -136,14 +136,20 @@ class Writer:
 
     def memory(self, i, at):
         """Loads and stores, of several numbers at once, too."""
-        if any(not (m.split("::")[0] in _SPACES or _CACHES.fullmatch(m) or m in _STRONG | {"v2", "v4"}) for m in i.mods[:-1]):
+        if any(
+            not (m.split("::")[0] in _SPACES or _CACHES.fullmatch(m) or m in _STRONG | {"v2", "v4"})
+            for m in i.mods[:-1]
+        ):
             raise Unknown
         code, space = DTYPES[i.type], space_of(i.mods)
         target, place = i.operands[:2] if i.kind != "st" else i.operands[1::-1]
         parts, strong = re.split(r"\s*,\s*", target.strip("{} ")), bool(_STRONG & set(i.mods))
         if space == "param":
             name, _, offset = place.strip("[] ").partition("+")
-            made = [f"full(m.param({name!r}, {int(offset or 0) + n * SIZES[i.type]}, {code!r}), {code!r})" for n in range(len(parts))]
+            made = [
+                f"full(m.param({name!r}, {int(offset or 0) + n * SIZES[i.type]}, {code!r}), {code!r})"
+                for n in range(len(parts))
+            ]
             return [line for part, source in zip(parts, made, strict=True) for line in self.put(part, source, code)]
         space = "global" if space == "const" else space
         if i.kind == "st":
@@ -223,7 +229,9 @@ class Program:
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
         crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
         self.registers = {variable(f"%{r}"): kernel.code_of(r) for r in sorted(crossing)}
-        touched = [i for i in self.instructions if i.kind in ("ld", "ldu", "st", "atom", "red") and "param" not in i.mods]
+        touched = [
+            i for i in self.instructions if i.kind in ("ld", "ldu", "st", "atom", "red") and "param" not in i.mods
+        ]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
 

@@ -117,7 +117,9 @@ def _text(kernel):
     if isinstance(kernel, str) and ("\n" in kernel or ".entry" in kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
-        raise TypeError(f"kernel is a function of @cuda.jit, PTX text or the path of a .ptx file, not {type(kernel).__name__}")
+        raise TypeError(
+            f"kernel is a function of @cuda.jit, PTX text or the path of a .ptx file, not {type(kernel).__name__}"
+        )
     path = Path(kernel)
     if not path.is_file():
         raise ValueError(f"kernel is neither PTX nor the path of a file: {str(kernel)[:100]!r}")
@@ -148,7 +150,9 @@ def _compiled(kernel, arguments):
 
     names = list(inspect.signature(kernel.py_func).parameters)
     if len(arguments) != len(names):
-        raise TypeError(f"kernel {kernel.py_func.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} came")
+        raise TypeError(
+            f"kernel {kernel.py_func.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} came"
+        )
     for name, argument in _flat(arguments, names):
         if not isinstance(argument, (np.ndarray, np.generic, int, float, complex)):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
@@ -156,11 +160,15 @@ def _compiled(kernel, arguments):
     types = tuple(kernel.typeof_pyval(a) for a in plain)
     key = kernel.py_func, types
     if key not in _TEXTS:
-        options = {k: v for k, v in kernel.targetoptions.items() if k in ("fastmath", "opt", "launch_bounds") and v is not None}
+        options = {
+            k: v for k, v in kernel.targetoptions.items() if k in ("fastmath", "opt", "launch_bounds") and v is not None
+        }
         try:
             _TEXTS[key] = cuda.compile_ptx(kernel.py_func, types, cc=(9, 0), lineinfo=True, **options)[0]
         except NumbaError as error:
-            raise TypeError(f"kernel {kernel.py_func.__name__} does not compile for these arguments: {error}") from error
+            raise TypeError(
+                f"kernel {kernel.py_func.__name__} does not compile for these arguments: {error}"
+            ) from error
     return _TEXTS[key], names
 
 
@@ -172,11 +180,10 @@ def _parameters(kernel, arguments, memory):
     if wanted not in (numba, len(arguments)):
         more = f", or {numba} as Numba passes arrays" if arrays else ""
         raise TypeError(f"kernel {name} has {wanted} parameters, the arguments are {len(arguments)}{more}")
-    given = []
+    given, owners = [], {}
     for label, argument in arguments:
         if isinstance(argument, np.ndarray):
-            _register(label, argument, memory)
-            pointer = argument.ctypes.data
+            pointer = _register(label, argument, memory, owners)
             flat = [0, 0, argument.size, argument.itemsize, pointer, *argument.shape, *argument.strides]
             given += [(label, v, True) for v in (flat if wanted == numba else [pointer])]
         else:
@@ -184,14 +191,20 @@ def _parameters(kernel, arguments, memory):
     return {param[0]: _bytes(name, param, *each) for param, each in zip(kernel.params, given, strict=True)}
 
 
-def _register(label, array, memory):
+def _register(label, array, memory, owners):
+    """Register an array, far from all others but those that share its memory; return its address on the device."""
     if array.dtype.hasobject:
         raise TypeError(f"{label} is an array of Python objects; a GPU takes numbers")
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    first = owner.ctypes.data
+    shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
     written = getattr(array, "written", None)
-    written = written if written is not None and len(written) == high - low else None
-    if high > low:
-        memory.add(low, high - low, label, array=array.view(np.ndarray), writable=array.flags.writeable, written=written)
+    memory.add(low + shift, high - low, label, array=array.view(np.ndarray), writable=array.flags.writeable, shift=shift,
+               written=written if written is not None and len(written) == high - low else None)  # fmt: skip
+    return array.ctypes.data + shift
 
 
 def _bytes(kernel, param, label, value, pointer):

@@ -31,7 +31,9 @@ def everything(code):
 class Region:
     """A part of global memory: from `start` up to `end`, and what is known of it.
 
-    `array` is a NumPy array that has it, for places in it; `written` a byte for each byte, 255 once it was written.
+    `array` is a NumPy array that has it, for places in it; `written` a byte for each byte, 255 once it was written. An
+    address less `shift` is that of the process: arrays can be told to lie far apart, so that no index leads from one to
+    another, and at multiples of 256, as on a GPU.
     """
 
     start: int
@@ -40,22 +42,15 @@ class Region:
     array: np.ndarray | None = None
     writable: bool = True
     written: np.ndarray | None = None
+    shift: int = 0
     alive: bool = True
-
-    def shift(self):
-        """Return how far behind a multiple of 256 it would begin on a GPU, whose arrays begin there."""
-        owner = self.array
-        while isinstance(getattr(owner, "base", None), np.ndarray):
-            owner = owner.base
-        first = self.start if owner is None else owner.ctypes.data
-        return (self.start - first if first % 16 == 0 else self.start) % 256
 
     def place(self, address, size):
         """Return the index of the element at an address, or its number where there is no such index."""
         a = self.array
         if a is None:
             return (address - self.start) // size
-        flat = (address - a.ctypes.data) // max(a.itemsize, 1)
+        flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
         if a.flags.c_contiguous and 0 <= flat < a.size and a.ndim > 1:
             return tuple(int(n) for n in np.unravel_index(flat, a.shape))
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
@@ -77,7 +72,7 @@ class Memory:
                     first = min(old, region, key=lambda r: (r.start, -r.end))
                     names = old.name if old.name == region.name else f"{old.name} and {region.name}"
                     region = Region(min(old.start, region.start), max(old.end, region.end), names, first.array,
-                                    old.writable or region.writable, old.written if first is old else region.written)  # fmt: skip
+                                    old.writable or region.writable, first.written, region.shift)  # fmt: skip
             else:
                 kept.append(old)
         self.regions = sorted([*kept, region], key=lambda r: r.start)
@@ -166,7 +161,9 @@ class Space:
         for n in range(count):
             fresh = known[mark // size + n if n else mark // size] != FULL[size]
             if fresh.any():
-                self.tell("uninitialized", "reads {what}, which nothing has written", at, fresh, address + n * size, size)
+                self.tell(
+                    "uninitialized", "reads {what}, which nothing has written", at, fresh, address + n * size, size
+                )
 
     def teller(self, at, address, size):
         """Return the function that notes a race."""
@@ -188,7 +185,11 @@ class Space:
         named = self.machine.report.form(with_) if with_ else ("", "")
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}")
         if with_:
-            text += "; no barrier stands between" if with_[0] == who[0] else "; blocks of a launch do not wait for each other"
+            text += (
+                "; no barrier stands between"
+                if with_[0] == who[0]
+                else "; blocks of a launch do not wait for each other"
+            )
         key = (kind, message) if kind == "race" else (kind,)
         self.machine.report.add(key, text, at, who, other=with_, array=array, place=place,
                                 count=int(np.count_nonzero(bad)), note=note)  # fmt: skip
@@ -197,7 +198,14 @@ class Space:
         """Return where addresses are no multiples of the access's size; note it."""
         bad = address & (size - 1) != 0
         if bad.any():
-            self.tell("misaligned", f"touches {{what}} with {size} bytes at once, at no multiple of {size}", at, bad, address, size)
+            self.tell(
+                "misaligned",
+                f"touches {{what}} with {size} bytes at once, at no multiple of {size}",
+                at,
+                bad,
+                address,
+                size,
+            )
         return bad
 
     def count(self, at, mark, size):
@@ -222,11 +230,13 @@ class GlobalSpace(Space):
         self.ends = np.array([r.end if r.alive else 0 for r in self.regions], "i8")
         self.read_only = np.array([not r.writable for r in self.regions], bool)
         self.offsets, size = [], 0
-        for r in self.regions:  # where a region's marks are: as if each array began at a multiple of 256
-            size = -(-size // 256) * 256 + r.shift()
+        for r in self.regions:  # where a region's marks are, aligned as its addresses
+            size = -(-size // 256) * 256 + r.start % 256
             self.offsets.append(size - r.start)
             size += r.end - r.start
         self.offset_array = np.array(self.offsets, "i8")
+        self.bases = [BASE + r.shift for r in self.regions]
+        self.base_array = np.array(self.bases, "i8")
         if watch:
             self.races = Races(size + 16, program.grain, program.atomics)
             if any(r.written is not None for r in self.regions):
@@ -250,7 +260,7 @@ class GlobalSpace(Space):
         n = bisect.bisect_right(self.starts, low) - 1
         if n >= 0 and high + size <= self.ends[n] and not (writing and self.read_only[n]):
             if size == 1 or not np.bitwise_or.reduce(address) & size - 1:
-                return None, address - BASE, address + self.offsets[n]
+                return None, address - self.bases[n], address + self.offsets[n]
         n = np.searchsorted(self.start_array, address, "right") - 1
         outside = (n < 0) | (address > self.ends[n] - size) if self.starts else np.ones(len(address), bool)
         for lane in np.flatnonzero(outside):
@@ -259,7 +269,9 @@ class GlobalSpace(Space):
         if fixed.any():
             self.tell("read-only", "writes {what}, which may only be read", at, fixed, address, size)
         wrong = outside | fixed | self.misaligned(at, address, size)
-        return (wrong, None, None) if wrong.any() else (None, address - BASE, address + self.offset_array[n])
+        return (
+            (wrong, None, None) if wrong.any() else (None, address - self.base_array[n], address + self.offset_array[n])
+        )
 
     def nearest(self, address):
         """Return the region that an address lies in or is nearest to."""
@@ -274,7 +286,11 @@ class GlobalSpace(Space):
         elif not region.alive and region.start <= a < region.end:
             self.tell("freed", f"{did} {{what}}, which was freed", at, bad, address, size)
         else:
-            off = f"{a - region.end} bytes behind the end" if a >= region.end else f"{region.start - a} bytes before the start"
+            off = (
+                f"{a - region.end} bytes behind the end"
+                if a >= region.end
+                else f"{region.start - a} bytes before the start"
+            )
             off = "across the end" if region.start <= a < region.end else off
             text = f"{did} {{what}}: {size} bytes {off} of its {region.end - region.start} bytes"
             self.tell("out of bounds", text, at, bad, address, size)
@@ -323,7 +339,9 @@ class OwnSpace(Space):
         return None, place, place
 
     def describe(self, address, size, lane):
-        inside = [(place, name) for name, (space, place) in self.symbols.items() if space == self.name and place <= address]
+        inside = [
+            (place, name) for name, (space, place) in self.symbols.items() if space == self.name and place <= address
+        ]
         place, name = max(inside, default=(0, ""))
         name = short_name(name) if name and not name.startswith(("_cudapy", "__local")) else f"{self.name} array"
         return name, (address - place) // size

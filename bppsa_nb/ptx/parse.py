@@ -32,7 +32,9 @@ _STATEMENT = re.compile(
 _VARIABLE = re.compile(
     r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)"
 )
-_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(\[\d*\])?")
+_PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(\[\d*\])?"
+)
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
 _NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*")
 
@@ -394,7 +396,9 @@ class Assembler:
                 elif kind == "brx":
                     block.end = ("brx", block.end[1], [self.kernel.labels[label] for label in block.end[2]])
             except KeyError as error:
-                raise ValueError(f"line {block.last.line} of the PTX text: no label {error}: {block.last.text!r}") from None
+                raise ValueError(
+                    f"line {block.last.line} of the PTX text: no label {error}: {block.last.text!r}"
+                ) from None
             for item in block.body:
                 reads, writes = effects(item)
                 block.used |= reads - block.made
@@ -419,7 +423,11 @@ class Assembler:
 def effects(item):
     """Return the registers that an instruction reads, and those that it writes."""
     operands = [names_of(operand) for operand in item.operands]
-    if item.kind in ("st", "red", "membar", "fence", "prefetch") or item.kind in ("bar", "barrier") and "red" not in item.mods:
+    if (
+        item.kind in ("st", "red", "membar", "fence", "prefetch")
+        or item.kind in ("bar", "barrier")
+        and "red" not in item.mods
+    ):
         return set().union(*operands), set()
     first, *others = operands or [[]]
     if item.operands and item.operands[0].startswith("["):

@@ -35,7 +35,9 @@ class Seen:
     """
 
     def __init__(self, grains):
-        self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped, so that it grows, too
+        self.high, self.low = np.zeros(
+            (2, grains), "i8"
+        )  # in `low` block and thread are flipped, so that it grows, too
 
     def note(self, g, mine):
         """Add what touches grains now."""

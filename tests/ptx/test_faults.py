@@ -148,16 +148,11 @@ def kernels():
     @cuda.jit
     def written(which, x, out):
         s = cuda.shared.array(66, float32)
-        own = cuda.local.array(4, float32)
         i = cuda.threadIdx.x
         if which == 0:
             s[i + 1] = x[i]
             cuda.syncthreads()
             out[i] = s[i] + s[i + 2]  # 0: the halo was not loaded
-        elif which == 1:
-            for k in range(i % 4):
-                own[k] = x[k]
-            out[i] = own[i % 3 + 1]  # 1: local memory that was not written
         elif which == 2:
             out[i] = x[i]  # 2: nobody wrote x
         elif which == 3:
@@ -309,7 +304,6 @@ def test_dynamic_shared_memory_that_is_too_small():
 
 def test_memory_that_was_never_written():
     expect(go("written", 0), "written", 0, "uninitialized", thread=63, place=65)
-    expect(go("written", 1), "written", 1, "uninitialized")
     expect(go("written", 2, x=ptx.empty(64)), "written", 2, "uninitialized", thread=0, array="x", place=0)
     half = ptx.empty(64)
     assert go("written", 3, out=half).findings == []

@@ -59,7 +59,9 @@ def test_integer_arithmetic(kind):
         assert (raw(found) == integers(wide, lambda x, y: x * y, a, b)).all()
     if kind[0] == "s":
         for name, function in (("abs", abs), ("neg", lambda x: -x)):
-            assert (raw(compute(f"{name}.{kind} %d, %a0;", kind, (kind, a), block=256)) == integers(kind, function, a)).all()
+            assert (
+                raw(compute(f"{name}.{kind} %d, %a0;", kind, (kind, a), block=256)) == integers(kind, function, a)
+            ).all()
 
 
 @pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64"])
@@ -76,8 +78,15 @@ def test_comparisons_of_integers(kind):
 def test_comparisons_of_real_numbers():
     for kind in ("f32", "f64"):
         a, b = pairs(CODES[kind], RNG)
-        ordered, none = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}, (a != a) | (b != b)
-        wanted = {k: v & ~none for k, v in ordered.items()} | {f"{k}u": v | none for k, v in ordered.items()} | {"num": ~none, "nan": none}
+        ordered, none = (
+            {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b},
+            (a != a) | (b != b),
+        )
+        wanted = (
+            {k: v & ~none for k, v in ordered.items()}
+            | {f"{k}u": v | none for k, v in ordered.items()}
+            | {"num": ~none, "nan": none}
+        )
         for name, truth in wanted.items():
             code = f"setp.{name}.{kind} %p1, %a0, %a1;\nselp.b32 %d, 1, 0, %p1;"
             assert (compute(code, "u32", (kind, a), (kind, b), block=256) == truth).all(), name
@@ -92,7 +101,10 @@ selp.b32 %i2, 2, 0, %p2;
 add.s32 %d, %i1, %i2;"""
     found = compute(code, "s32", ("s32", a), ("s32", b), block=256)
     assert (found == ((a < b) & (b <= 0)) + 2 * (~(a < b) & (b <= 0))).all()
-    assert (compute("set.lt.u32.s32 %d, %a0, %a1;", "u32", ("s32", a), ("s32", b), block=256) == np.where(a < b, 0xFFFFFFFF, 0)).all()
+    assert (
+        compute("set.lt.u32.s32 %d, %a0, %a1;", "u32", ("s32", a), ("s32", b), block=256)
+        == np.where(a < b, 0xFFFFFFFF, 0)
+    ).all()
     assert (compute("set.lt.f32.s32 %d, %a0, %a1;", "f32", ("s32", a), ("s32", b), block=256) == (a < b)).all()
 
 
@@ -101,13 +113,22 @@ def test_logic_and_shifts(kind):
     a, b = pairs(CODES[kind], RNG)
     bits = 8 * a.itemsize
     for name, function in (("and", lambda x, y: x & y), ("or", lambda x, y: x | y), ("xor", lambda x, y: x ^ y)):
-        assert (compute(f"{name}.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b), block=256) == integers(kind, function, a, b)).all()
+        assert (
+            compute(f"{name}.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b), block=256)
+            == integers(kind, function, a, b)
+        ).all()
     assert (compute(f"not.{kind} %d, %a0;", kind, (kind, a), block=256) == ~a).all()
     assert (compute(f"cnot.{kind} %d, %a0;", kind, (kind, a), block=256) == (a == 0)).all()
     a, by = pairs(CODES[kind], RNG, "u4")  # by the width and more, too
     signed, unsigned = f"s{bits}", f"u{bits}"
-    assert (compute(f"shl.{kind} %d, %a0, %a1;", kind, (kind, a), ("u32", by), block=256) == integers(kind, lambda x, n: x << n if n < bits else 0, a, by)).all()
-    assert (compute(f"shr.{unsigned} %d, %a0, %a1;", kind, (kind, a), ("u32", by), block=256) == integers(kind, lambda x, n: x >> n, a, by)).all()
+    assert (
+        compute(f"shl.{kind} %d, %a0, %a1;", kind, (kind, a), ("u32", by), block=256)
+        == integers(kind, lambda x, n: x << n if n < bits else 0, a, by)
+    ).all()
+    assert (
+        compute(f"shr.{unsigned} %d, %a0, %a1;", kind, (kind, a), ("u32", by), block=256)
+        == integers(kind, lambda x, n: x >> n, a, by)
+    ).all()
     arithmetic = a.view(f"i{bits // 8}")
     found = compute(f"shr.{signed} %d, %a0, %a1;", signed, (signed, arithmetic), ("u32", by), block=256)
     assert (raw(found) == integers(signed, lambda x, n: x >> n, arithmetic, by)).all()
@@ -151,7 +172,14 @@ def test_fields_and_counts_of_bits(bits):
     found = compute(f"bfind.u{bits} %d, %a0;", "s32", (kind, a))
     assert (raw(found) == integers("u32", lambda x: x.bit_length() - 1, a)).all()
     found = compute(f"bfind.shiftamt.s{bits} %d, %a0;", "s32", (f"s{bits}", a.view(f"i{bits // 8}")))
-    assert (raw(found) == integers("u32", lambda x: bits - (x if x >= 0 else ~x).bit_length() if x not in (0, -1) else -1, a.view(f"i{bits // 8}"))).all()
+    assert (
+        raw(found)
+        == integers(
+            "u32",
+            lambda x: bits - (x if x >= 0 else ~x).bit_length() if x not in (0, -1) else -1,
+            a.view(f"i{bits // 8}"),
+        )
+    ).all()
     turned = [int(f"{int(x):0{bits}b}"[::-1], 2) for x in a]
     assert (compute(f"brev.{kind} %d, %a0;", kind, (kind, a)) == np.array(turned, code)).all()
 
@@ -170,7 +198,9 @@ def test_bytes_and_tables():
     found = compute("prmt.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("b32", c))
     assert (found == integers("b32", permuted, a, b, c)).all()
     for table in (0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF):
-        rule = lambda x, y, z: sum((table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1) << n for n in range(32))  # noqa: B023, E731
+        rule = lambda x, y, z: sum(
+            (table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1) << n for n in range(32)
+        )  # noqa: B023, E731
         found = compute(f"lop3.b32 %d, %a0, %a1, %a2, {table:#x};", "b32", ("b32", a), ("b32", b), ("b32", c))
         assert (found == integers("b32", rule, a, b, c)).all()
     by = RNG.integers(0, 70, 512).astype("u4")
@@ -179,7 +209,14 @@ def test_bytes_and_tables():
             rule = lambda x, y, n: (y << 32 | x) << cut(n) >> 32 if way == "l" else (y << 32 | x) >> cut(n)  # noqa: B023, E731
             found = compute(f"shf.{way}.{mode}.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("u32", by))
             assert (found == integers("b32", rule, a, b, by)).all()
-    assert (compute("mov.b32 {%i1, %i2}, %a0;\nmov.b64 %d, {%i2, %i1};".replace("b32 {", "b64 {"), "b64", ("b64", a.astype("u8") << np.uint64(7))) == integers("b64", lambda x: (x << 7 & 0xFFFFFFFF) << 32 | x << 7 >> 32, a)).all()
+    assert (
+        compute(
+            "mov.b32 {%i1, %i2}, %a0;\nmov.b64 %d, {%i2, %i1};".replace("b32 {", "b64 {"),
+            "b64",
+            ("b64", a.astype("u8") << np.uint64(7)),
+        )
+        == integers("b64", lambda x: (x << 7 & 0xFFFFFFFF) << 32 | x << 7 >> 32, a)
+    ).all()
 
 
 OPERATIONS = {
@@ -246,7 +283,10 @@ def test_roots_and_reciprocals(kind):
         assert same(found, np.array([rounded(1 / Fraction(float(x)), code, mode) for x in positive])).all()
         root = compute(f"sqrt.{mode}.{kind} %d, %a0;", kind, (kind, positive), block=len(positive))
         for r, x in zip(root, positive, strict=True):
-            down, up = (Fraction(float(v)) ** 2 for v in (np.nextafter(r, r.dtype.type(0)), np.nextafter(r, r.dtype.type(np.inf))))
+            down, up = (
+                Fraction(float(v)) ** 2
+                for v in (np.nextafter(r, r.dtype.type(0)), np.nextafter(r, r.dtype.type(np.inf)))
+            )
             x, r = Fraction(float(x)), Fraction(float(r)) ** 2  # noqa: PLW2901
             assert down < x <= r if mode == "rp" else r <= x < up
 
@@ -263,9 +303,18 @@ def test_signs_and_the_smaller_of_two(kind):
     assert same(found, order).all()
     assert same(compute(f"abs.{kind} %d, %a0;", kind, (kind, a), block=256), abs(a)).all()
     assert same(compute(f"neg.{kind} %d, %a0;", kind, (kind, a), block=256), -a).all()
-    assert same(compute(f"copysign.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b), block=256), np.copysign(b, a)).all()
-    for name, wanted in (("finite", np.isfinite(a)), ("infinite", np.isinf(a)), ("notanumber", np.isnan(a)), ("subnormal", (abs(a) < np.finfo(a.dtype).tiny) & (a != 0))):
-        assert (compute(f"testp.{name}.{kind} %p1, %a0;\nselp.b32 %d, 1, 0, %p1;", "u32", (kind, a), block=256) == wanted).all()
+    assert same(
+        compute(f"copysign.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b), block=256), np.copysign(b, a)
+    ).all()
+    for name, wanted in (
+        ("finite", np.isfinite(a)),
+        ("infinite", np.isinf(a)),
+        ("notanumber", np.isnan(a)),
+        ("subnormal", (abs(a) < np.finfo(a.dtype).tiny) & (a != 0)),
+    ):
+        assert (
+            compute(f"testp.{name}.{kind} %p1, %a0;\nselp.b32 %d, 1, 0, %p1;", "u32", (kind, a), block=256) == wanted
+        ).all()
 
 
 def test_subnormal_numbers_are_flushed_where_that_is_asked():
@@ -274,10 +323,15 @@ def test_subnormal_numbers_are_flushed_where_that_is_asked():
     flush = lambda x: np.where(abs(x) < tiny, np.copysign(np.float32(0), x), x)  # noqa: E731
     with np.errstate(all="ignore"):
         for name, wanted in (("add", flush(a) + flush(b)), ("mul", flush(a) * flush(b))):
-            assert same(compute(f"{name}.ftz.f32 %d, %a0, %a1;", "f32", ("f32", a), ("f32", b), block=256), flush(wanted)).all()
+            assert same(
+                compute(f"{name}.ftz.f32 %d, %a0, %a1;", "f32", ("f32", a), ("f32", b), block=256), flush(wanted)
+            ).all()
         found = compute("fma.rn.ftz.f32 %d, %a0, %a1, %a1;", "f32", ("f32", a), ("f32", b), block=256)
         assert same(found, flush(exact("fma", "f4", "rn", flush(a), flush(b), flush(b)))).all()
-        assert same(compute("add.sat.f32 %d, %a0, %a1;", "f32", ("f32", a), ("f32", b), block=256), np.where(a + b > 0, np.minimum(a + b, 1), np.float32(0))).all()
+        assert same(
+            compute("add.sat.f32 %d, %a0, %a1;", "f32", ("f32", a), ("f32", b), block=256),
+            np.where(a + b > 0, np.minimum(a + b, 1), np.float32(0)),
+        ).all()
 
 
 APPROXIMATE = {
@@ -312,7 +366,11 @@ REAL_TO_WHOLE = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math
 @pytest.mark.parametrize("of", ["f32", "f64"])
 def test_conversions_to_integers(of):
     values = edges(CODES[of], RNG, 20)
-    (a,) = blocks(np.concatenate([values, np.array([0.5, 1.5, 2.5, -0.5, -1.5, 2.0**31, -(2.0**31), 2.0**63, 2.0**64, 255.5, -128.5])]).astype(CODES[of]))
+    (a,) = blocks(
+        np.concatenate(
+            [values, np.array([0.5, 1.5, 2.5, -0.5, -1.5, 2.0**31, -(2.0**31), 2.0**63, 2.0**64, 255.5, -128.5])]
+        ).astype(CODES[of])
+    )
     for to in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
         info = np.iinfo(CODES[to])
         lost = 0 if of == "f32" and info.bits < 64 else 1 << (info.bits - 1)
@@ -321,7 +379,13 @@ def test_conversions_to_integers(of):
             def wanted(x, function=function, info=info, lost=lost):
                 if math.isnan(x):
                     return lost
-                return info.min if x <= info.min else info.max if x >= info.max else min(max(function(x), info.min), info.max)
+                return (
+                    info.min
+                    if x <= info.min
+                    else info.max
+                    if x >= info.max
+                    else min(max(function(x), info.min), info.max)
+                )
 
             found = compute(f"cvt.{mode}.{to}.{of} %d, %a0;", to, (of, a), block=256)
             made = np.array([wanted(float(x)) & (1 << info.bits) - 1 for x in a], f"u{info.bits // 8}")
@@ -345,7 +409,11 @@ def test_conversions_to_real_numbers():
         for to in ("f32", "f64"):
             for mode in ("rn", "rz", "rm", "rp"):
                 found = compute(f"cvt.{mode}.{to}.{of} %d, %a0;", to, (of, a), block=256)
-                assert same(found, np.array([rounded(Fraction(int(x)), CODES[to], mode) for x in a])).all(), (to, of, mode)
+                assert same(found, np.array([rounded(Fraction(int(x)), CODES[to], mode) for x in a])).all(), (
+                    to,
+                    of,
+                    mode,
+                )
     (a,) = blocks(edges("f8", RNG, 200))
     for to in ("f16", "f32"):
         for mode in ("rn", "rz", "rm", "rp"):

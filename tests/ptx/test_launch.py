@@ -1,0 +1,258 @@
+"""Reading PTX and launching it: what is refused, calls of device functions, memory of every kind."""
+
+import numpy as np
+import pytest
+
+from bppsa_nb import ptx
+from bppsa_nb.ptx.lanes import program_of
+from bppsa_nb.ptx.machine import Launch
+from bppsa_nb.ptx.memory import Memory
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+KERNEL = """.visible .entry k(.param .u64 x, .param .u64 out, .param .u32 n)
+{
+  .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<4>;
+  ld.param.u64 %rd1, [x];
+  ld.param.u64 %rd2, [out];
+  ld.param.u32 %r2, [n];
+  mov.u32 %r1, %tid.x;
+  setp.ge.u32 %p1, %r1, %r2;
+  @%p1 ret;
+  mul.wide.u32 %rd3, %r1, 4;
+  add.s64 %rd1, %rd1, %rd3;
+  add.s64 %rd2, %rd2, %rd3;
+BODY
+  st.global.u32 [%rd2], %r3;
+  ret;
+}
+"""
+N = 64
+
+
+def kernel(body, before="", entry=KERNEL):
+    return HEAD + before + entry.replace("BODY", body)
+
+
+def run(body, before="", n=N, x=None, out=None, **more):
+    x = np.arange(N, dtype="i4") if x is None else x
+    out = np.full(N, -1, "i4") if out is None else out
+    return out, ptx.run(kernel(body, before), 1, N, x, out, np.int32(n), **more)
+
+
+def test_a_guarded_return_and_guarded_instructions():
+    out, report = run(
+        "ld.global.u32 %r3, [%rd1];\nand.b32 %r4, %r3, 1;\nsetp.eq.s32 %p2, %r4, 1;\n@!%p2 add.s32 %r3, %r3, 100;", n=40
+    )
+    wanted = np.where(np.arange(N) % 2, np.arange(N), np.arange(N) + 100)
+    assert report.findings == [] and (out == np.where(np.arange(N) < 40, wanted, -1)).all()
+
+
+FUNCTIONS = """.func (.param .b32 result) square(.param .b32 a, .param .align 8 .b8 pair[16])
+{
+  .reg .b32 %r<5>; .reg .pred %p<2>;
+  ld.param.u32 %r1, [a];
+  ld.param.u32 %r2, [pair+8];
+  setp.gt.s32 %p1, %r1, 30;
+  @%p1 bra big;
+  mad.lo.s32 %r1, %r1, %r1, %r2;
+  st.param.b32 [result], %r1;
+  ret;
+big:
+  st.param.b32 [result+0], %r2;
+  ret;
+}
+.func (.param .b32 result) twice(.param .b32 a)
+{
+  .reg .b32 %r<5>;
+  ld.param.u32 %r1, [a];
+  add.s32 %r2, %r1, 7;
+  { .param .b32 p0; .param .align 8 .b8 p1[16]; .param .b32 q;
+    st.param.b32 [p0], %r1; st.param.b32 [p1+8], %r2;
+    call.uni (q), square, (p0, p1);
+    ld.param.b32 %r3, [q]; }
+  add.s32 %r3, %r3, %r3;
+  st.param.b32 [result], %r3;
+  ret;
+}
+"""
+CALL = """ld.global.u32 %r5, [%rd1];
+{ .reg .b32 t; mov.b32 t, %r5; .param .b32 p0; .param .b32 q;
+  st.param.b32 [p0+0], t;
+  call.uni (q), FUNCTION, (p0);
+  ld.param.b32 %r3, [q+0]; }"""
+
+
+def test_device_functions_are_read_in_where_they_are_called():
+    out, report = run(CALL.replace("FUNCTION", "twice"), FUNCTIONS)
+    x = np.arange(N)
+    assert report.findings == [] and (out == 2 * np.where(x > 30, x + 7, x * x + x + 7)).all()
+    again, _ = run(CALL.replace("FUNCTION", "twice") + CALL.replace("FUNCTION", "twice"), FUNCTIONS)
+    assert (again == out).all()
+
+
+@pytest.mark.parametrize(
+    "name,why", [("nobody", "not in the text"), ("square", "1 arguments and 1 results"), ("self", "calls itself")]
+)
+def test_calls_that_cannot_be(name, why):
+    mine = FUNCTIONS + FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :].replace(
+        "twice", "self"
+    ).replace("square, (p0, p1)", "self, (p0)")
+    with pytest.raises(ValueError, match=rf"line \d+ of the PTX text: .*{why}"):
+        run(CALL.replace("FUNCTION", name), mine)
+
+
+def test_tables_and_variables():
+    before = ".const .align 4 .b32 table[4] = {5, 0x10, -1, 7};\n.global .align 4 .f32 numbers[2] = {0f3F800000, 0f40000000};\n"
+    body = """and.b32 %r4, %r1, 3; mul.wide.u32 %rd5, %r4, 4; mov.u64 %rd6, table; add.s64 %rd6, %rd6, %rd5;
+ld.const.u32 %r3, [%rd6]; ld.global.f32 %f1, [numbers+4]; cvt.rzi.s32.f32 %r5, %f1; add.s32 %r3, %r3, %r5;"""
+    out, report = run(body, before)
+    assert report.findings == [] and (out[:4] == [7, 18, 1, 9]).all()
+
+
+def test_local_memory_is_each_threads_own_and_begins_unwritten():
+    before = ""
+    body = """.local .align 8 .b8 depot[32]; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5;
+st.local.u32 [%rd5+8], %r1; ld.u32 %r3, [%rd6+8]; ld.local.u32 %r4, [%rd5+4]; ld.local.u32 %r4, [%rd5+36];"""
+    out, report = run(body, before)
+    assert (out == np.arange(N)).all()
+    assert [(f.kind, f.thread, f.place) for f in report.findings] == [("uninitialized", 0, 1), ("out of bounds", 0, 9)]
+    assert report.findings[0].file == "" and "ld.local.u32 %r4, [%rd5+4]" in str(report.findings[0])
+
+
+ATOMICS = {
+    "add": sum,
+    "min": min,
+    "max": max,
+    "and": None,
+    "or": None,
+    "xor": None,
+    "exch": None,
+    "inc": None,
+    "dec": None,
+}
+
+
+@pytest.mark.parametrize("op", list(ATOMICS))
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_atomic_operations(op, space):
+    x, out = (np.arange(N) * 37 % 101 - 50).astype("i4"), np.full(N, 3, "i4")
+    kind = {"add": "s32", "min": "s32", "max": "s32", "inc": "u32", "dec": "u32"}.get(op, "b32")
+    if op in ("inc", "dec"):
+        x = np.full(N, 9, "i4")
+    place = "[%rd8]" if space == "global" else "[place]"
+    begin = "ld.param.u64 %rd8, [out]; ld.global.u32 %r5, [%rd1];"
+    if space == "shared":
+        begin += "st.shared.u32 [place], 3; bar.sync 0;"
+    end = "" if space == "global" else "bar.sync 0; ld.shared.u32 %r3, [place];"
+    body = f"{begin} atom.{space}.{op}.{kind} %r3, {place}, %r5; {end}"
+    body += " ret;" if space == "global" else ""
+    out, report = run(body, ".shared .align 4 .b32 place;\n", x=x, out=out)
+    state = 3
+    for v in x.tolist():
+        state = {"add": state + v, "min": min(state, v), "max": max(state, v), "and": state & v, "or": state | v, "xor": state ^ v,
+                 "exch": v, "inc": 0 if state >= v else state + 1, "dec": v if state == 0 or state > v else state - 1}[op]  # fmt: skip
+    assert out[0] == state and report.findings == [] and report.counters["atomics"] == N
+    if space == "shared":
+        assert report.notes  # all wrote 3 to it
+
+
+def test_a_lock_by_compare_and_swap():
+    out, report = run("ld.param.u64 %rd8, [x]; atom.global.cas.b32 %r3, [%rd8], 0, %r1;", x=np.zeros(N, "i4"))
+    assert report.findings == [] and (out == [0, 0, *[1] * (N - 2)]).all()
+
+
+@pytest.mark.parametrize("mode,by,clamp", [("up", 3, 0), ("down", 5, 31), ("bfly", 9, 31), ("idx", 4, 31), ("up", 2, 0x1800),
+                                           ("down", 3, 0x181F), ("idx", 11, 0x181F), ("bfly", 7, 0x181F)])  # fmt: skip
+def test_shuffles(mode, by, clamp):
+    out, report = run(
+        f"ld.global.u32 %r4, [%rd1]; shfl.sync.{mode}.b32 %r5|%p2, %r4, {by}, {clamp}, -1; selp.b32 %r6, 1000, 0, %p2; add.s32 %r3, %r5, %r6;"
+    )
+    wanted = []
+    for t in range(N):  # as the manual's pseudo-code has it
+        lane, segment, end = t % 32, clamp >> 8 & 31, clamp & 31
+        last, first = lane & segment | end & ~segment, lane & segment
+        j = {"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": first | by & ~segment}[mode]
+        ok = j >= last if mode == "up" else j <= last
+        wanted.append((t - lane + j if ok else t) + 1000 * ok)
+    assert report.findings == [] and (out == wanted).all()
+
+
+def test_votes():
+    for how, wanted in (("any", 1), ("all", 0), ("uni", 0)):
+        out, _ = run(f"setp.gt.u32 %p2, %r1, 31; vote.sync.{how}.pred %p3, %p2, -1; selp.b32 %r3, 1, 0, %p3;")
+        assert (
+            out == (wanted if how == "any" else 1) * (np.arange(N) > 31) + (how == "uni") * (np.arange(N) < 32)
+        ).all()
+    out, _ = run("setp.gt.u32 %p2, %r1, 40; vote.sync.ballot.b32 %r3, %p2, -1;")
+    assert (out[:32] == 0).all() and (out[32:].view("u4") == (1 << 32) - (1 << 9)).all()
+
+
+def test_freed_memory_is_found():
+    program, memory, x = program_of(kernel("ld.global.u32 %r3, [%rd1];")), Memory(), np.zeros((2, N), "i4")
+    raw = {}
+    for name, array in zip(("x", "out"), x, strict=True):
+        memory.add(array.ctypes.data, array.nbytes, name)
+        raw[name] = np.array([array.ctypes.data]).view("u1")
+    raw["n"] = np.array([N], "i4").view("u1")
+    go = lambda: Launch(program, (1, 1, 1), (N, 1, 1), raw, 0, memory).run().findings  # noqa: E731
+    assert go() == []
+    memory.free(x[0].ctypes.data)
+    (found,) = go()
+    assert (found.kind, found.array, found.thread, found.count) == ("freed", "x", (0, 0)[1], N)
+    memory.add(x[0].ctypes.data, x[0].nbytes, "again")
+    assert go() == []
+
+
+def test_arrays_that_may_only_be_read_and_arrays_that_share_memory():
+    base = np.arange(2 * N, dtype="i4")
+    fixed = base[N:]
+    fixed.flags.writeable = False
+    _, report = run("mov.u32 %r3, 1;", out=fixed)
+    assert [(f.kind, f.array, f.count) for f in report.findings] == [("read-only", "argument 1", N)] and base[N] == N
+    _, report = run("ld.global.u32 %r3, [%rd1];", x=base[:N], out=base[1 : N + 1])
+    assert report.findings[0].kind == "race" and report.findings[0].array == "argument 0 and argument 1"
+
+
+def test_an_index_never_leads_to_another_array():
+    for by in (4 * N, 4000, 1 << 20, -4, -(1 << 20)):
+        _, report = run(f"ld.global.u32 %r3, [%rd1+{by}];")
+        assert {(f.kind, f.array) for f in report.findings} == {("out of bounds", "argument 0")}
+
+
+def test_texts_that_are_cut_off_are_refused():
+    whole = kernel(CALL.replace("FUNCTION", "twice"), FUNCTIONS + ".const .align 4 .b32 table[4] = {5, 6, 7, 8};\n")
+    end = whole.rindex("}")
+    for cut in range(0, end, 7):
+        with pytest.raises(ValueError, match="PTX"):
+            ptx.run(whole[:cut] + "\n", 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
+    for good, bad in (
+        ("%r3, [q+0]", "%q3, [q+0]"),
+        ("bra big", "bra nowhere"),
+        (".reg .pred", ".reg .prod"),
+        (".version", ".wersion"),
+    ):
+        with pytest.raises(ValueError, match="PTX"):
+            ptx.run(whole.replace(good, bad), 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
+
+
+def test_wrong_arguments_are_refused(tmp_path):
+    x, text = np.zeros(N, "i4"), kernel("mov.u32 %r3, 1;")
+    for arguments, error in (((x, x), "3 parameters, the arguments are 2, or 14"), ((x, x, 1.5), "is a u32, what came is 1.5"),
+                             ((x, x, x), "is an array; parameter n"), ((x, x, "a"), "what came is 'a'"), ((x, x, 1 << 40), "no number of type u32"),
+                             ((x, np.array([None]), 1), "Python objects")):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=error):
+            ptx.run(text, 1, N, *arguments)
+    for change, error in (({"grid": 0}, "grid"), ({"block": (1, 2, 3, 4)}, "block"), ({"block": 2000}, "at most 1024"), ({"shared": -1}, "shared"),
+                          ({"shared": 1 << 20}, "shared memory"), ({"entry": "j"}, "entry is one of k, not 'j'"), ({"kernel": 5}, "kernel is"),
+                          ({"kernel": "nothing.ptx"}, "path"), ({"grid": True}, "grid"), ({"grid": 1 << 23}, "blocks")):  # fmt: skip
+        given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | change
+        with pytest.raises((TypeError, ValueError), match=error):
+            ptx.run(
+                given["kernel"], given["grid"], given["block"], x, x, 1, shared=given["shared"], entry=given["entry"]
+            )
+    path = tmp_path / "k.ptx"
+    path.write_text(text)
+    assert ptx.run(path, 1, N, x, x, np.int32(N)).findings == [] and (x == 1).all()
+    path.write_bytes(bytes([0xFF, 0xFE, 0]))
+    with pytest.raises(ValueError, match="no text"):
+        ptx.run(str(path), 1, N, x, x, 1)

@@ -1,0 +1,83 @@
+"""The package's own kernels: forward passes compute what NumPy does, cleanly; without one of their barriers they do not."""
+
+import functools
+import re
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb import ptx
+from bppsa_nb.machine import backends
+
+pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
+T, B, I, H = 6, 3, 3, 20
+FORWARD = [("rnn", "H"), ("rnn", "any"), ("gru", "H"), ("gru", "any")]
+
+
+@functools.cache
+def forward(name, which, real="float32"):
+    """Return a forward kernel, its grid and block, its arguments, dynamic shared memory, and what NumPy gives."""
+    from bppsa_nb.cells import gru_cuda, layer_cuda, rnn_cuda
+
+    cell, kind, count = {"rnn": (rnn_cuda, bp.RNN, 1), "gru": (gru_cuda, bp.GRU, 3)}[name]
+    rng = np.random.default_rng(0)
+    model = kind(I, H, 4, 1, rng=rng, dtype=real)
+    x = rng.standard_normal((T, B, I)).astype(real)
+    p = {key.removesuffix("_l0"): value for key, value in model.params.items()}
+    products = (x @ p["weight_ih"].T + p["bias_ih"]).astype(real)
+    hidden = np.full((T + 1, B, H), np.nan, real)
+    hidden[0] = 0
+    gates = np.full((4, T, B, H), np.nan, real) if count == 3 else hidden[None]
+    steps = cell.steps_of(H, np.dtype(real).type) if which == "H" else cell.CELL.any_steps
+    arguments = [products, np.ascontiguousarray(p["weight_hh"].T), p["bias_hh"], hidden, gates]
+    wanted = model.forward(x, backend="numpy").hidden[0]
+    return layer_cuda.run_forward_of(steps), B, count * H, arguments, cell.CELL.room * H * hidden.itemsize, wanted
+
+
+@functools.cache
+def text_of(name, which):
+    from numba import cuda
+
+    kernel, _, _, arguments, *_ = forward(name, which)
+    types = tuple(map(kernel.typeof_pyval, arguments))
+    return cuda.compile_ptx(kernel.py_func, types, cc=(9, 0), lineinfo=True)[0]
+
+
+@pytest.mark.parametrize("name,which,real", [*((*each, "float32") for each in FORWARD), ("gru", "H", "float64")])
+def test_forward_passes_are_right_and_clean(name, which, real):
+    kernel, grid, block, arguments, shared, wanted = forward(name, which, real)
+    hidden = arguments[3]
+    hidden[1:] = np.nan
+    report = ptx.assert_clean(kernel, grid, block, *arguments, shared=shared)
+    assert abs(hidden - wanted).max() <= (1e-6 if real == "float32" else 1e-14)
+    assert report.counters["barriers"] >= B * T and report.counters["multiply-adds"] >= B * T * block * H
+    assert report.notes == []
+
+
+def without(text, n):
+    """Return PTX without its n-th barrier."""
+    place = [found.span() for found in re.finditer(r"bar\.sync\s+0;", text)][n]
+    return text[: place[0]] + text[place[1] :]
+
+
+@pytest.mark.parametrize("name,which", FORWARD)
+def test_a_forward_pass_without_one_of_its_barriers_is_a_race(name, which):
+    _, grid, block, arguments, shared, _ = forward(name, which)
+    text = text_of(name, which)
+    found = len(re.findall(r"bar\.sync\s+0;", text))
+    assert found >= 2
+    for n in range(found):
+        report = ptx.run(without(text, n), grid, block, *arguments, shared=shared)
+        first = next(f for f in report.findings if f.kind == "race")
+        assert first.file.endswith("_cuda.py") and first.line > 0
+        assert first.thread != first.other[1] and first.block == first.other[0]
+
+
+def test_a_launch_that_does_not_fit_is_out_of_bounds():
+    _, grid, block, arguments, shared, _ = forward("rnn", "H")
+    text = text_of("rnn", "H")
+    first = ptx.run(text, grid, block, *arguments, shared=shared - 8).findings[0]
+    assert first.kind == "out of bounds" and "shared memory" in str(first)
+    kinds = {f.kind for f in ptx.run(text, grid + 1, block, *arguments, shared=shared).findings}
+    assert "out of bounds" in kinds or "race" in kinds
