@@ -53,9 +53,8 @@ def kernels(real, widest=False):
     for size in (20, most) if widest else (20,):
         for cell in (rnn_cuda, gru_cuda):
             steps = cell.steps_of(size, number_of)
-            threads = size if cell is rnn_cuda else 3 * size
-            yield cells.run_forward_of(steps, threads), (a3, a2, a1, a3, a4)
-            yield chunked.run_chunks_of(steps, threads), (a3, a2, a1, a3, a4, *chunks)
+            yield cells.run_forward_of(steps), (a3, a2, a1, a3, a4)
+            yield chunked.run_chunks_of(steps), (a3, a2, a1, a3, a4, *chunks)
         for count, keep in ((1, True), (3, False)):
             sweep = structured.sweep_chunks_of(min(size, most // count), count, count == 3, keep, number_of)
             yield sweep, (a2, a4, a3, number, number, a3, a3)
@@ -115,11 +114,7 @@ def ptx(real, generation, widest):
     from numba import cuda
 
     cc = int(generation[3]), int(generation[4])
-    bounds = lambda kernel: kernel.targetoptions.get("launch_bounds")  # noqa: E731
-    return [
-        (kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc, launch_bounds=bounds(kernel))[0])
-        for kernel, types in kernels(real, widest)
-    ]
+    return [(kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc)[0]) for kernel, types in kernels(real, widest)]
 
 
 def check(real, compiled_for, linked_for, widest=False):

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import dot_of, inline, jit_for
+from bppsa_nb.machine.cuda import dot_of, inline
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
 
@@ -43,7 +43,7 @@ def sweep_chunks_of(size, count, carried, keep, real):
     sums, zero = count * size, real(0)
     dot = dot_of(sums, real)
 
-    @jit_for(size)
+    @cuda.jit
     def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
         at_sums = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
         column, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
@@ -132,7 +132,7 @@ def across_chunks_of(size, affine, real):
     powers = np.ldexp(real(1), np.arange(least, most + 1))  # looked up: ldexp takes some forty instructions
     smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
 
-    @jit_for(size)
+    @cuda.jit
     def across_chunks(products, exponents, offsets, ends, lost):
         shared = cuda.shared.array(0, ends.dtype)  # powers of two of the gradient times its rows, and its rows' factors
         power_of_two, column = cuda.const.array_like(powers), cuda.local.array(size, real)
