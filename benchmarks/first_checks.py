@@ -150,7 +150,8 @@ def share_of_tests(part):
     """Run the tests of a shard, of which ``SHARD`` says the number, and of how many."""
     import pytest
 
-    marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if re.search("mark.gpu|on_gpu", path.read_text("utf-8"))]
+    marks = re.compile("mark.gpu|on_gpu")
+    marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if marks.search(path.read_text("utf-8"))]
     wanted = ["-m", "gpu", *map(str, marked)]
     if TINY:
         wanted = ["-m", "simulator", "-k", "row_of_zeros", str(REPO / "tests" / "test_cuda.py")]

@@ -63,7 +63,7 @@ def predicted(T, B):
 
 
 def values(table):
-    """Work out what is predicted, and what came: the gain from chunks from T = 1000 on, what a step and a launch take."""
+    """Work out what is predicted, and what came of it: gains from chunks from T = 1000 on; times of steps, launches."""
     times, found = (
         table[(table["source"] == source) & (table["table"] == "table_4")].pivot(index="T", columns="part")["seconds"]
         for source in ("predicted", "measured")
