@@ -69,9 +69,8 @@ def profile(part):
 
 def profiled(cell, method):
     """Time the kernels of a step by one method."""
+    import on_gpu
     from comparisons import problem as make
-
-    from bppsa_nb.papers.bppsa import on_gpu
 
     if TINY:
         return ("kernels are not timed on the simulator",)

@@ -51,7 +51,7 @@ def kernels(real, widest=False):
     diagonals, chunks = (a2, a4, a3, flag), (number, number, real, number, a3, a3, a3, a3, lost)
     links = (a4, flag, *diagonals)
     for size in (20, most) if widest else (20,):
-        yield scan.up_level_of(size, number_of), (a4, exps, a3, flag, number, lost)
+        yield scan.up_level_of(min(size, 110), number_of), (a4, exps, a3, flag, number, lost)
         for cell in (rnn_cuda, gru_cuda):
             steps = cell.steps_of(size, number_of)
             yield cells.run_forward_of(steps), (a3, a2, a1, a3, a4)
@@ -154,8 +154,8 @@ BUDGETS = {
     "GRU forward": 170,
     "RNN forward, chunks": 105,
     "GRU forward, chunks": 185,
-    "RNN sweep": 75,
-    "GRU sweep": 150,
+    "RNN sweep": 90,
+    "GRU sweep": 180,
     "RNN products": 1100,
     "GRU products": 2300,
     "dense products": 1130,
