@@ -160,7 +160,7 @@ BUDGETS = {
     "GRU products": 2300,
     "dense products": 1130,
     "across chunks": 340,
-    "up-sweep": 5,
+    "up-sweep": 3,
     "down-sweep": 5,
     "weight gradients": 9,
     "RNN assembly": 50,
