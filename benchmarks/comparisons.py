@@ -3,11 +3,12 @@
 from functools import partial
 
 import numpy as np
+import on_gpu
 import peers
 from turns import quartiles, take_turns
 
 import bppsa_nb as bp
-from bppsa_nb.papers.bppsa import iterations, on_gpu
+from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
 from bppsa_nb.training.loss import cross_entropy
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from parts import AGAIN, METHODS, TINY, tool
+from parts import AGAIN, METHODS, SHORT, TINY, notes, tool, write
 
 import bppsa_nb as bp
 from bppsa_nb.papers import provenance
@@ -94,7 +94,9 @@ class OneOfEachFirst:
         for item in items:
             function = item.nodeid.partition("[")[0]
             order[item] = turns[function] = turns.get(function, -1) + 1
-        items[:] = [item for item in sorted(items, key=order.get) if item.nodeid not in self.part.known]
+        number, count = map(int, os.environ["SHARD"].split("/"))
+        shard = sorted(items, key=order.get)[number::count]
+        items[:] = [item for item in shard if item.nodeid not in self.part.known]
 
     def pytest_runtest_protocol(self, item):
         """Begin a case, unless time is over, or the process has seen a GPU's error, which stays with it."""
@@ -118,10 +120,38 @@ def _last(report):
 
 
 def tests(part):
-    """Run the tests that need a GPU."""
+    """Run the tests that need a GPU, in many processes, for most of the time they compile; each has a share of them."""
+    if "SHARD" in os.environ:
+        return share_of_tests(part)
+    count = max(1, min(12, provenance.cores() - 2))
+    program = [sys.executable, Path(__file__).with_name("stages.py"), part.name, "--seconds"]
+
+    def run(shard):
+        # What NumPy's products wait for where cores are many and all taken is one another.
+        environment = os.environ | {"SHARD": shard, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        while part.left() > 1:
+            status = subprocess.run([*program, f"{part.left():.1f}"], env=environment).returncode
+            if status in (0, SHORT):
+                part.short |= status == SHORT
+                return
+            for item, note in notes(part.path).items():  # what ended the process
+                if note.get("shard") == shard and "said" not in note:
+                    write(part.path, item=item, said=f"ended the process: {status}", failed=True)
+                    break
+            else:
+                if status != AGAIN:
+                    return
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(run, [f"{k}/{count}" for k in range(count)]))
+
+
+def share_of_tests(part):
+    """Run the tests of a shard, of which ``SHARD`` says the number, and of how many."""
     import pytest
 
-    marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")]
+    marks = re.compile("mark.gpu|on_gpu")
+    marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if marks.search(path.read_text("utf-8"))]
     wanted = ["-m", "gpu", *map(str, marked)]
     if TINY:
         wanted = ["-m", "simulator", "-k", "row_of_zeros", str(REPO / "tests" / "test_cuda.py")]

@@ -20,7 +20,9 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,15 +36,15 @@ from bppsa_nb.machine import backends, files  # noqa: E402
 from bppsa_nb.papers import experiments, provenance  # noqa: E402
 
 PARTS = {  # in order of worth, with their weights: seconds of eight minutes
-    "smoke": 40,
-    "tests": 110,
-    "quick": 110,
-    "profile": 50,
-    "sanitize": 80,
-    "figures": 70,
-    "prices": 20,
+    "smoke": 45,
+    "figures": 110,
+    "profile": 45,
+    "quick": 80,
+    "tests": 100,
+    "sanitize": 100,
+    "prices": 60,
 }
-MOST = {"tests": 120}  # seconds, whatever is left
+TOGETHER = {"tests", "sanitize"}  # which time nothing, and share the time of one of them
 LONG = ("figures", "prices")  # of few items, which may take all of the time
 LEAST = 10  # seconds for which no part begins any more
 ITEM, PORTION = 30, 0.6  # seconds that an item may always take, or that portion of its part's
@@ -56,6 +58,7 @@ class Minutes:
 
     def __init__(self, out, minutes):
         self.end, self.out, self.device = time.monotonic() + 60 * minutes, Path(out), parts.device()
+        self.lock = threading.RLock()
         self.folder = files.root() / parts.NOTES / self.device
         self.folder.mkdir(parents=True, exist_ok=True)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -81,25 +84,32 @@ class Minutes:
     def run(self, names):
         """Run parts, each in its share of what is left."""
         names = [name for name in names if name not in self.parts]
-        for number, name in enumerate(names):
-            left = self.end - time.monotonic()
-            weights = [PARTS.get(each, 1) for each in names[number:]]
-            seconds = min(left * weights[0] / sum(weights), MOST.get(name, left))
-            if seconds < LEAST:
-                self.settle(name, 0, "no time left")
-                continue
-            print(f"--- {name}: at most {seconds:.0f} s", flush=True)
-            begun = time.monotonic()
-            outcome = self.part(name, seconds)
-            failed = sum(bool(note.get("failed")) for note in parts.notes(self.folder / f"{name}.jsonl").values())
-            self.settle(name, time.monotonic() - begun, f"{outcome}, {failed} failed" if failed else outcome)
-            said = (self.folder / f"{name}.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-            print("\n".join(line[: 2 * WIDTH] for line in said[-8:]), flush=True)
+        while names:
+            together = [name for name in names if name == names[0] or {name, names[0]} <= TOGETHER]
+            names = [name for name in names if name not in together]
+            weights = [max(PARTS.get(name, 1) for name in together), *(PARTS[name] for name in names)]
+            seconds = (self.end - time.monotonic()) * weights[0] / sum(weights)
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(self.begin, together, [seconds] * len(together)))
+
+    def begin(self, name, seconds):
+        """Run a part, and say what came of it."""
+        if seconds < LEAST:
+            self.settle(name, 0, "no time left")
+            return
+        print(f"--- {name}: at most {seconds:.0f} s", flush=True)
+        begun = time.monotonic()
+        outcome = self.part(name, seconds)
+        failed = sum(bool(note.get("failed")) for note in parts.notes(self.folder / f"{name}.jsonl").values())
+        self.settle(name, time.monotonic() - begun, f"{outcome}, {failed} failed" if failed else outcome)
+        said = (self.folder / f"{name}.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(line[: 2 * WIDTH] for line in said[-8:]), flush=True)
 
     def settle(self, name, seconds, outcome):
         """Write down what became of a part."""
-        self.parts[name] = {"seconds": round(seconds), "outcome": outcome}
-        files.write_json(self.state, self.parts)
+        with self.lock:
+            self.parts[name] = {"seconds": round(seconds), "outcome": outcome}
+            files.write_json(self.state, self.parts)
         self.pack()
 
     def part(self, name, seconds):
@@ -156,11 +166,12 @@ class Minutes:
     def pack(self):
         """Pack all there is of this device, in one go."""
         target = self.out / f"{self.device}.tar.gz"
-        with tarfile.open(target.with_suffix(".new"), "w:gz") as archive:
+        with self.lock, tarfile.open(target.with_suffix(".new"), "w:gz") as archive:
             for folder in (files.root() / "data" / experiments.REFERENCES / self.device, self.folder):
                 if folder.exists():
                     archive.add(folder, str(folder.relative_to(files.root())))
-        target.with_suffix(".new").replace(target)
+            archive.close()
+            target.with_suffix(".new").replace(target)
 
     def table(self):
         """Say in a few lines what was found."""

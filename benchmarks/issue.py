@@ -3,11 +3,11 @@
 import time
 
 import numpy as np
+import on_gpu
 import peers
 from comparisons import problem
 from turns import quartiles
 
-from bppsa_nb.papers.bppsa import on_gpu
 from bppsa_nb.training.datasets.audio import FEATURES
 
 FRAMES, SIZE = FEATURES["S"].frames, FEATURES["S"].size

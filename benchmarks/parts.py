@@ -5,6 +5,7 @@ is noted as failed, and ends the process, for a GPU's error stays with its proce
 """
 
 import json
+import os
 import shutil
 import time
 import traceback
@@ -44,7 +45,7 @@ class Part:
         self.path = files.root() / NOTES / self.device / f"{name}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.known = {item for item, note in notes(self.path).items() if "said" in note}
-        self.short, self.failed = False, False
+        self.short, self.since = False, time.monotonic()
 
     def left(self):
         """Return how many seconds are left."""
@@ -57,14 +58,15 @@ class Part:
         if self.left() < least:
             self.short = True
             return False
-        write(self.path, item=item)
+        write(self.path, item=item, shard=os.environ.get("SHARD"))
+        self.since = time.monotonic()
         return True
 
     def note(self, item, said, failed=False, **more):
         """Note what came of an item."""
         failed = failed or said.startswith("WRONG")
         write(self.path, item=item, said=said, failed=failed, commit=provenance.source_state()[0], **more)
-        print(f"{item}: {said}", flush=True)
+        print(f"{item}: {said} ({time.monotonic() - self.since:.1f} s)", flush=True)
 
     def do(self, item, act, *arguments, least=5):
         """Do an item, unless it is done; what it returns is noted: what to say, and rows of a table."""

@@ -8,13 +8,13 @@ registers and caches within a pass costs nothing.
 from functools import partial
 
 import numpy as np
+import on_gpu
 from comparisons import dense_chain, problem
 from turns import take_turns
 
 import bppsa_nb as bp
 from bppsa_nb.cells import gru, rnn
 from bppsa_nb.chains import plan
-from bppsa_nb.papers.bppsa import on_gpu
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 WIDTH = 4  # bytes of a float32

@@ -12,6 +12,7 @@ import first_minutes
 import growth
 import numpy as np
 import on_driver
+import on_gpu
 import pandas
 import peers
 import pytest
@@ -25,7 +26,6 @@ from bppsa_nb.cells import gru, rnn
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.papers.bppsa import on_gpu
 from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"

@@ -61,6 +61,12 @@ def test_backprop_on_the_simulator(T, B, H, dtype, local, shared):
     check_backprop(T, B, H, dtype, local, LEVELS, shared)
 
 
+@pytest.mark.parametrize("H", [on_simulator(3), on_gpu(3)])
+def test_levels_of_any_size(H, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
+    check_backprop(5, 2, H, np.float32, True, [("blelloch", None), ("truncated", 1)])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("B", [1, 5])
 @pytest.mark.parametrize("H", [1, 3, 20, 33, 64, 128])
@@ -83,8 +89,8 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     mats, exps, vecs, lost = levels_cuda.workspace(3, 1, 1, H, np.float64)
     operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
     levels_cuda.launch_prepare(levels_cuda.prepare, (operands,), mats, exps, lost)
-    shared = levels_cuda._shared_bytes(H, 8)
-    levels_cuda.up_level[2, 64, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
+    threads, shared = levels_cuda._block(H, 8)
+    levels_cuda.up_level[2, threads, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
     # Position 3 met position 2: a[3] = a[2] ⋄ a[3] = a[3] a[2], and position k is link T - k.
     product = mats.copy_to_host()[0, 0] * 2.0 ** exps.copy_to_host()[0, 0]
     expected = operands[0, 0] @ operands[1, 0]

@@ -13,7 +13,7 @@ from numba import cuda
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked import Solved
 from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
-from bppsa_nb.machine.cuda import inline, jit_for
+from bppsa_nb.machine.cuda import inline
 
 ALL = -1  # which chunks run if they are wrong; or one of them, by its number; or none, by the number of all
 REPEATS = 3  # repairs of a step that is recorded, which cannot look how many it needs
@@ -37,7 +37,7 @@ def _distance(shared, old, size, infinite):
 
 
 @cache
-def run_chunks_of(steps, threads=None):
+def run_chunks_of(steps):
     """Make the kernel of a pass: a chunk of one sample per block, in the order of time.
 
     `before` and `ended` [shape=(C, B, H)] are what chunks ended with before and after it, `began` what they began with,
@@ -47,7 +47,7 @@ def run_chunks_of(steps, threads=None):
     """
     load, run_steps = steps
 
-    @jit_for(threads)
+    @cuda.jit
     def run_chunks(
         products, weight_hh_T, bias_hh, hidden, gates, old, length, tol, which, before, began, ended, found, unconverged
     ):

@@ -18,7 +18,7 @@ from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import line, over, put
-from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, jit_for, launch, on_device, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
@@ -67,11 +67,11 @@ def leave(weight_hh_T):
 
 
 @cache
-def run_forward_of(steps, threads=None):
+def run_forward_of(steps):
     """Make the kernel of the time loop: one sample per block; ``hidden[0]`` and the input products are given."""
     load, run_steps = steps
 
-    @jit_for(threads)
+    @cuda.jit
     def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
         shared = cuda.shared.array(0, hidden.dtype)  # the state first
         b = U(cuda.blockIdx.x)
@@ -192,7 +192,7 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
     arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
     room += cell.room
     if in_registers(size, dtype):
-        kernel, threads = fitted(kernel_of(cell.steps_of(size, dtype.type), sums), sums, *arguments)
+        kernel, threads = fitted(kernel_of(cell.steps_of(size, dtype.type)), sums, *arguments)
         if threads == sums:  # one for each sum's weights
             kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
             return
@@ -223,7 +223,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
         (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
         lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
-        outer_products[len(parts), _THREADS, stream](*lines)
+        outer_products[len(parts), min(MAX_THREADS, parts[0].size), stream](*lines)
         over(sum_parts, parts[0], stream, _THREADS)(parts, weight, bias)
 
 

@@ -12,12 +12,13 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import dot_of, inline, jit_for
+from bppsa_nb.machine.cuda import dot_of, inline
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
 
 U = np.uint32  # see `dot_of`
 NOTHING = -(1 << 20)  # the power of two of a zero, and of a row of zeros
+AHEAD = 4  # steps that a sweep reads ahead: memory answers after four of its steps, not after one
 
 
 @inline
@@ -40,33 +41,40 @@ def dot(matrix, column, shared, offset):
 @cache
 def sweep_chunks_of(size, count, carried, keep, real):
     """Make `sweep_chunks` for one H and K: a thread per state's entry, with its K columns of weights in registers."""
-    sums, zero = count * size, real(0)
+    sums, kept, zero = count * size, AHEAD * count, real(0)
     dot = dot_of(sums, real)
 
-    @jit_for(size)
+    @cuda.jit
     def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
         at_sums = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
-        column, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
+        column, slope = cuda.local.array(sums, real), cuda.local.array(kept, real)
+        term, through = cuda.local.array(AHEAD, real), cuda.local.array(AHEAD, real)
         batch = U(gradients.shape[1])
         c, b, i = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
         start = (first + int(c)) * length
         last = min(start + length, gradients.shape[0] - 1) - 1
         for q in range(sums):
             column[q] = weights[q, i]
-        for k in range(count):
-            slope[k] = slopes[U(k), U(last), b, i]
-        term, through = gradients[U(last), b, i], carry[U(last), b, i] if carried else zero
+        for a in range(AHEAD):
+            at = U(max(last - a, start))
+            for k in range(count):
+                slope[a * count + k] = slopes[U(k), at, b, i]
+            term[a], through[a] = gradients[at, b, i], carry[at, b, i] if carried else zero
         grad, here = ends[c, b, i] if keep else zero, U(0)
         for t in range(last, start - 1, -1):
             for k in range(count):
                 at_sums[here * U(sums) + U(k * size) + i] = slope[k] * grad
-            total = term + through * grad if carried else term
-            ahead = U(max(t - 1, start))  # read a step ahead, so that none waits for memory
+            total = term[0] + through[0] * grad if carried else term[0]
+            for q in range(kept - count):
+                slope[q] = slope[q + count]
+            for a in range(AHEAD - 1):
+                term[a], through[a] = term[a + 1], through[a + 1]
+            at = U(max(t - AHEAD, start))
             for k in range(count):
-                slope[k] = slopes[U(k), ahead, b, i]
-            term = gradients[ahead, b, i]
+                slope[kept - count + k] = slopes[U(k), at, b, i]
+            term[AHEAD - 1] = gradients[at, b, i]
             if carried:
-                through = carry[ahead, b, i]
+                through[AHEAD - 1] = carry[at, b, i]
             cuda.syncthreads()
             grad = dot(total, column, at_sums, here * U(sums))
             here = U(1) - here
@@ -132,7 +140,7 @@ def across_chunks_of(size, affine, real):
     powers = np.ldexp(real(1), np.arange(least, most + 1))  # looked up: ldexp takes some forty instructions
     smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
 
-    @jit_for(size)
+    @cuda.jit
     def across_chunks(products, exponents, offsets, ends, lost):
         shared = cuda.shared.array(0, ends.dtype)  # powers of two of the gradient times its rows, and its rows' factors
         power_of_two, column = cuda.const.array_like(powers), cuda.local.array(size, real)
@@ -238,15 +246,15 @@ def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
     size = mats.shape[2]
     high = mats.dtype.type(0)
     low = mats.dtype.type(math.inf)
-    for q in range(cuda.threadIdx.x, size * size, cuda.blockDim.x):
-        i, j = q // size, q % size
-        value = mats.dtype.type(0)
-        for k in range(slopes.shape[0]):
-            value += weights[k * size + j, i] * slopes[k, t, b, j]
-        if with_carry and i == j:
-            value += carry[t, b, i]
-        mats[t, b, i, j] = value
-        high, low = max(high, abs(value)), smaller(low, value)
+    for i in range(size):  # rather than over all entries: no division
+        for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+            value = mats.dtype.type(0)
+            for k in range(slopes.shape[0]):
+                value += weights[k * size + j, i] * slopes[k, t, b, j]
+            if with_carry and i == j:
+                value += carry[t, b, i]
+            mats[t, b, i, j] = value
+            high, low = max(high, abs(value)), smaller(low, value)
     exponent = rescale(mats[t, b], high, low, shared, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent

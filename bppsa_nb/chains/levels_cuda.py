@@ -3,23 +3,35 @@
 The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cpu`: position k of Equation 5's array is
 ``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
 
-Each kernel works for any H: matrices pass through shared memory a few rows at a time, `tile_rows` of them, and the
-threads of a block share out the entries. No warp intrinsics, so that the same code runs on Numba's simulator.
+Where a matrix fits into shared memory, products are made for one H. The other kernels work for any: matrices pass
+through that memory a few rows at a time, `tile_rows` of them, and the threads of a block share out the entries. No warp
+intrinsics, so that the same code runs on Numba's simulator.
 """
 
 import math
+from functools import cache
 
 import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import fetched, fill, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device, shared_bytes
+from bppsa_nb.machine.cuda import (
+    MAX_THREADS,
+    SHARED_BYTES,
+    dot_of,
+    in_registers,
+    inline,
+    launch,
+    on_device,
+    shared_bytes,
+)
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
 _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
+U = np.uint32  # see `machine.cuda.dot_of`
 
 
 def tile_rows(hidden, itemsize):
@@ -28,13 +40,16 @@ def tile_rows(hidden, itemsize):
     return min(SHARED_BYTES // of_each, hidden)
 
 
-def _threads(hidden):
-    return min(MAX_THREADS, hidden * hidden)
-
-
-def _shared_bytes(hidden, itemsize):
+def _block(hidden, itemsize):
+    """Return threads and bytes of shared memory of a block that multiplies, for any H."""
+    threads = min(MAX_THREADS, hidden * hidden)
     # Three tiles; afterwards the same bytes hold two numbers per thread while extremes are reduced.
-    return max(3 * tile_rows(hidden, itemsize) * hidden, 2 * _threads(hidden)) * itemsize
+    return threads, max(3 * tile_rows(hidden, itemsize) * hidden, 2 * threads) * itemsize
+
+
+def _line_block(hidden, itemsize):
+    """Return them for blocks whose threads have a row or a column each: two numbers per thread."""
+    return min(MAX_THREADS, hidden), 2 * hidden * itemsize
 
 
 @cuda.jit
@@ -45,13 +60,47 @@ def prepare(jacobians_T, mats, exps, lost):
     hidden = mats.shape[2]
     high = mats.dtype.type(0)
     low = mats.dtype.type(math.inf)
-    for q in range(cuda.threadIdx.x, hidden * hidden, cuda.blockDim.x):
-        value = jacobians_T[t, b, q // hidden, q % hidden]
-        mats[t, b, q // hidden, q % hidden] = value
-        high, low = max(high, abs(value)), smaller(low, value)
+    for i in range(hidden):  # rather than over all entries: no division
+        for j in range(cuda.threadIdx.x, hidden, cuda.blockDim.x):
+            value = jacobians_T[t, b, i, j]
+            mats[t, b, i, j] = value
+            high, low = max(high, abs(value)), smaller(low, value)
     exponent = rescale(mats[t, b], high, low, shared, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent
+
+
+@cache
+def up_level_of(size, real):
+    """Make `up_level` for one H: a thread per column of the left factor, which it has in registers."""
+    dot, zero, infinite = dot_of(size, real), real(0), real(math.inf)
+
+    @cuda.jit
+    def up_level(mats, exps, vecs, affine, d, lost):
+        shared, column = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        T, batch, k = mats.shape[0], mats.shape[1], U(cuda.threadIdx.x)
+        j, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
+        l, r = _pair_left(j, d), _pair_right(j, d, T)
+        right = mats[T - r, b]
+        if j == 0 or affine:
+            for s in range(b, vecs.shape[1] if batch == 1 else b + 1):
+                offset = vecs[T + 1 - r, s]
+                matvec(right, exps[T - r, b], vecs[T + 1 - l, s], offset, affine, offset, shared, lost)
+        if j > 0:
+            left = mats[T - l, b]
+            for i in range(size):
+                shared[U(i * size) + k], column[i] = right[U(i), k], left[U(i), k]
+            cuda.syncthreads()
+            high, low = zero, infinite
+            for i in range(size):
+                value = dot(zero, column, shared, U(i * size))
+                right[U(i), k] = value
+                high, low = max(high, abs(value)), smaller(low, value)
+            exponent = rescale(right, high, low, shared, lost)
+            if k == U(0):
+                exps[T - r, b] += exps[T - l, b] + exponent
+
+    return up_level
 
 
 @cuda.jit
@@ -119,15 +168,20 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     """
     T, batch = mats.shape[:2]
     samples, hidden = vecs.shape[1:]
-    tile, threads = tile_rows(hidden, vecs.dtype.itemsize), _threads(hidden)
-    shared = _shared_bytes(hidden, vecs.dtype.itemsize)
+    dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    block, arrays = (threads, stream, shared), (mats, exps, vecs, affine)
+    (threads, shared), square = _line_block(hidden, dtype.itemsize), hidden * hidden * dtype.itemsize
+    line = threads, stream, shared
+    if in_registers(hidden, dtype) and square <= SHARED_BYTES:
+        up, more, block = up_level_of(hidden, dtype.type), (), (hidden, stream, max(shared, square))
+    else:
+        threads, shared = _block(hidden, dtype.itemsize)
+        up, more, block = up_level, (tile_rows(hidden, dtype.itemsize),), (threads, stream, shared)
     for d in range(k):
-        launch(up_level, _levels.num_pairs(T, d) * batch, *block, *arrays, d, tile, lost)
-    launch(across_blocks, samples, *block, *arrays, k, lost)
+        launch(up, _levels.num_pairs(T, d) * batch, *block, *arrays, d, *more, lost)
+    launch(across_blocks, samples, *line, *arrays, k, lost)
     for d in reversed(range(k)):
-        launch(down_level, _levels.num_pairs(T, d) * samples, *block, *arrays, d, lost)
+        launch(down_level, _levels.num_pairs(T, d) * samples, *line, *arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):
@@ -141,8 +195,8 @@ def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
     """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
     hidden = mats.shape[2]
     grid = mats.shape[0] * mats.shape[1]
-    shared = _shared_bytes(hidden, mats.dtype.itemsize)
-    launch(kernel, grid, _threads(hidden), stream, shared, *arguments, mats, exps, lost)
+    threads, shared = _line_block(hidden, mats.dtype.itemsize)
+    launch(kernel, grid, threads, stream, shared, *arguments, mats, exps, lost)
 
 
 def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):

@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import NOTHING
-from bppsa_nb.machine.cuda import dot_of, inline, jit_for
+from bppsa_nb.machine.cuda import dot_of, inline
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
 
 U = np.uint32  # see `dot_of`
@@ -123,7 +123,7 @@ def multiply_chunks_of(size, count, carried, real):
     width = sums + size if carried else sums
     step, one, zero = _step_of(size, sums, width, carried, real), real(1), real(0)
 
-    @jit_for(size)
+    @cuda.jit
     def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
         shared = cuda.shared.array(0, products.dtype)  # columns of weights, all rows, slopes of this step and the next
         factors, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
@@ -165,7 +165,7 @@ def multiply_stored_of(size, real):
     """Make `multiply_chunks` of stored Jacobians for one H: each takes the place of the weights in turn."""
     step, one, zero, rows = _step_of(size, size, 0, False, real), real(1), real(0), size * size
 
-    @jit_for(size)
+    @cuda.jit
     def multiply_stored(stored, first, length, products, exponents, lost):
         shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
         factors, jacobian = cuda.local.array(size, real), cuda.local.array(size, real)

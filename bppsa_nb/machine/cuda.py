@@ -16,16 +16,6 @@ REGISTERS = 128  # of a thread's 255, of four bytes each: what it may keep weigh
 _ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
 
 
-def jit_for(threads):
-    """Return the `cuda.jit` of a kernel whose blocks have so many threads, and no more, or None if any may be.
-
-    An assembler that must reckon with 1024 saves registers: it lets loads of shared memory wait for one another.
-    """
-    if threads is None or threads > _ANY_KERNEL or backends.simulated():
-        return cuda.jit
-    return cuda.jit(launch_bounds=threads)
-
-
 def shared_bytes(count, itemsize, what):
     """Return how many bytes of shared memory so many numbers take; a ValueError says `what` takes too many."""
     size = count * itemsize

@@ -96,8 +96,7 @@ def read(kernel, signature, generation="sm_90"):
     import cuda.core as core
     from numba import cuda
 
-    bounds = kernel.targetoptions.get("launch_bounds")
-    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=divmod(int(generation[3:]), 10), launch_bounds=bounds)
+    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=divmod(int(generation[3:]), 10))
     options = core.LinkerOptions(arch=generation, verbose=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin, log = linker.link("cubin").code, linker.get_info_log()

@@ -73,8 +73,9 @@ def rescale(matrix, high, low, shared, lost):
         if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix.itemsize))):
             lost[0] = 1
         scale = math.ldexp(one, -exponent)
-        for q in range(tid, hidden * hidden, threads):
-            matrix[q // hidden, q % hidden] *= scale
+        for i in range(hidden):
+            for j in range(tid, hidden, threads):
+                matrix[i, j] *= scale
     return exponent
 
 

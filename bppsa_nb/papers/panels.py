@@ -68,10 +68,14 @@ def png(fig):
 
 
 def machines(table, width, height):
-    """Make a figure with a part for each machine of `table`, each so high; return it, and (part, rows) of each."""
-    names = table["machine"].unique()
-    fig = pyplot.figure(figsize=(width, len(names) * height), layout="constrained")
-    parts = fig.subfigures(len(names), 1, squeeze=False)[:, 0]
-    for part, name in zip(parts, names, strict=True):
+    """Make a figure with a part for each machine of `table`; return it, and (part, rows) of each.
+
+    Each is so high, or as high as `height` says of its rows.
+    """
+    groups = dict(list(table.groupby("machine", sort=False)))
+    heights = [height(rows) if callable(height) else height for rows in groups.values()]
+    fig = pyplot.figure(figsize=(width, sum(heights)), layout="constrained")
+    parts = fig.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, name in zip(parts, groups, strict=True):
         part.suptitle(name, size=10)
-    return fig, [(part, table[table["machine"] == name]) for part, name in zip(parts, names, strict=True)]
+    return fig, list(zip(parts, groups.values(), strict=True))

@@ -113,7 +113,8 @@ def test_wrong_kernels_are_told_why(name, row, kind):
     verdict = puzzles.puzzle(name).check(answer(name, right.replace(old, new)))
     if kind == "gpu" and "syncthreads" in old:
         return  # a race is lost sometimes only
-    assert not verdict and message in verdict.message
+    # On a GPU, nobody looks at indices: what such a kernel finds is wrong.
+    assert not verdict and (message in verdict.message or (kind == "gpu" and message.startswith("IndexError")))
 
 
 @pytest.mark.parametrize("kind", here[:1])

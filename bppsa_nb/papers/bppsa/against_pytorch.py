@@ -24,24 +24,22 @@ def speedups(table):
 
 
 def plot(table):
-    """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
+    """Draw the RNN over T and over B, and the GRU over its sets, for every H; a row for each H of a machine."""
     ratios = speedups(table)
-    sizes = sorted(ratios["H"].unique())
-    fig, parts = panels.machines(ratios, 10.5, 7.4)
+    fig, parts = panels.machines(ratios, 10.5, lambda rows: 0.4 + 2.35 * rows["H"].nunique())
     for part, of_machine in parts:
-        axes = part.subplots(3, len(sizes), sharey=True, squeeze=False)
-        for column, H in enumerate(sizes):
+        sizes = sorted(of_machine["H"].unique())
+        axes = part.subplots(len(sizes), 3, sharey=True, squeeze=False)
+        for row, H in zip(axes, sizes, strict=True):
             rows = of_machine[of_machine["H"] == H]
             rnn, gru = rows[rows["cell"] == "RNN"], rows[rows["cell"] == "GRU"]
-            _lines(axes[0, column], rnn[rnn["B"] == BATCH].assign(place=lambda r: r["T"].map(str)), ["T"])
-            _lines(axes[1, column], rnn[rnn["T"] == LENGTH].assign(place=lambda r: r["B"].map(str)), ["B"])
-            _lines(axes[2, column], gru.assign(place=lambda r: r["T"].map(str) + "\n" + r["B"].map(str)), ["B", "T"])
-            for ax, label in zip(axes[:, column], ("RNN, over T", "RNN, over B", "GRU, over T and B"), strict=True):
+            _lines(row[0], rnn[rnn["B"] == BATCH].assign(place=lambda r: r["T"].map(str)), ["T"])
+            _lines(row[1], rnn[rnn["T"] == LENGTH].assign(place=lambda r: r["B"].map(str)), ["B"])
+            _lines(row[2], gru.assign(place=lambda r: r["T"].map(str) + "\n" + r["B"].map(str)), ["B", "T"])
+            for ax, label in zip(row, ("RNN, over T", "RNN, over B", "GRU, over T and B"), strict=True):
                 ax.set_title(f"{label}, H = {H}", size=10)
-        for ax in axes[:, 0]:
-            ax.set_ylabel("PyTorch's time / ours")
-        for ax in axes[2]:
-            ax.set_xlabel("T, and B below it", size=8)
+            row[0].set_ylabel("PyTorch's time / ours")
+            row[2].set_xlabel("T, and B below it", size=8)
     handles = panels.lines({method: COLORS[method] for method in METHODS} | {"backward": "black"})
     panels.legend(fig, handles + panels.lines({"step": "black"}, ls="--"))
     return fig
@@ -56,6 +54,6 @@ def _lines(ax, rows, order):
         ax.plot(part["place"].map(places), part["backward"], ls="-", **style)
         ax.plot(part["place"].map(places), part["step"], ls="--", **style)
     ax.axhline(1, color="black", lw=1)
-    panels.log_scale(ax, "y", "{x:g}×")
+    panels.log_scale(ax, "y", "{x:g}×", ticks=(0.1, 1, 10, 100))
     ax.set_xticks(list(places.values()), list(places), size=7)
     ax.grid(axis="x", visible=False)

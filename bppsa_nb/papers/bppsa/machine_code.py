@@ -33,17 +33,17 @@ def kernels():
     rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
     return {
-        "RNN forward": (loop_of(rnn, H), forward, 0),
-        "GRU forward": (loop_of(gru, 3 * H), forward, 0),
-        "RNN forward, chunks": (chunks_of(rnn, H), chunks, "waits"),
-        "GRU forward, chunks": (chunks_of(gru, 3 * H), chunks, "waits"),
+        "RNN forward": (loop_of(rnn), forward, 0),
+        "GRU forward": (loop_of(gru), forward, 0),
+        "RNN forward, chunks": (chunks_of(rnn), chunks, "waits"),
+        "GRU forward, chunks": (chunks_of(gru), chunks, "waits"),
         "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, 0),
         "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, 0),
         "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, real), (a2, a4, a3, *product), H // 2),
         "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, real), (a2, a4, a3, *product), H // 2),
         "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2),
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a4, i3, a3, a3, i1), 0),
-        "up-sweep": (levels_cuda.up_level, (a4, i2, a3, flag, number, number, i1), None),
+        "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
         "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
         "weight gradients": (layer_cuda.outer_products, (a1, number, number, number, number, a1, a3), None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),

@@ -35,35 +35,6 @@ def replayed(launch):
     return run
 
 
-def gradients(chain, grad_output, method):
-    """Prepare to find the gradients along a chain that is on the device.
-
-    Parameters
-    ----------
-    chain : StructuredChain or np.ndarray [shape=(T, B, H, H)]
-        Of host arrays; copied once.
-    grad_output : np.ndarray [shape=(B, H)]
-    method : {"linear", "chunked", "blelloch"}
-
-    Returns
-    -------
-    run : callable
-        Without arguments. Whatever the method prepares is part of it, such as writing scaled Jacobians.
-    fetch : callable
-        Returns what the last run found, np.ndarray [shape=(T + 1, B, H)].
-    """
-    from bppsa_nb.chains.structured_cuda import Links
-
-    launch, found, lost = _scan(Links(chain, len(grad_output)), grad_output, method, isinstance(chain, np.ndarray))
-    run = replayed(launch)
-
-    def fetch():
-        _check(lost)
-        return found.copy_to_host()
-
-    return run, fetch
-
-
 def backward(model, x, grad_output, method):
     """Prepare the backward pass of a model of one layer, from the gradient at its last state on.
 
@@ -97,18 +68,18 @@ def backward(model, x, grad_output, method):
     names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     grads = [new(*model.params[name].shape) for name in names]
     chain = bp.StructuredChain.made(on_device(weights), slopes[-rows:], gates[1] if gated else None)
-    scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
+    launch_scan, found, lost = scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):
         cells.launch_slopes(implementation(model.cell_module, "cuda").CELL, hidden, gates, slopes, stream)
-        scan(stream)
+        launch_scan(stream)
         cells.launch_at_sums(slopes, found, stream)
         cells.launch_gradients(x, hidden, slopes, *parts, grads, stream)
 
     run = replayed(launch)
 
     def fetch():
-        _check(lost)
+        check_range(lost)
         return {name: grad.copy_to_host() for name, grad in zip(names, grads, strict=True)}
 
     return run, fetch
@@ -165,38 +136,7 @@ def forward(model, x):
     return replayed(launch), hidden.copy_to_host
 
 
-def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
-    """Prepare a training step that is on the device, inputs and labels included.
-
-    Parameters
-    ----------
-    model : RNN or GRU
-    x, y : np.ndarray
-    method : str
-    graph, sub_stream : bool
-        As for `bppsa_nb.training.device.DeviceTraining`.
-    forward : {"auto", "linear", "chunked"}
-        How the states are found.
-
-    Returns
-    -------
-    issue : callable
-        Issues a step, and does not wait.
-    wait : callable
-        Returns when it is done.
-    """
-    from bppsa_nb.cells.stacked import resolve_method
-    from bppsa_nb.cells.unroll import SolverOptions
-    from bppsa_nb.training import device
-
-    training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
-    options, length = resolve_method(model, SolverOptions(forward), x.shape, "cuda")
-    training.step(x, y, method, length=length if options.method == "chunked" else None)
-    *_, step = training.steps.values()
-    return step.run, lambda: device.wait(training.stream)
-
-
-def _scan(links, grad_output, method, dense):
+def scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
@@ -236,6 +176,7 @@ def _scan(links, grad_output, method, dense):
     return launch, found, lost
 
 
-def _check(lost):
+def check_range(lost):
+    """Raise ArithmeticError if a product left the range of its dtype: what was timed is no complete scan then."""
     if lost.copy_to_host()[0]:
         raise ArithmeticError("products left the range of their dtype: this is no time of a complete scan")

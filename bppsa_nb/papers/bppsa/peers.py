@@ -26,12 +26,12 @@ def values(table):
 
 def plot(table):
     """Draw a row of panels for each machine, a panel for each comparison."""
-    comparisons, across = table["comparison"].unique(), 2
-    down = -(-len(comparisons) // across)
+    across = 2
+    down = lambda rows: -(-rows["comparison"].nunique() // across)  # noqa: E731
     longest = table.groupby(["machine", "comparison"]).size().max()
-    fig, parts = panels.machines(table, 11, 0.5 + down * (0.75 + 0.21 * longest))
+    fig, parts = panels.machines(table, 9.4, lambda rows: 0.5 + down(rows) * (0.7 + 0.19 * longest))
     for part, rows in parts:
-        axes = part.subplots(down, across, squeeze=False).ravel()
+        axes, comparisons = part.subplots(down(rows), across, squeeze=False).ravel(), rows["comparison"].unique()
         for ax, comparison in zip(axes, comparisons, strict=False):
             _bars(ax, rows[rows["comparison"] == comparison])
             ax.set_title(comparison, size=10)
@@ -52,5 +52,5 @@ def _bars(ax, rows):
         ax.text(1.06 * max(high, ratio), place, text, va="center", size=8)
     ax.set_yticks(range(len(rows)), rows["name"], size=8)
     panels.log_scale(ax, "x", "{x:g}×")
-    ax.set_xlim(0.93, 5 * rows["seconds_high"].max() / best)
+    ax.set_xlim(0.93, 9 * rows["seconds_high"].max() / best)
     ax.grid(axis="y", visible=False)
