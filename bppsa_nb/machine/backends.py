@@ -35,6 +35,12 @@ def simulated():
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 
 
+def emulated():
+    """Tell whether kernels run on the CPU, from their PTX (`bppsa_nb.ptx.device`)."""
+    there = sys.modules.get("bppsa_nb.ptx.device")
+    return there is not None and there.on()
+
+
 @functools.cache
 def _driver_found():
     for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
@@ -58,7 +64,7 @@ def _device_found():
 
 def cuda_available():
     """Tell whether CUDA kernels can run: on a device, or on the simulator."""
-    return simulated() or _device_found()
+    return simulated() or emulated() or _device_found()
 
 
 def use_simulator_without_gpu():

@@ -29,6 +29,17 @@ def empty(shape, dtype=np.float32):
     return array
 
 
+def written(array):
+    """Return which bytes of an array count as written, from its first to its last, or None if all do."""
+    whole = array
+    while isinstance(whole, np.ndarray) and getattr(whole, "written", None) is None:
+        whole = whole.base
+    if whole is None or not array.size:
+        return None
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return whole.written[low - whole.ctypes.data : high - whole.ctypes.data]
+
+
 def run(kernel, grid, block, *arguments, shared=0, entry=None):
     """Run a CUDA kernel on the CPU, watch every access, and report.
 
@@ -201,9 +212,8 @@ def _register(label, array, memory, owners):
     first = owner.ctypes.data
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
-    written = getattr(array, "written", None)
     memory.add(low + shift, high - low, label, array=array.view(np.ndarray), writable=array.flags.writeable, shift=shift,
-               written=written if written is not None and len(written) == high - low else None)  # fmt: skip
+               written=written(array))  # fmt: skip
     return array.ctypes.data + shift
 
 
