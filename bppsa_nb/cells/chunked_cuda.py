@@ -60,9 +60,10 @@ def run_chunks_of(steps):
         weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
         for j in range(tid, size, threads):
             shared[j] = hidden[0, b, j] if chunk == 0 else before[0 if first_pass else chunk - 1, b, j]
-            shared[old + j] = began[chunk, b, j]
+            if not first_pass:  # when nothing was there before it
+                shared[old + j] = began[chunk, b, j]
         cuda.syncthreads()
-        gap = infinite if first_pass else _distance(shared, old, size, infinite)  # nothing was there before it
+        gap = infinite if first_pass else _distance(shared, old, size, infinite)
         runs = first_pass or (gap > tol and (which == ALL or which == chunk))
         cuda.syncthreads()
         if runs:

@@ -105,7 +105,7 @@ class DeviceTraining:
         self.averages = tuple(optimizer.zeros(model.params))
         dtype = model.dtype
         # Parameters, then averages, then the status: what comes back, in one copy.
-        self.flat = cuda.to_device(np.zeros((1 + len(self.averages)) * self.count + 1, dtype))
+        self.flat = cuda.to_device(np.zeros((1 + len(self.averages)) * self.count + 2, dtype))
         self.loss = cuda.to_device(np.zeros(1))
         self.grads = cuda.device_array(self.count, dtype)
         self.host = np.zeros(self.flat.shape, dtype)
@@ -196,7 +196,7 @@ class DeviceTraining:
     def _fetch(self):
         self.flat.copy_to_host(self.host, stream=self.stream)
         wait(self.stream)
-        return int(self.host[-1])
+        return int(self.host[-2] or self.host[-1])  # how the gradients came out, and then the update
 
 
 class Step:

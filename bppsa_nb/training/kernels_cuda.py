@@ -25,7 +25,7 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
     last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
     zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
     if tid == 0:
-        status[0] = zero
+        status[0], status[1] = zero, zero
         lost[0] = 0
     cuda.syncthreads()
     for q in range(tid, batch * classes, threads):
@@ -72,7 +72,10 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
 
 @cuda.jit
 def flag_overflow(grads, status, lost, unconverged):
-    """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
+    """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block.
+
+    What the update finds goes to ``status[1]``: other threads of it may not have looked at the first yet.
+    """
     zero = grads.dtype.type(0)
     if cuda.threadIdx.x == 0:
         if unconverged[0] != 0:  # whatever came of it
@@ -81,8 +84,10 @@ def flag_overflow(grads, status, lost, unconverged):
         elif status[0] == zero and lost[0] != 0:
             status[0] = grads.dtype.type(LOST)
     cuda.syncthreads()
+    good = status[0] == zero
+    cuda.syncthreads()
     for q in range(cuda.threadIdx.x, grads.shape[0], cuda.blockDim.x):
-        if grads[q] - grads[q] != zero and status[0] == zero:
+        if grads[q] - grads[q] != zero and good:
             status[0] = grads.dtype.type(GRADIENTS)
 
 
@@ -101,7 +106,7 @@ def adam(params, grads, first, second, settings, status):
         second[q] = second[q] * keep_second + new_second * grad * grad
         params[q] -= rate * first[q] / (math.sqrt(second[q]) * correction + eps)
         if params[q] - params[q] != params.dtype.type(0) or second[q] - second[q] != params.dtype.type(0):
-            status[0] = params.dtype.type(UPDATE)
+            status[1] = params.dtype.type(UPDATE)
 
 
 @cuda.jit
@@ -115,7 +120,7 @@ def sgd(params, grads, velocity, with_velocity, settings, status):
             velocity[q] = moved
         params[q] -= settings[0] * moved
         if params[q] - params[q] != params.dtype.type(0):
-            status[0] = params.dtype.type(UPDATE)
+            status[1] = params.dtype.type(UPDATE)
 
 
 def settings_of(optimizer):

@@ -84,7 +84,7 @@ def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels
 @pytest.mark.parametrize("betas", [(0, 0), (1e-3, 0), (0.9, 0.999)])
 def test_adams_averages_are_those_of_the_host(betas, kind):
     """Also where they keep little: what is forgotten must not leave its rounding."""
-    optimizer, params, status = bp.Adam(lr=0.01, betas=betas), {"a": np.zeros(1, np.float32)}, np.zeros(1, np.float32)
+    optimizer, params, status = bp.Adam(lr=0.01, betas=betas), {"a": np.zeros(1, np.float32)}, np.zeros(2, np.float32)
     on_device = [cuda.to_device(np.zeros(1, np.float32)) for _ in range(3)]
     for grad in (np.float32([100]), np.float32([1e-6])):
         settings = cuda.to_device(np.float32(kernels_cuda.settings_of(optimizer)))
