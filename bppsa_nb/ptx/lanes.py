@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from . import arithmetic
-from .instructions import Unknown, class_of, express, signed
+from .instructions import Unknown, class_of, express, signed, space_of
 from .parse import DTYPES, SIZES, SPECIAL, effects, names_of, number, parse
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
@@ -25,13 +25,7 @@ _NAMES = ("where", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "copysign", "mi
 HELPERS = {name: getattr(np, name) for name in _NAMES} | {
     **{name: value for name, value in vars(arithmetic).items() if callable(value)},
     **{"shared_window": SHARED_WINDOW, "local_window": LOCAL_WINDOW},
-    **{f"{code}_nan": np.dtype(code).type(np.nan) for code in ("f2", "f4", "f8")},
 }
-
-
-def space_of(mods):
-    """Return the memory that a load or store names, "generic" where it names none."""
-    return next((m.split("::")[0] for m in mods if m.split("::")[0] in _SPACES), "generic")
 
 
 class Writer:
