@@ -9,7 +9,18 @@ from .parse import DTYPES, SIZES
 
 # Modifiers that change nothing here: how accurate an approximation must be, and that the low half is wanted.
 _NOTHING = {"approx", "full", "lo"}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_COMPARE = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 _COMPARE = {name: f"{{0}} {sign} {{1}}" for name, sign in _COMPARE.items()}
 # "Floating Point Comparisons": the ordered ones are false where one is NaN, the unordered ones true.
 _REAL_COMPARE = {**{k: _COMPARE[k] for k in ("eq", "lt", "le", "gt", "ge")}, "ne": "({0} < {1}) | ({0} > {1})",
@@ -123,7 +134,9 @@ def bits(i, value):
     code, kind, mods = DTYPES[i.type], i.kind, only(i, *{"shf": ("l", "r", "wrap", "clamp")}.get(i.kind, ()))
     if kind == "bfind" and code[0] == "i":
         raise Unknown
-    counts = {"bfe": 1, "bfi": 2, "prmt": 3, "shf": 3, "lop3": 3}.get(kind, 1)  # operands of its type; others are numbers
+    counts = {"bfe": 1, "bfi": 2, "prmt": 3, "shf": 3, "lop3": 3}.get(
+        kind, 1
+    )  # operands of its type; others are numbers
     args = [value(operand, code) for operand in i.operands[1 : 1 + counts]]
     args += [value(operand, "u4") for operand in i.operands[1 + counts :]]
     args += [repr(way) for way in mods] if kind == "shf" else []

@@ -12,7 +12,8 @@ import numpy as np
 
 from . import arithmetic
 from .instructions import Unknown, class_of, express, signed, space_of
-from .parse import DTYPES, SIZES, SPECIAL, effects, names_of, number, parse
+from .blocks import effects, parse
+from .parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(sorted(SPECIAL))})$")
@@ -210,7 +211,7 @@ class Program:
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
             lines = [line for i in block.body for line in self.writer.instruction(i, self.numbered(i))]
-            if block.last is not None and block.last.kind in ("bra", "brx", "ret", "exit", "trap", "bar", "barrier"):
+            if block.last is not None and block.last.kind in ("bra", "ret", "exit", "trap", "bar", "barrier"):
                 block.at = self.numbered(block.last)
                 if block.end[0] == "bar":
                     block.end = self.barrier(block.last)
@@ -239,7 +240,7 @@ class Program:
         reads, writes = effects(block.last) if block.end and block.end[0] == "bar" else (set(), set())
         block.live_out |= reads | writes  # the machine deals with them
         made = [variable(f"%{r}") for r in sorted(block.live_out & block.made - writes)]
-        given = block.end[1] if block.end and block.end[0] in ("bra", "brx") else None
+        given = block.end[1] if block.end and block.end[0] == "bra" else None
         give = f"    return {variable('%' + given) if given else None}"
         body = [f"    {line}" for line in lines]
         for name, get, put in (("all", "R[{0!r}]", "R[{0!r}]"), ("some", "R[{0!r}][idx]", "R[{0!r}][idx]")):

@@ -249,11 +249,6 @@ class Machine:
             else:
                 join(groups, end[3], lanes[taken])
                 join(groups, pc + 1, lanes[~taken])
-        elif end[0] == "brx":
-            for n in np.unique(taken):
-                if not 0 <= n < len(end[2]):
-                    self.end("trap", f"jumps by entry {n} of a table of {len(end[2])}", self.kernel.blocks[pc])
-                join(groups, end[2][n], lanes[taken == n])
         elif end[0] == "bar":
             join(waiting, pc, lanes)
         elif end[0] == "trap":
