@@ -16,7 +16,7 @@ from .blocks import effects, parse
 from .parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
-_SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(sorted(SPECIAL))})$")
+_SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _SPACES = ("param", "global", "shared", "local", "const")
 _CACHES = re.compile(r"nc|ca|cg|cs|cv|lu|wb|wt|volatile|weak|cta|gpu|sys|cluster|(L1|L2)::\w+|unified")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
@@ -152,7 +152,7 @@ class Writer:
             return [f"m.store_{space}({at}, {self.address(place)}, {code!r}, {strong}, {values})"]
         made = f"m.load_{space}({at}, {self.address(place)}, {code!r}, {strong}, {len(parts)})"
         if len(parts) == 1:
-            return self.put(parts[0], made, code)
+            return self.put(parts[0], made + "[0]", code)
         return [f"parts_ = {made}"] + [line for n, p in enumerate(parts) for line in self.put(p, f"parts_[{n}]", code)]
 
     def atomic(self, i, at):
@@ -166,7 +166,7 @@ class Writer:
         made = ", ".join(self.full(v, code) for v in values)
         needed = target != "_"
         call = f"m.atomic_{space_of(i.mods)}({at}, {self.address(place)}, {code!r}, {op!r}, {needed}, {made})"
-        return self.put(target, call, code)
+        return self.put(target, call + "[0]", code) if needed else [call]
 
     def warp(self, i, at):
         """What the lanes of a warp tell each other."""

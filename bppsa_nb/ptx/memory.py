@@ -88,11 +88,11 @@ class Space:
         self.machine = machine
 
     def load(self, at, address, code, strong=False, count=1):
-        """Return what is at addresses, a list of arrays if `count` is more than 1."""
+        """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
         size = WIDTH[code]
         bad, place, mark = self.locate(at, address, size * count, False)
         if bad is not None:
-            return self.machine.partly(~bad, self.load, at, address, code, strong, count)
+            return self.machine.partly(~bad, count, self.load, at, address, code, strong, count)
         if self.machine.watch:
             self.count(at, mark, size * count)
             if self.written is not None:
@@ -100,14 +100,14 @@ class Space:
             if self.races is not None:
                 self.races.read(mark, size * count, self.machine.mine(), self.teller(at, address, size), strong)
         view, place = self.view(code), place // size
-        return view.take(place) if count == 1 else [view.take(place + n) for n in range(count)]
+        return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, at, address, code, strong, *values):
         """Write values to addresses, several beside each other if there are several arrays of them."""
         size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size * len(values), True)
         if bad is not None:
-            m.partly(~bad, self.store, at, address, code, strong, *values)
+            m.partly(~bad, 0, self.store, at, address, code, strong, *values)
             return
         view, place, tell = self.view(code), place // size, self.teller(at, address, size)
         if m.watch:
@@ -124,11 +124,11 @@ class Space:
                 self.written.view(f"u{size}")[mark // size + n] = FULL[size]
 
     def atomic(self, at, address, code, op, needed, *values):
-        """Do an atomic operation, lane after lane; return what was there before, if that is needed."""
+        """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
         size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size, True)
         if bad is not None:
-            return m.partly(~bad, self.atomic, at, address, code, op, needed, *values)
+            return m.partly(~bad, 1, self.atomic, at, address, code, op, needed, *values)
         if m.watch:
             self.count(at, mark, size)
             if self.written is not None:
@@ -144,7 +144,7 @@ class Space:
         for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
             old[n] = view[p]
             view[p] = function(view[p], *v)
-        return old
+        return [old]
 
     def check_written(self, at, address, mark, size, count):
         """Note what is read and was never written."""

@@ -13,9 +13,8 @@ DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "
           "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f16x2": "f2", "f32": "f4", "f64": "f8",
           "pred": "?"}  # fmt: skip
 SIZES = {"f16x2": 4} | {kind: np.dtype(code).itemsize for kind, code in DTYPES.items() if kind != "f16x2"}
-SPECIAL = {"laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid", "clock", "clock64", "globaltimer"} | {
-    *("dynamic_smem_size", "total_smem_size"), *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt"))
-}  # fmt: skip
+SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
+           *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
 
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.S)
 _STATEMENT = re.compile(
