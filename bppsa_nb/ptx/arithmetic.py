@@ -149,13 +149,6 @@ def larger(a, b):
     return np.where(same, (np.asarray(a).view(bits) & np.asarray(b).view(bits)).view(found.dtype), found)
 
 
-def testp(a, what):
-    """Say of what kind numbers are ("testp")."""
-    size, tiny = abs(a), np.finfo(a.dtype).tiny
-    return {"finite": np.isfinite(a), "infinite": np.isinf(a), "number": a == a, "notanumber": a != a,
-            "normal": np.isfinite(a) & (size >= tiny), "subnormal": (size > 0) & (size < tiny)}[what]  # fmt: skip
-
-
 def whole(a, code):
     """Convert to integers: the nearest that there is, and NaN as the manual says ("cvt", "Integer Notes")."""
     info, a = np.iinfo(code), np.asarray(a)
@@ -218,53 +211,50 @@ def counted(a):
 
 
 def top_bit(a):
-    """Return the place of the highest bit that is set in unsigned numbers, -1 where none is ("bfind", "clz")."""
-    a, place = np.array(a), np.full(np.shape(a), -1)
-    for step in (32, 16, 8, 4, 2, 1):
-        if step < 8 * a.itemsize:
-            more = a >> a.dtype.type(step) != 0
-            place += np.where(more, step, 0)
-            a = np.where(more, a >> a.dtype.type(step), a)
-    return (place + (a != 0)).astype("i4")
+    """Return the place of the highest bit that is set in unsigned numbers, -1 where none is ("bfind")."""
+    place, a = np.full(np.shape(a), -1, "i4"), np.array(a)
+    while a.any():
+        place += a != 0
+        a >>= 1
+    return place
+
+
+def leading_zeros(a):
+    """Count the bits above the highest that is set ("clz")."""
+    return 8 * a.itemsize - 1 - top_bit(a)
 
 
 def reversed_bits(a):
     """Turn the order of bits around ("brev")."""
-    swapped = np.asarray(a).byteswap().view("u1")
-    table = np.packbits(np.unpackbits(np.arange(256, dtype="u1")[:, None], axis=1, bitorder="little"), axis=1).ravel()
-    return table[swapped].view(a.dtype)
+    backwards = np.asarray(a).byteswap().view("u1")
+    return np.packbits(np.unpackbits(backwards, bitorder="little")).view(a.dtype)
 
 
-def low_bits(count, bits):
-    """Return masks of the lowest bits, as uint64; `count` in 0 ... bits."""
-    count = np.asarray(count, "u8")
-    return np.where(count >= bits, np.uint64((1 << bits) - 1), (np.uint64(1) << np.minimum(count, np.uint64(63))) - 1)
+def field(start, length, bits):
+    """Return a place and a mask for fields of bits, of which start and length are bytes ("bfe", "bfi")."""
+    start, length = (np.asarray(n).astype("u8") & np.uint64(255) for n in (start, length))
+    length = np.where(start < bits, np.minimum(length, bits - np.minimum(start, bits)), 0).astype("u8")
+    mask = np.where(length < 64, (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1), ~np.uint64(0))
+    return start, mask
 
 
-def extracted(a, start, length, code):
-    """Return a field of bits; beyond the top, a signed number's sign ("bfe")."""
-    bits = 8 * np.dtype(code).itemsize
-    start, length = np.asarray(start).astype("i8") & 255, np.asarray(length).astype("i8") & 255
-    a = np.asarray(a)
-    top = np.minimum(start + length - 1, bits - 1)
-    sign = (a.astype("i8") >> np.maximum(top, 0)) & 1 if code[0] == "i" else 0 * start
-    sign = np.where(length == 0, 0, sign)
-    whole_ = a.astype("i8").view("u8") & np.uint64((1 << bits) - 1)
-    field = np.where(start < bits, whole_ >> np.minimum(start, 63).astype("u8"), np.uint64(0))
-    kept = np.clip(np.minimum(length, bits - start), 0, bits)
-    field = field & low_bits(kept, bits) | np.where(sign != 0, ~low_bits(kept, bits), np.uint64(0))
-    return field.astype(f"u{bits // 8}").view(code)
+def extracted(a, start, length):
+    """Return a field of bits, filled up with its sign where numbers are signed ("bfe")."""
+    bits, wide = 8 * a.itemsize, np.asarray(a).astype("i8")
+    start, mask = field(start, length, bits)
+    made = np.where(start < bits, wide.view("u8") >> np.minimum(start, np.uint64(63)), 0) & mask
+    if a.dtype.kind == "i":
+        top = np.minimum(start + (np.asarray(length).astype("u8") & np.uint64(255)) - np.uint64(1), np.uint64(bits - 1))
+        negative = (wide >> top.astype("i8") & 1 != 0) & (np.asarray(length).astype("u8") & np.uint64(255) != 0)
+        made = np.where(negative, made | ~mask, made)
+    return made.astype(f"u{a.itemsize}").view(a.dtype)
 
 
-def inserted(a, b, start, length, code):
-    """Put the low bits of a number into another ("bfi"; "bfe" has the same rules)."""
-    bits = 8 * np.dtype(code).itemsize
-    start, length = np.asarray(start).astype("i8") & 255, np.asarray(length).astype("i8") & 255
-    kept = low_bits(np.clip(np.minimum(length, bits - start), 0, bits), bits)
-    by = np.minimum(start, 63).astype("u8")
-    mask = np.where(start < bits, kept << by, np.uint64(0))
-    a, b = (np.asarray(n).view(f"u{bits // 8}").astype("u8") for n in (a, b))
-    return (b & ~mask | (a << by) & mask).astype(f"u{bits // 8}").view(code)
+def inserted(a, b, start, length):
+    """Put the low bits of a number into another ("bfi"); unsigned."""
+    start, mask = field(start, length, 8 * a.itemsize)
+    by = np.minimum(start, np.uint64(63))
+    return (np.asarray(b).astype("u8") & ~(mask << by) | (np.asarray(a).astype("u8") & mask) << by).astype(a.dtype)
 
 
 def permuted(a, b, selector):
@@ -279,24 +269,15 @@ def permuted(a, b, selector):
     return made.astype("u4")
 
 
-def funnel(a, b, by, left, wrap):
+def funnel(a, b, by, way, mode):
     """Shift two numbers as one, and return the upper or the lower half ("shf"); uint32."""
     by = np.asarray(by).astype("u8")
-    by = by & np.uint64(31) if wrap else np.minimum(by, np.uint64(32))
+    by = by & np.uint64(31) if mode == "wrap" else np.minimum(by, np.uint64(32))
     pair = np.asarray(b).astype("u8") << np.uint64(32) | np.asarray(a).astype("u8")
-    return ((pair << by) >> np.uint64(32) if left else pair >> by).astype("u4")
+    return ((pair << by) >> np.uint64(32) if way == "l" else pair >> by).astype("u4")
 
 
 def chosen(a, b, c, table):
     """Any logical function of three numbers, by its truth table ("lop3")."""
-    made = np.zeros(np.broadcast(a, b, c).shape, "i4")
-    for n in range(8):
-        if table >> n & 1:
-            made = made | ((a if n & 4 else ~a) & (b if n & 2 else ~b) & (c if n & 1 else ~c))
-    return made
-
-
-def dot(a, b, c, codes):
-    """Add products of four bytes each to a number ("dp4a")."""
-    a, b = (np.asarray(n, "i4").reshape(-1, 1).view(code).astype("i8") for n, code in zip((a, b), codes, strict=True))
-    return ((a * b).sum(1) + c).astype("u4").view("i4")
+    terms = [(a if n & 4 else ~a) & (b if n & 2 else ~b) & (c if n & 1 else ~c) for n in range(8) if table >> n & 1]
+    return np.bitwise_or.reduce(terms) if terms else 0 * a

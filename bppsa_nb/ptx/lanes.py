@@ -11,11 +11,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from . import arithmetic
-from .instructions import Unknown, class_of, express, signed
-from .parse import DTYPES, SIZES, SPECIAL, effects, names_of, number, parse
+from .instructions import Unknown, class_of, express, signed, space_of
+from .blocks import effects, parse
+from .parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
-_SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(sorted(SPECIAL))})$")
+_SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _SPACES = ("param", "global", "shared", "local", "const")
 _CACHES = re.compile(r"nc|ca|cg|cs|cv|lu|wb|wt|volatile|weak|cta|gpu|sys|cluster|(L1|L2)::\w+|unified")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
@@ -25,13 +26,7 @@ _NAMES = ("where", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "copysign", "mi
 HELPERS = {name: getattr(np, name) for name in _NAMES} | {
     **{name: value for name, value in vars(arithmetic).items() if callable(value)},
     **{"shared_window": SHARED_WINDOW, "local_window": LOCAL_WINDOW},
-    **{f"{code}_nan": np.dtype(code).type(np.nan) for code in ("f2", "f4", "f8")},
 }
-
-
-def space_of(mods):
-    """Return the memory that a load or store names, "generic" where it names none."""
-    return next((m.split("::")[0] for m in mods if m.split("::")[0] in _SPACES), "generic")
 
 
 class Writer:
@@ -157,7 +152,7 @@ class Writer:
             return [f"m.store_{space}({at}, {self.address(place)}, {code!r}, {strong}, {values})"]
         made = f"m.load_{space}({at}, {self.address(place)}, {code!r}, {strong}, {len(parts)})"
         if len(parts) == 1:
-            return self.put(parts[0], made, code)
+            return self.put(parts[0], made + "[0]", code)
         return [f"parts_ = {made}"] + [line for n, p in enumerate(parts) for line in self.put(p, f"parts_[{n}]", code)]
 
     def atomic(self, i, at):
@@ -171,7 +166,7 @@ class Writer:
         made = ", ".join(self.full(v, code) for v in values)
         needed = target != "_"
         call = f"m.atomic_{space_of(i.mods)}({at}, {self.address(place)}, {code!r}, {op!r}, {needed}, {made})"
-        return self.put(target, call, code)
+        return self.put(target, call + "[0]", code) if needed else [call]
 
     def warp(self, i, at):
         """What the lanes of a warp tell each other."""
@@ -216,7 +211,7 @@ class Program:
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
             lines = [line for i in block.body for line in self.writer.instruction(i, self.numbered(i))]
-            if block.last is not None and block.last.kind in ("bra", "brx", "ret", "exit", "trap", "bar", "barrier"):
+            if block.last is not None and block.last.kind in ("bra", "ret", "exit", "trap", "bar", "barrier"):
                 block.at = self.numbered(block.last)
                 if block.end[0] == "bar":
                     block.end = self.barrier(block.last)
@@ -245,7 +240,7 @@ class Program:
         reads, writes = effects(block.last) if block.end and block.end[0] == "bar" else (set(), set())
         block.live_out |= reads | writes  # the machine deals with them
         made = [variable(f"%{r}") for r in sorted(block.live_out & block.made - writes)]
-        given = block.end[1] if block.end and block.end[0] in ("bra", "brx") else None
+        given = block.end[1] if block.end and block.end[0] == "bra" else None
         give = f"    return {variable('%' + given) if given else None}"
         body = [f"    {line}" for line in lines]
         for name, get, put in (("all", "R[{0!r}]", "R[{0!r}]"), ("some", "R[{0!r}][idx]", "R[{0!r}][idx]")):

@@ -219,7 +219,7 @@ def _register(label, array, memory, owners):
 
 def _bytes(kernel, param, label, value, pointer):
     """Return a parameter's bytes."""
-    name, kind, _, size = param
+    name, kind, size = param
     code = DTYPES[kind]
     if size != SIZES[kind]:  # a structure
         raw = value if isinstance(value, bytes) else value.tobytes() if isinstance(value, np.void) else b""

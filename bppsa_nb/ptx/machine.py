@@ -36,7 +36,7 @@ class Launch:
     def run(self):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        each = max(1, LANES // threads)
+        each = max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
@@ -53,46 +53,41 @@ class Machine:
     def __init__(self, launch, first, count):
         self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
         self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
-        (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
-        self.threads = threads = bx * by * bz
-        self.N = threads * count
+        self.threads, self.steps = int(np.prod(launch.block)), 0
+        self.N = self.threads * count
         lanes = np.arange(self.N)
-        self.here, self.t = lanes // threads, lanes % threads  # its block, counted from `first`, and its thread in it
+        self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
         self.block = self.here + first
-        self.warp = self.here * -(-threads // 32) + self.t // 32
+        self.warp = self.here * -(-self.threads // 32) + self.t // 32
         self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
         self.stamp = (self.block + 1) << BLOCK | self.t
-        self.steps, b, t = 0, self.block, self.t
-        shared = self.kernel.shared + launch.dynamic
-        self.specials = {"tid.x": t % bx, "tid.y": t // bx % by, "tid.z": t // (bx * by), "ctaid.x": b % gx,
-                         "ctaid.y": b // gx % gy, "ctaid.z": b // (gx * gy), "laneid": t % 32, "warpid": t // 32}  # fmt: skip
-        same = {"ntid.x": bx, "ntid.y": by, "ntid.z": bz, "nctaid.x": gx, "nctaid.y": gy, "nctaid.z": gz, "smid": 0,
-                "nsmid": 1, "gridid": 0, "nwarpid": -(-threads // 32), "dynamic_smem_size": launch.dynamic,
-                "total_smem_size": shared}  # fmt: skip
-        self.specials |= {name: np.full(self.N, value) for name, value in same.items()}
-        one, lane = np.int64(1), t % 32
-        below = (one << lane) - 1
-        for name, mask in (("lt", below), ("le", below | one << lane), ("eq", one << lane), ("gt", ~(below | one << lane)),
-                           ("ge", ~below)):  # fmt: skip
-            self.specials[f"lanemask_{name}"] = mask & 0xFFFFFFFF
-        self.specials = {name: values.astype("i4") for name, values in self.specials.items()}
-        symbols = self.kernel.symbols
-        self.spaces = {"global": launch.space, "shared": OwnSpace(self, "shared", shared, self.here, symbols),
-                       "local": OwnSpace(self, "local", self.kernel.local, lanes, symbols)}  # fmt: skip
-        launch.space.machine = self
-        for name, space in self.spaces.items():
-            setattr(self, f"load_{name}", space.load)
-            setattr(self, f"store_{name}", space.store)
-            setattr(self, f"atomic_{name}", space.atomic)
-        self.load_generic, self.store_generic, self.atomic_generic = (
-            partial(self.generic, what) for what in ("load", "store", "atomic")
-        )
+        self.room = self.kernel.shared + launch.dynamic
+        self.specials = self.registers(launch)
+        for space in (launch.space, OwnSpace(self, "shared", self.room, self.here, self.kernel.symbols),
+                      OwnSpace(self, "local", self.kernel.local, lanes, self.kernel.symbols)):  # fmt: skip
+            space.machine = self
+            for what in ("load", "store", "atomic"):
+                setattr(self, f"{what}_{space.name}", getattr(space, what))
+                setattr(self, f"{what}_generic", partial(self.generic, what))
+
+    def registers(self, launch):
+        """Return the special registers by name."""
+        made = {"warpid": self.t // 32, "nwarpid": -(-self.threads // 32), "laneid": self.t % 32,
+                "dynamic_smem_size": launch.dynamic, "total_smem_size": self.room}  # fmt: skip
+        for name, numbers, sizes in (("tid", self.t, launch.block), ("ctaid", self.block, launch.grid)):
+            for axis, size in zip("xyz", sizes, strict=True):
+                made |= {f"{name}.{axis}": numbers % size, f"n{name}.{axis}": size}
+                numbers = numbers // size
+        own = np.int64(1) << self.t % 32
+        made |= {"lanemask_eq": own, "lanemask_lt": own - 1, "lanemask_le": 2 * own - 1, "lanemask_ge": -own,
+                 "lanemask_gt": -2 * own}  # fmt: skip
+        return {name: np.broadcast_to(np.asarray(value).astype("i4"), self.N) for name, value in made.items()}
 
     # What instructions ask
 
     def special(self, name, code):
         """Return a special register."""
-        if name in ("clock", "clock64", "globaltimer"):
+        if name.startswith("clock"):
             return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
         return self.of(self.specials[name]).astype(code)
 
@@ -124,35 +119,28 @@ class Machine:
         lane = int(self.lanes()[lane])
         return int(self.block[lane]), int(self.t[lane])
 
-    def partly(self, mask, call, at, address, *args):
-        """Do a memory operation for some of the lanes at work; elsewhere nothing is written, and 0 is read."""
-        saved, made = self.idx, None
+    def partly(self, mask, count, call, at, address, *args):
+        """Do a memory operation with `count` results for some of the lanes at work; elsewhere they are 0."""
+        saved, made = self.idx, [np.zeros(len(mask), args[0]) for _ in range(count)]
         self.idx = self.lanes()[mask]
         if len(self.idx):
-            made = call(at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
+            given = call(at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
+            for whole, part in zip(made, given or (), strict=False):
+                whole[mask] = part
         self.idx = saved
-        count = args[2] if len(args) == 3 and isinstance(args[2], int) else 1
-        parts = [np.zeros(len(mask), args[0]) for _ in range(count)]
-        for part, values in zip(parts, made if isinstance(made, list) else [made], strict=False):
-            if values is not None:
-                part[mask] = values
-        return parts if count > 1 else parts[0]
+        return made
 
     def generic(self, what, at, address, *args):
         """Do a memory operation at generic addresses, of which shared and local memory have windows."""
-        made = None
-        in_shared = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
-        in_local = (address >= LOCAL_WINDOW) & (address < 2 * LOCAL_WINDOW)
-        for name, mask, base in (("global", ~(in_shared | in_local), 0), ("shared", in_shared, SHARED_WINDOW),
-                                 ("local", in_local, LOCAL_WINDOW)):  # fmt: skip
-            call = getattr(self, f"{what}_{name}")
+        window, made = np.where(address >= LOCAL_WINDOW, 2, address >= SHARED_WINDOW), None
+        for n, (name, base) in enumerate((("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW))):
+            mask, call = window == n, getattr(self, f"{what}_{name}")
             if mask.all():
                 return call(at, address - base, *args)
             if mask.any():
-                part = self.partly(mask, call, at, address - base, *args)
-                pairs = zip(made, part, strict=True) if isinstance(part, list) else ((made, part),)
-                made = part if made is None else [np.where(mask, b, a) for a, b in pairs]
-                made = made[0] if isinstance(made, list) and not isinstance(part, list) else made
+                count = {"load": args[-1], "store": 0, "atomic": 1}[what]
+                part = self.partly(mask, count, call, at, address - base, *args)
+                made = [np.where(mask, new, old) for new, old in zip(part, made or part, strict=True)]
         return made
 
     def shuffle(self, at, mode, value, by, clamp):
@@ -249,11 +237,6 @@ class Machine:
             else:
                 join(groups, end[3], lanes[taken])
                 join(groups, pc + 1, lanes[~taken])
-        elif end[0] == "brx":
-            for n in np.unique(taken):
-                if not 0 <= n < len(end[2]):
-                    self.end("trap", f"jumps by entry {n} of a table of {len(end[2])}", self.kernel.blocks[pc])
-                join(groups, end[2][n], lanes[taken == n])
         elif end[0] == "bar":
             join(waiting, pc, lanes)
         elif end[0] == "trap":
@@ -267,36 +250,26 @@ class Machine:
 
     def open(self, groups, waiting):
         """Let lanes go on from the barriers that all who are counted have reached; of others, tell."""
-        ready, blocks = {}, self.kernel.blocks
+        blocks, ready = self.kernel.blocks, {}
         if len(waiting) == 1 and len(next(iter(waiting.values()))) == self.N and blocks[min(waiting)].end[2] is None:
-            pc, lanes = waiting.popitem()
-            self.report.barriers += self.N // self.threads
-            self.stamp += 1 << EPOCH
-            if blocks[pc].end[3] is not None:
-                self.combine(pc, lanes)
-            groups[pc + 1] = lanes
-            return
+            ready = dict(waiting)
         else:
-            where = np.full(self.N, -1)
             for pc, lanes in waiting.items():
-                where[lanes] = pc
-            for b in np.unique(np.concatenate([self.here[lanes] for lanes in waiting.values()])):
-                lanes = np.flatnonzero(self.here == b)
-                for pc in [pc for pc in waiting if (where[lanes] == pc).any()]:
-                    end, mine = self.kernel.blocks[pc].end, lanes[where[lanes] == pc]
-                    if len(mine) == (self.threads if end[2] is None else end[2]):
-                        join(ready, pc, mine)
+                arrived = np.bincount(self.here[lanes], minlength=self.N // self.threads)
+                full = arrived == (blocks[pc].end[2] or self.threads)
+                if full.any():
+                    ready[pc] = lanes[full[self.here[lanes]]]
             if not ready:
-                self.tell_barrier(waiting, where)
+                self.tell_barrier(waiting)
                 ready = dict(waiting)
         for pc, lanes in ready.items():
-            self.report.barriers += len(np.unique(self.here[lanes]))
+            left = waiting.pop(pc)
+            self.report.barriers += 1 + int(np.count_nonzero(np.diff(self.here[lanes])))
             self.stamp[lanes] += 1 << EPOCH
-            if self.kernel.blocks[pc].end[3] is not None:
+            if blocks[pc].end[3] is not None:
                 self.combine(pc, lanes)
-            left = np.setdiff1d(waiting.pop(pc), lanes)
-            if len(left):
-                waiting[pc] = left
+            if len(lanes) < len(left):
+                waiting[pc] = np.setdiff1d(left, lanes)
             join(groups, pc + 1, lanes)
 
     def combine(self, pc, lanes):
@@ -308,24 +281,24 @@ class Machine:
         name = "_" + target[1:].replace("$", "_S")
         self.R[name][lanes] = made.astype(self.R[name].dtype)
 
-    def tell_barrier(self, waiting, where):
-        """Tell of a barrier that not all threads of a block reach."""
+    def tell_barrier(self, waiting):
+        """Tell of a barrier that not all threads of a block reach; others follow from the first."""
         if any(finding.kind == "barrier" for finding in self.report.findings):
-            return  # others follow from the first
-        pc = min(waiting)
-        b = int(self.here[waiting[pc][0]])
-        lanes = np.flatnonzero(self.here == b)
-        at = where[lanes]
-        source = lambda n: self.program.instructions[self.kernel.blocks[n].at].source or ("", "?")  # noqa: E731
-        elsewhere = [f"{int((at == n).sum())} wait at line {source(n)[1]}" for n in np.unique(at) if n not in (pc, -1)]
-        gone = int((at < 0).sum())
-        wanted = self.kernel.blocks[pc].end[2] or self.threads
-        text = f"waits at a barrier with {int((at == pc).sum())} of {wanted} threads; "
-        text += ", ".join(elsewhere + ([f"{gone} have returned"] if gone else []))
-        missing = np.flatnonzero(at != pc)
-        other = (b + self.first, int(missing[0])) if len(missing) else None
+            return
+        where, blocks, pc = np.full(self.N, -1), self.kernel.blocks, min(waiting)
+        for other, lanes in waiting.items():
+            where[lanes] = other
         self.idx = waiting[pc]
-        self.report.add(("barrier",), text, self.kernel.blocks[pc].at, self.who(0), other=other)
+        block, thread = self.who(0)
+        at = where[self.block == block]
+        parts = [f"waits at a barrier with {np.count_nonzero(at == pc)} of {blocks[pc].end[2] or self.threads} threads"]
+        for n in np.unique(at[(at >= 0) & (at != pc)]):
+            source = self.program.instructions[blocks[n].at].source or ("", "?")
+            parts.append(f"{np.count_nonzero(at == n)} wait at line {source[1]}")
+        parts += [f"{np.count_nonzero(at < 0)} have returned"] if (at < 0).any() else []
+        missing = np.flatnonzero(at != pc)
+        other = (block, int(missing[0])) if len(missing) else None
+        self.report.add(("barrier",), ", ".join(parts), blocks[pc].at, (block, thread), other=other)
 
 
 def join(groups, pc, lanes):

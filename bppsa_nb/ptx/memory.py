@@ -5,9 +5,8 @@ array that was handed over is checked before it is touched. Shared and local mem
 each block or lane. In a watched launch accesses are counted and compared with those of other threads.
 """
 
-import bisect
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -64,18 +63,15 @@ class Memory:
 
     def add(self, start, size, name, **known):
         """Register a part of memory; parts that overlap become one, and what was freed there is forgotten."""
-        region = Region(start, start + size, name, **known)
-        kept = []
-        for old in self.regions:
-            if old.start < region.end and region.start < old.end:
-                if old.alive:
-                    first = min(old, region, key=lambda r: (r.start, -r.end))
-                    names = old.name if old.name == region.name else f"{old.name} and {region.name}"
-                    region = Region(min(old.start, region.start), max(old.end, region.end), names, first.array,
-                                    old.writable or region.writable, first.written, region.shift)  # fmt: skip
-            else:
-                kept.append(old)
-        self.regions = sorted([*kept, region], key=lambda r: r.start)
+        new = Region(start, start + size, name, **known)
+        for old in [r for r in self.regions if r.start < new.end and new.start < r.end]:
+            self.regions.remove(old)
+            if old.alive:
+                names = old.name if old.name == new.name else f"{old.name} and {new.name}"
+                first = min(old, new, key=lambda r: (r.start, -r.end))
+                writable = old.writable or new.writable
+                new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
+        self.regions = sorted([*self.regions, new], key=lambda r: r.start)
 
     def free(self, start):
         """Note that an array is no more."""
@@ -92,11 +88,11 @@ class Space:
         self.machine = machine
 
     def load(self, at, address, code, strong=False, count=1):
-        """Return what is at addresses, a list of arrays if `count` is more than 1."""
+        """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
         size = WIDTH[code]
         bad, place, mark = self.locate(at, address, size * count, False)
         if bad is not None:
-            return self.machine.partly(~bad, self.load, at, address, code, strong, count)
+            return self.machine.partly(~bad, count, self.load, at, address, code, strong, count)
         if self.machine.watch:
             self.count(at, mark, size * count)
             if self.written is not None:
@@ -104,66 +100,59 @@ class Space:
             if self.races is not None:
                 self.races.read(mark, size * count, self.machine.mine(), self.teller(at, address, size), strong)
         view, place = self.view(code), place // size
-        return view.take(place) if count == 1 else [view.take(place + n) for n in range(count)]
+        return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, at, address, code, strong, *values):
         """Write values to addresses, several beside each other if there are several arrays of them."""
-        size = WIDTH[code]
+        size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size * len(values), True)
         if bad is not None:
-            self.machine.partly(~bad, self.store, at, address, code, strong, *values)
+            m.partly(~bad, 0, self.store, at, address, code, strong, *values)
             return
-        view, place = self.view(code), place // size
-        if self.machine.watch:
+        view, place, tell = self.view(code), place // size, self.teller(at, address, size)
+        if m.watch:
             self.count(at, mark, size * len(values))
         for n, value in enumerate(values):
             here = place + n if n else place
-            if not self.machine.watch or self.races is None:
-                view[here] = value
-            elif strong:
-                self.races.update(mark + n * size, size, self.machine.mine(), self.teller(at, address, size))
-                view[here] = value
+            if self.races is not None and not strong:
+                self.races.write(mark + n * size, size, m.mine(), tell, view, here, value)
             else:
-                mine = self.machine.mine()
-                self.races.write(mark + n * size, size, mine, self.teller(at, address, size), view, here, value)
+                if self.races is not None:
+                    self.races.update(mark + n * size, size, m.mine(), tell)
+                view[here] = value
             if self.written is not None:
                 self.written.view(f"u{size}")[mark // size + n] = FULL[size]
 
     def atomic(self, at, address, code, op, needed, *values):
-        """Do an atomic operation, lane after lane; return what was there before."""
-        size = WIDTH[code]
+        """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
+        size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size, True)
         if bad is not None:
-            return self.machine.partly(~bad, self.atomic, at, address, code, op, needed, *values)
-        if self.machine.watch:
+            return m.partly(~bad, 1, self.atomic, at, address, code, op, needed, *values)
+        if m.watch:
             self.count(at, mark, size)
             if self.written is not None:
                 self.check_written(at, address, mark, size, 1)
             if self.races is not None:
-                self.races.update(mark, size, self.machine.mine(), self.teller(at, address, size))
-        self.machine.report.atomics += len(address)
+                self.races.update(mark, size, m.mine(), self.teller(at, address, size))
+        m.report.atomics += len(address)
         view, place = self.view(code), place // size
         if not needed and op in UFUNCS:
             UFUNCS[op].at(view, place, values[0])
             return None
-        old = np.empty(len(place), code)
-        for n, (p, v) in enumerate(zip(place.tolist(), values[0], strict=True)):
-            old[n] = a = view[p]
-            if op == "cas":
-                view[p] = values[1][n] if a == v else a
-            else:
-                view[p] = UFUNCS[op](a, v) if op in UFUNCS else ATOMICS[op](a, v)
-        return old
+        old, function = np.empty(len(place), code), UFUNCS.get(op) or ATOMICS[op]
+        for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
+            old[n] = view[p]
+            view[p] = function(view[p], *v)
+        return [old]
 
     def check_written(self, at, address, mark, size, count):
         """Note what is read and was never written."""
-        known = self.written.view(f"u{size}")
+        known, text = self.written.view(f"u{size}"), "reads {what}, which nothing has written"
         for n in range(count):
             fresh = known[mark // size + n if n else mark // size] != FULL[size]
             if fresh.any():
-                self.tell(
-                    "uninitialized", "reads {what}, which nothing has written", at, fresh, address + n * size, size
-                )
+                self.tell("uninitialized", text, at, fresh, address + n * size, size)
 
     def teller(self, at, address, size):
         """Return the function that notes a race."""
@@ -176,36 +165,27 @@ class Space:
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
-        lane = int(np.flatnonzero(bad)[0])
-        who = self.machine.who(lane)
-        array, place = self.describe(int(address[lane]), size, lane)
-        with_ = None if other is None else thread_of(other[lane])
+        lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
+        who, named = self.machine.who(lane), ("", "")
+        array, place = self.describe(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
-        named = self.machine.report.form(with_) if with_ else ("", "")
-        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}")
-        if with_:
-            text += (
-                "; no barrier stands between"
-                if with_[0] == who[0]
-                else "; blocks of a launch do not wait for each other"
-            )
-        key = (kind, message) if kind == "race" else (kind,)
-        self.machine.report.add(key, text, at, who, other=with_, array=array, place=place,
-                                count=int(np.count_nonzero(bad)), note=note)  # fmt: skip
+        key, why = (kind,), ""
+        if other is not None:
+            other, key = thread_of(other[lane]), (kind, message)
+            named = report.form(other)
+            near = other[0] == who[0]
+            why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
+        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
+        count = int(np.count_nonzero(bad))
+        report.add(key, text, at, who, other=other, array=array, place=place, count=count, note=note)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""
         bad = address & (size - 1) != 0
         if bad.any():
-            self.tell(
-                "misaligned",
-                f"touches {{what}} with {size} bytes at once, at no multiple of {size}",
-                at,
-                bad,
-                address,
-                size,
-            )
+            text = f"touches {{what}} with {size} bytes at once, at no multiple of {size}"
+            self.tell("misaligned", text, at, bad, address, size)
         return bad
 
     def count(self, at, mark, size):
@@ -215,87 +195,78 @@ class Space:
 UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
           "xor": np.bitwise_xor}  # fmt: skip
 ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
-           "dec": lambda a, v: v if a == 0 or a > v else a - 1}  # fmt: skip
+           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a}  # fmt: skip
 
 
 class GlobalSpace(Space):
     """Global and constant memory, of one launch."""
 
-    name = "global"
+    name, view = "global", staticmethod(everything)
 
     def __init__(self, memory, program, watch):
-        self.regions = memory.regions
-        self.starts = [r.start for r in self.regions]
-        self.start_array = np.array(self.starts, "i8")
-        self.ends = np.array([r.end if r.alive else 0 for r in self.regions], "i8")
-        self.read_only = np.array([not r.writable for r in self.regions], bool)
-        self.offsets, size = [], 0
-        for r in self.regions:  # where a region's marks are, aligned as its addresses
+        self.regions = memory.regions or [Region(0, 0, "nothing")]
+        self.starts = np.array([r.start for r in self.regions])
+        self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
+        self.bases = np.array([BASE + r.shift for r in self.regions])
+        self.read_only = np.array([not r.writable for r in self.regions])
+        self.offsets, size = np.zeros(len(self.regions), int), 0  # from addresses to marks, which stand close together
+        for n, r in enumerate(self.regions):
             size = -(-size // 256) * 256 + r.start % 256
-            self.offsets.append(size - r.start)
+            self.offsets[n] = size - r.start
             size += r.end - r.start
-        self.offset_array = np.array(self.offsets, "i8")
-        self.bases = [BASE + r.shift for r in self.regions]
-        self.base_array = np.array(self.bases, "i8")
+        self.fresh = [(r, slice(r.start + by, r.end + by))
+                      for r, by in zip(self.regions, self.offsets, strict=True) if r.written is not None]  # fmt: skip
         if watch:
             self.races = Races(size + 16, program.grain, program.atomics)
-            if any(r.written is not None for r in self.regions):
-                self.written = np.full(size + 16 & ~7, 255, "u1")
-                for r, offset in self.fresh():
-                    self.written[r.start + offset : r.end + offset] = r.written
-
-    def fresh(self):
-        return [(r, offset) for r, offset in zip(self.regions, self.offsets, strict=True) if r.written is not None]
+            self.written = np.full(size + 16 & ~7, 255, "u1") if self.fresh else None
+            for r, part in self.fresh:
+                self.written[part] = r.written
 
     def keep(self):
         """Remember, for the launches to come, what was written."""
-        for r, offset in self.fresh() if self.written is not None else ():
-            r.written[:] = self.written[r.start + offset : r.end + offset]
-
-    def view(self, code):
-        return everything(code)
+        for r, part in self.fresh if self.written is not None else ():
+            r.written[:] = self.written[part]
 
     def locate(self, at, address, size, writing):
-        low, high = int(address.min()), int(address.max())
-        n = bisect.bisect_right(self.starts, low) - 1
-        if n >= 0 and high + size <= self.ends[n] and not (writing and self.read_only[n]):
-            if size == 1 or not np.bitwise_or.reduce(address) & size - 1:
-                return None, address - self.bases[n], address + self.offsets[n]
-        n = np.searchsorted(self.start_array, address, "right") - 1
-        outside = (n < 0) | (address > self.ends[n] - size) if self.starts else np.ones(len(address), bool)
-        for lane in np.flatnonzero(outside):
-            self.tell_outside(at, address, size, lane, writing)
-        fixed = ~outside & self.read_only[n] if writing and self.starts else np.zeros(len(address), bool)
-        if fixed.any():
-            self.tell("read-only", "writes {what}, which may only be read", at, fixed, address, size)
-        wrong = outside | fixed | self.misaligned(at, address, size)
-        return (
-            (wrong, None, None) if wrong.any() else (None, address - self.base_array[n], address + self.offset_array[n])
-        )
+        """Return where addresses are wrong or None, places in the process's memory, and marks."""
+        n = np.searchsorted(self.starts, int(address.min()), "right") - 1
+        if (
+            int(address.max()) + size > self.ends[n]
+            or n < 0
+            or writing
+            and self.read_only[n]
+            or (size > 1 and np.bitwise_or.reduce(address) & size - 1)
+        ):  # not all in one array
+            n = np.searchsorted(self.starts, address, "right") - 1
+            bad = (n < 0) | (address > self.ends[n] - size) | writing & self.read_only[n]
+            if bad.any():
+                self.tell_wrong(at, address, size, bad, "writes" if writing else "reads")
+            bad |= self.misaligned(at, address, size)
+            if bad.any():
+                return bad, None, None
+        return None, address - self.bases[n], address + self.offsets[n]
 
     def nearest(self, address):
         """Return the region that an address lies in or is nearest to."""
-        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0), default=None)
+        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0))
 
-    def tell_outside(self, at, address, size, lane, writing):
-        a, did = int(address[lane]), "writes" if writing else "reads"
-        region, bad = self.nearest(a), np.arange(len(address)) == lane
-        if region is None:
-            text = f"{did} {size} bytes at {a:#x}; no array was handed over"
-            self.machine.report.add(("out of bounds",), text, at, self.machine.who(lane))
-        elif not region.alive and region.start <= a < region.end:
-            self.tell("freed", f"{did} {{what}}, which was freed", at, bad, address, size)
-        else:
-            off = (
-                f"{a - region.end} bytes behind the end"
-                if a >= region.end
-                else f"{region.start - a} bytes before the start"
-            )
-            off = "across the end" if region.start <= a < region.end else off
-            text = f"{did} {{what}}: {size} bytes {off} of its {region.end - region.start} bytes"
-            self.tell("out of bounds", text, at, bad, address, size)
+    def tell_wrong(self, at, address, size, bad, did):
+        """Note accesses of what is not there, or may not be written."""
+        a = int(address[np.flatnonzero(bad)[0]])
+        region = self.nearest(a)
+        kind, text = "out of bounds", f"{did} {{what}}: {size} bytes across the end"
+        if a >= region.end:
+            text = f"{did} {{what}}: {size} bytes, {a - region.end} bytes behind the end"
+        elif a < region.start:
+            text = f"{did} {{what}}: {size} bytes, {region.start - a} bytes before the start"
+        elif not region.alive or not region.writable:
+            kind = "read-only" if region.alive else "freed"
+            text = f"{did} {{what}}, which {'may only be read' if region.alive else 'was freed'}"
+        text += f" of its {region.end - region.start} bytes" if kind == "out of bounds" else ""
+        self.tell(kind, text, at, bad, address, size)
 
-    def describe(self, address, size, lane):
+    def describe(self, address, size):
+        """Return the array at an address, and the place in it."""
         region = self.nearest(address)
         return region.name, region.place(address, size)
 
@@ -312,38 +283,35 @@ class OwnSpace(Space):
 
     def __init__(self, machine, name, room, owner, symbols):
         super().__init__(machine)
-        self.name, self.room, self.owner, self.symbols = name, room, owner, symbols
-        self.step = -(-max(room, 1) // 16) * 16
-        self.owner_step = owner * self.step
-        size = self.step * (int(owner[-1]) + 1) if room else 16
-        self.bytes = np.full(size, 0xAB, "u1")
+        self.name, self.room, self.symbols = name, room, symbols
+        step = -(-max(room, 1) // 16) * 16
+        self.begin = owner * step
+        self.bytes = np.full(self.begin[-1] + step if room else 16, 0xAB, "u1")
+        self.view = self.bytes.view
         if machine.watch:
-            self.written = np.zeros(size, "u1")
+            self.written = np.zeros(len(self.bytes), "u1")
             if name == "shared":
-                self.races = Races(size, machine.program.grain, machine.program.atomics)
-
-    def view(self, code):
-        return self.bytes.view(code)
+                self.races = Races(len(self.bytes), machine.program.grain, machine.program.atomics)
 
     def locate(self, at, address, size, writing):
+        """Return where addresses are wrong or None, places in `bytes`, and the same as marks."""
         joined = int(np.bitwise_or.reduce(address))  # at least the greatest of them, and negative if one is
         if joined < 0 or joined & size - 1 or joined + size > self.room:
-            outside = (address < 0) | (address > self.room - size)
-            if outside.any():
+            bad = (address < 0) | (address > self.room - size)
+            if bad.any():
                 text = f"{'writes' if writing else 'reads'} {{what}}: {size} bytes outside of its {self.room} bytes"
-                self.tell("out of bounds", text, at, outside, address, size)
-            bad = outside | self.misaligned(at, address, size)
+                self.tell("out of bounds", text, at, bad, address, size)
+            bad |= self.misaligned(at, address, size)
             if bad.any():
                 return bad, None, None
-        place = self.machine.of(self.owner_step) + address
+        place = self.machine.of(self.begin) + address
         return None, place, place
 
-    def describe(self, address, size, lane):
-        inside = [
-            (place, name) for name, (space, place) in self.symbols.items() if space == self.name and place <= address
-        ]
-        place, name = max(inside, default=(0, ""))
-        name = short_name(name) if name and not name.startswith(("_cudapy", "__local")) else f"{self.name} array"
+    def describe(self, address, size):
+        """Return the variable at an address, and the place in it."""
+        inside = [(v, k) for k, (space, v) in self.symbols.items() if space == self.name and v <= address]
+        place, name = max(inside, default=(0, "__"))
+        name = f"{self.name} array" if name.startswith(("_cudapy", "__")) else short_name(name)
         return name, (address - place) // size
 
     def count(self, at, mark, size):

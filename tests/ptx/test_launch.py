@@ -91,7 +91,7 @@ def test_device_functions_are_read_in_where_they_are_called():
 
 
 @pytest.mark.parametrize(
-    "name,why", [("nobody", "not in the text"), ("square", "1 arguments and 1 results"), ("self", "calls itself")]
+    "name,why", [("nobody", "not in the text"), ("square", "2 arguments and 1 results"), ("self", "calls itself")]
 )
 def test_calls_that_cannot_be(name, why):
     mine = FUNCTIONS + FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :].replace(
