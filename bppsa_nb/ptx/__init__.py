@@ -4,7 +4,8 @@
 mean, `memory.py` and `races.py` watch, `machine.py` runs, `report.py` tells. NumPy only. Its times are never speeds.
 """
 
+from .device import device
 from .launch import assert_clean, empty, run
 from .report import Finding, Report
 
-__all__ = ["Finding", "Report", "assert_clean", "empty", "run"]
+__all__ = ["Finding", "Report", "assert_clean", "device", "empty", "run"]

@@ -95,7 +95,7 @@ def device(watch=False):
     Yields
     ------
     list
-        The `Report` of every launch, in order, as they come.
+        The `Report` of every launch, in order, as they come, if accesses are watched.
     """
     from numba import cuda
     from numba.cuda.dispatcher import CUDADispatcher
@@ -109,7 +109,8 @@ def device(watch=False):
         def start(*arguments):
             arguments = [argument.array if isinstance(argument, DeviceArray) else argument for argument in arguments]
             report = launch(dispatcher, grid, block, arguments, shared=shared, watch=watch)
-            reports.append(report)
+            if watch:
+                reports.append(report)
             if report.findings:
                 raise AssertionError(str(report))
 
