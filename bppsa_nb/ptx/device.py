@@ -1,8 +1,8 @@
 """A device that runs compiled kernels on the CPU: while it is on, `numba.cuda` has its arrays, and launches come here.
 
 Whatever is launched is done when the call returns, so that streams and events have nothing to wait for. Numba compiles
-kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, block]`` and the functions of `numba.cuda`
-that make arrays are exchanged meanwhile.
+kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, block]`` and those functions of
+`numba.cuda` that make arrays are exchanged meanwhile.
 """
 
 import time
