@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from . import arithmetic
-from .instructions import Unknown, class_of, express, signed, space_of
 from .blocks import effects, parse
+from .instructions import Unknown, class_of, express, signed, space_of
 from .parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin

@@ -99,7 +99,7 @@ class Report:
             issued += warps * block.count
             active += self.lanes[n] * block.count
             fmas += self.lanes[n] * block.fmas
-        share = lambda a, b: float(a.sum() / max(b.sum(), 1))  # noqa: E731
+        share = lambda a, b: float(a.sum() / max(b.sum(), 1))
         return {
             "warp instructions": classes,
             "active lanes": active / max(32 * issued, 1),

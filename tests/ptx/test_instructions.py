@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ptx_one_instruction import CODES, blocks, compute, edges, pairs, rounded, same, triples
 
 from bppsa_nb import ptx
@@ -185,13 +187,13 @@ def test_bytes_and_tables():
     for table in (0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF):
         rule = lambda x, y, z: sum(
             (table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1) << n for n in range(32)
-        )  # noqa: B023, E731
+        )
         found = compute(f"lop3.b32 %d, %a0, %a1, %a2, {table:#x};", "b32", ("b32", a), ("b32", b), ("b32", c))
         assert (found == integers("b32", rule, a, b, c)).all()
     by = RNG.integers(0, 70, 512).astype("u4")
     for way in "lr":
         for mode, cut in (("wrap", lambda n: n & 31), ("clamp", lambda n: min(n, 32))):
-            rule = lambda x, y, n: (y << 32 | x) << cut(n) >> 32 if way == "l" else (y << 32 | x) >> cut(n)  # noqa: B023, E731
+            rule = lambda x, y, n: (y << 32 | x) << cut(n) >> 32 if way == "l" else (y << 32 | x) >> cut(n)
             found = compute(f"shf.{way}.{mode}.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("u32", by))
             assert (found == integers("b32", rule, a, b, by)).all()
     assert (
@@ -272,7 +274,7 @@ def test_roots_and_reciprocals(kind):
                 Fraction(float(v)) ** 2
                 for v in (np.nextafter(r, r.dtype.type(0)), np.nextafter(r, r.dtype.type(np.inf)))
             )
-            x, r = Fraction(float(x)), Fraction(float(r)) ** 2  # noqa: PLW2901
+            x, r = Fraction(float(x)), Fraction(float(r)) ** 2
             assert down < x <= r if mode == "rp" else r <= x < up
 
 
@@ -296,7 +298,7 @@ def test_signs_and_the_smaller_of_two(kind):
 def test_subnormal_numbers_are_flushed_where_that_is_asked():
     a, b = pairs("f4", RNG)
     tiny = np.finfo("f4").tiny
-    flush = lambda x: np.where(abs(x) < tiny, np.copysign(np.float32(0), x), x)  # noqa: E731
+    flush = lambda x: np.where(abs(x) < tiny, np.copysign(np.float32(0), x), x)
     with np.errstate(all="ignore"):
         for name, wanted in (("add", flush(a) + flush(b)), ("mul", flush(a) * flush(b))):
             assert same(
@@ -376,7 +378,7 @@ def test_conversions_between_integers():
             found = compute(f"cvt.{to}.{of} %d, %a0;", to, (of, a), block=256)
             assert (raw(found) == integers(to, lambda x: x, a)).all(), (to, of)
             found = compute(f"cvt.sat.{to}.{of} %d, %a0;", to, (of, a), block=256)
-            assert (raw(found) == integers(to, lambda x: min(max(x, info.min), info.max), a)).all(), (to, of)  # noqa: B023
+            assert (raw(found) == integers(to, lambda x: min(max(x, info.min), info.max), a)).all(), (to, of)
 
 
 def test_conversions_to_real_numbers():
@@ -411,3 +413,29 @@ def test_what_is_not_known_is_refused_by_name(text):
 
 def test_the_module_is_public():
     assert set(ptx.__all__) >= {"run", "assert_clean", "Report", "Finding"}
+
+
+@given(st.sampled_from(["f32", "f64"]), st.sampled_from(list(OPERATIONS)), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_numbers_of_any_bits(kind, name, seed):
+    rng = np.random.default_rng(seed)
+    code = CODES[kind]
+    count = 3 if name == "fma" else 2
+    arrays = [rng.integers(0, 2 ** (8 * np.dtype(code).itemsize), 64, f"u{code[1]}").view(code) for _ in range(count)]
+    if rng.random() < 0.7:  # of like size, so that the last one counts
+        arrays = [(np.frexp(a)[0] * 2.0 ** rng.integers(-3, 4, 64)).astype(code) for a in np.nan_to_num(arrays)]
+    found = compute(
+        f"{name}.rn.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};", kind, *((kind, a) for a in arrays)
+    )
+    assert same(found, exact(name, code, "rn", *arrays)).all()
+
+
+@given(st.sampled_from(["s32", "u32", "s64", "u64"]), st.sampled_from(list(INTEGER)), st.data())
+@settings(max_examples=25, deadline=None)
+def test_integers_of_any_size(kind, name, data):
+    info = np.iinfo(CODES[kind])
+    numbers = st.lists(st.integers(int(info.min), int(info.max)), min_size=32, max_size=32)
+    a, b = (np.array(data.draw(numbers), CODES[kind]) for _ in range(2))
+    keep = b != 0
+    found = compute(f"{name}.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b))
+    assert (raw(found)[keep] == integers(kind, INTEGER[name], a[keep], b[keep])).all()

@@ -194,7 +194,7 @@ def test_freed_memory_is_found():
         memory.add(array.ctypes.data, array.nbytes, name)
         raw[name] = np.array([array.ctypes.data]).view("u1")
     raw["n"] = np.array([N], "i4").view("u1")
-    go = lambda: Launch(program, (1, 1, 1), (N, 1, 1), raw, 0, memory).run().findings  # noqa: E731
+    go = lambda: Launch(program, (1, 1, 1), (N, 1, 1), raw, 0, memory).run().findings
     assert go() == []
     memory.free(x[0].ctypes.data)
     (found,) = go()
