@@ -13,7 +13,7 @@ import numpy as np
 
 
 def odd_sum(p, c):
-    """Add in double precision, rounded to odd where inexact, so that rounding once more gives what one rounding does."""
+    """Add in double precision, rounded to odd where inexact: rounding that once more is as rounding once."""
     s = p + c
     bits = s.view("i8")
     back = s - p
@@ -167,7 +167,7 @@ def from_whole(a, code, mode):
     return towards(found, np.array(sign), mode)
 
 
-# Integers --------------------------------------------------------------------------------------------------------------
+# Integers ----------------------------------------------------------------------------------------------------------
 
 
 def fitted(a, code):

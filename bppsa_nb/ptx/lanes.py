@@ -1,4 +1,4 @@
-"""From basic blocks to Python: each becomes two functions over arrays with a lane per thread, for all lanes and for some.
+"""From basic blocks to Python: each becomes two functions, for all lanes and for some; a thread is a lane of an array.
 
 What a register holds in all lanes is a NumPy array; those that live from block to block stand in a table `R`. `m` is
 the machine, which knows threads and memory; `idx` are the lanes at hand; `full(value, dtype)` is an array for them.
@@ -130,7 +130,7 @@ class Writer:
         return f"{source} + {int(offset, 0)}" if offset and int(offset, 0) else source
 
     def memory(self, i, at):
-        """Loads and stores, of several numbers at once, too."""
+        """Load or store, several numbers at once, too."""
         if any(
             not (m.split("::")[0] in _SPACES or _CACHES.fullmatch(m) or m in _STRONG | {"v2", "v4"})
             for m in i.mods[:-1]
@@ -156,7 +156,7 @@ class Writer:
         return [f"parts_ = {made}"] + [line for n, p in enumerate(parts) for line in self.put(p, f"parts_[{n}]", code)]
 
     def atomic(self, i, at):
-        """Reading, changing and writing as one ("atom", "red")."""
+        """Read, change and write as one ("atom", "red")."""
         target, place, *values = i.operands if i.kind == "atom" else ["_", *i.operands]
         known = {*_ATOMICS, *_STRONG, *("global", "shared", "cta", "gpu", "sys", "noftz", "shared::cta")}
         op, *more = [m for m in i.mods[:-1] if m in _ATOMICS]
@@ -169,7 +169,7 @@ class Writer:
         return self.put(target, call + "[0]", code) if needed else [call]
 
     def warp(self, i, at):
-        """What the lanes of a warp tell each other."""
+        """Ask other lanes of the warp."""
         target, *operands = i.operands or [""]
         if i.kind == "shfl":
             source, lane, clamp = (self.full(o, "i4") for o in operands[:3])
@@ -231,6 +231,7 @@ class Program:
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
 
     def numbered(self, i):
+        """Return an instruction's number in the kernel."""
         self.instructions.append(i)
         return len(self.instructions) - 1
 

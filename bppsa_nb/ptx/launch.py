@@ -35,8 +35,8 @@ def run(kernel, grid, block, *arguments, shared=0, entry=None):
     Parameters
     ----------
     kernel : a function decorated with numba.cuda.jit, str or path
-        The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path of
-        a .ptx file: of Numba, whose arrays are seven parameters and more, or of any compiler, whose arrays are pointers.
+        The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path
+        of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose arrays are pointers.
     grid, block : int or tuple of int
         As at a launch.
     *arguments
@@ -200,9 +200,10 @@ def _register(label, array, memory, owners):
         owner = owner.base
     first = owner.ctypes.data
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
     written = getattr(array, "written", None)
-    memory.add(low + shift, high - low, label, array=array.view(np.ndarray), writable=array.flags.writeable, shift=shift,
+    writable, plain = array.flags.writeable, array.view(np.ndarray)
+    memory.add(low + shift, high - low, label, array=plain, writable=writable, shift=shift,
                written=written if written is not None and len(written) == high - low else None)  # fmt: skip
     return array.ctypes.data + shift
 

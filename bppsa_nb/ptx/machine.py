@@ -1,8 +1,8 @@
 """The machine: runs a launch, some blocks at a time, all their threads as lanes.
 
-The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet again
-where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of their
-block have reached, and if there is none, what is wrong is told and all go on.
+The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet
+again where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of
+their block have reached, and if there is none, what is wrong is told and all go on.
 """
 
 from functools import partial

@@ -99,7 +99,7 @@ class Report:
             issued += warps * block.count
             active += self.lanes[n] * block.count
             fmas += self.lanes[n] * block.fmas
-        share = lambda a, b: float(a.sum() / max(b.sum(), 1))
+        share = lambda a, b: float(a.sum() / max(b.sum(), 1))  # noqa: E731
         return {
             "warp instructions": classes,
             "active lanes": active / max(32 * issued, 1),
@@ -126,7 +126,7 @@ class Report:
     __repr__ = __str__
 
     def by_line(self):
-        """Return what each source line did, a dict of (file, line): warp instructions, requests, sectors, shared, passes."""
+        """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
         made, program = {}, self.program
         for n, warps in self.issued.items():
             block = program.kernel.blocks[n]
@@ -142,7 +142,7 @@ class Report:
         told = {}
         for finding in self.findings:
             told.setdefault((finding.file, finding.line), []).append(escape(str(finding)))
-        head = "<tr><th>line<th style='text-align:left'>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
+        head = "<tr><th>line<th>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
         rows = []
         for (file, line), (issued, requests, sectors, shared, passes) in self.by_line().items():
             code = escape(linecache.getline(file, line).rstrip()) if file else ""

@@ -1,4 +1,4 @@
-"""Planted faults: all are found, with block, thread, the other thread, the array and the line; and nothing in what is right.
+"""Planted faults: all are found, with block, threads, array and line; and nothing in what is right.
 
 A kernel holds several, and `which` says which is made; a comment of that number marks its line.
 """
@@ -343,8 +343,15 @@ def test_blocks_and_threads_are_told_as_they_were_given():
 def test_counters_and_the_page():
     report = go("sharing", 100)
     counters = report.counters
-    assert set(counters) == {"warp instructions", "active lanes", "sectors per request", "shared passes per request", "barriers",
-                             "atomics", "multiply-adds"}  # fmt: skip
+    assert set(counters) == {
+        "warp instructions",
+        "active lanes",
+        "sectors per request",
+        "shared passes per request",
+        "barriers",
+        "atomics",
+        "multiply-adds",
+    }
     assert counters["sectors per request"] == 4 and counters["shared passes per request"] == 1
     assert counters["barriers"] == 2 and counters["warp instructions"]["barrier"] == 4
     page = go("sharing", 0)._repr_html_()

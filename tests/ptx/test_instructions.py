@@ -160,7 +160,7 @@ def test_fields_and_counts_of_bits(bits):
     for signed in (True, False):
         t = f"{'s' if signed else 'u'}{bits}"
         found = compute(f"bfe.{t} %d, %a0, %a1, %a2;", kind, (kind, a), ("u32", start), ("u32", length))
-        assert (found == integers(kind, lambda x, s, n: field(x, s, n, bits, signed), a, start, length)).all()
+        assert (found == integers(kind, lambda x, s, n: field(x, s, n, bits, signed), a, start, length)).all()  # noqa: B023
     found = compute(f"bfi.{kind} %d, %a0, %a1, %a2, %a3;", kind, (kind, a), (kind, b), ("u32", start), ("u32", length))
     assert (found == integers(kind, lambda x, y, s, n: put(x, y, s, n, bits), a, b, start, length)).all()
     for name, function in (("popc", int.bit_count), ("clz", lambda x: bits - x.bit_length())):
@@ -184,16 +184,15 @@ def test_bytes_and_tables():
 
     found = compute("prmt.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("b32", c))
     assert (found == integers("b32", permuted, a, b, c)).all()
+    bit = lambda x, y, z, n: table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1  # noqa: E731
     for table in (0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF):
-        rule = lambda x, y, z: sum(
-            (table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1) << n for n in range(32)
-        )
+        rule = lambda x, y, z: sum(bit(x, y, z, n) << n for n in range(32))  # noqa: E731
         found = compute(f"lop3.b32 %d, %a0, %a1, %a2, {table:#x};", "b32", ("b32", a), ("b32", b), ("b32", c))
         assert (found == integers("b32", rule, a, b, c)).all()
     by = RNG.integers(0, 70, 512).astype("u4")
     for way in "lr":
         for mode, cut in (("wrap", lambda n: n & 31), ("clamp", lambda n: min(n, 32))):
-            rule = lambda x, y, n: (y << 32 | x) << cut(n) >> 32 if way == "l" else (y << 32 | x) >> cut(n)
+            rule = lambda x, y, n: (y << 32 | x) << cut(n) >> 32 if way == "l" else (y << 32 | x) >> cut(n)  # noqa: B023, E731
             found = compute(f"shf.{way}.{mode}.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("u32", by))
             assert (found == integers("b32", rule, a, b, by)).all()
     assert (
@@ -298,7 +297,7 @@ def test_signs_and_the_smaller_of_two(kind):
 def test_subnormal_numbers_are_flushed_where_that_is_asked():
     a, b = pairs("f4", RNG)
     tiny = np.finfo("f4").tiny
-    flush = lambda x: np.where(abs(x) < tiny, np.copysign(np.float32(0), x), x)
+    flush = lambda x: np.where(abs(x) < tiny, np.copysign(np.float32(0), x), x)  # noqa: E731
     with np.errstate(all="ignore"):
         for name, wanted in (("add", flush(a) + flush(b)), ("mul", flush(a) * flush(b))):
             assert same(
@@ -378,7 +377,7 @@ def test_conversions_between_integers():
             found = compute(f"cvt.{to}.{of} %d, %a0;", to, (of, a), block=256)
             assert (raw(found) == integers(to, lambda x: x, a)).all(), (to, of)
             found = compute(f"cvt.sat.{to}.{of} %d, %a0;", to, (of, a), block=256)
-            assert (raw(found) == integers(to, lambda x: min(max(x, info.min), info.max), a)).all(), (to, of)
+            assert (raw(found) == integers(to, lambda x: min(max(x, info.min), info.max), a)).all(), (to, of)  # noqa: B023
 
 
 def test_conversions_to_real_numbers():
@@ -403,9 +402,19 @@ def test_conversions_to_real_numbers():
     assert same(compute("cvt.f32.f16 %d, %a0;", "f32", ("f16", h), block=256), h.astype("f4")).all()
 
 
-@pytest.mark.parametrize("text", ["frobnicate.s32 %d, %a0;", "add.strange.s32 %d, %a0, %a0;", "ld.global.v3.s32 %d, [%rd0];",
-                                  "mul.lo.q32 %d, %a0, %a0;", "cvt.rn.bf16.f32 %d, %a0;", "setp.xx.s32 %p1, %a0, %a0;",
-                                  "atom.global.mul.s32 %d, [%rd0], %a0;", "cp.async.ca.shared.global [%rd0], [%rd0], 4;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "frobnicate.s32 %d, %a0;",
+        "add.strange.s32 %d, %a0, %a0;",
+        "ld.global.v3.s32 %d, [%rd0];",
+        "mul.lo.q32 %d, %a0, %a0;",
+        "cvt.rn.bf16.f32 %d, %a0;",
+        "setp.xx.s32 %p1, %a0, %a0;",
+        "atom.global.mul.s32 %d, [%rd0], %a0;",
+        "cp.async.ca.shared.global [%rd0], [%rd0], 4;",
+    ],
+)
 def test_what_is_not_known_is_refused_by_name(text):
     with pytest.raises(ValueError, match=r"line \d+ of the PTX text: an instruction that is not known: '" + text[:8]):
         compute(text, "s32", ("s32", np.zeros(32)))
