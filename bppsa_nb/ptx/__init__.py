@@ -5,7 +5,7 @@
 `launch.py` is what is called. NumPy only; Numba where a kernel of its is compiled. Its times are never speeds.
 """
 
-from .launch import assert_clean, empty, run
-from .report import Finding, Report
+from bppsa_nb.ptx.launch import assert_clean, empty, run
+from bppsa_nb.ptx.report import Finding, Report
 
 __all__ = ["Finding", "Report", "assert_clean", "empty", "run"]

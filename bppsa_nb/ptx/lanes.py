@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from . import arithmetic
-from .blocks import effects, parse
-from .instructions import Unknown, class_of, express, signed, space_of
-from .parse import DTYPES, SIZES, SPECIAL, names_of, number
+from bppsa_nb.ptx import arithmetic
+from bppsa_nb.ptx.blocks import effects, parse
+from bppsa_nb.ptx.instructions import Unknown, class_of, express, signed, space_of
+from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")

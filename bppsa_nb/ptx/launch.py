@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .lanes import program_of
-from .machine import Launch
-from .memory import Memory
-from .parse import DTYPES, SIZES, short_name
+from bppsa_nb.ptx.lanes import program_of
+from bppsa_nb.ptx.machine import Launch
+from bppsa_nb.ptx.memory import Memory
+from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
 MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from .lanes import LOCAL_WINDOW, SHARED_WINDOW
-from .memory import GlobalSpace, OwnSpace
-from .races import BLOCK, EPOCH, THREAD, WARP_SYNC
-from .report import Report
+from bppsa_nb.ptx.lanes import LOCAL_WINDOW, SHARED_WINDOW
+from bppsa_nb.ptx.memory import GlobalSpace, OwnSpace
+from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
+from bppsa_nb.ptx.report import Report
 
 LANES = 1 << 16  # at most about so many run at once
 STEPS = 1 << 21  # basic blocks that some blocks of a launch may run; a kernel that needs more is taken for endless

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from .parse import DTYPES, short_name
-from .races import Races, thread_of
+from bppsa_nb.ptx.parse import DTYPES, short_name
+from bppsa_nb.ptx.races import Races, thread_of
 
 BASE = 1 << 12
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
@@ -178,7 +178,7 @@ class Space:
             why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
         count = int(np.count_nonzero(bad))
-        report.add(key, text, at, who, other=other, array=array, place=place, count=count, note=note)
+        report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .parse import short_name
+from bppsa_nb.ptx.parse import short_name
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
 
-    def add(self, key, message, at, who, *, other=None, array=None, place=None, count=1, note=False):
+    def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
         kind, key = key[0], (key, at, note)
         if key in self.found:
@@ -86,7 +86,7 @@ class Report:
         file, line = (i.source if i is not None and i.source else None) or ("", 0)
         block, thread = self.form(who)
         self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
-                                  array, place, i.text if i is not None else "", count)  # fmt: skip
+                                  *where, i.text if i is not None else "", count)  # fmt: skip
         (self.notes if note else self.findings).append(self.found[key])
 
     @property
