@@ -356,3 +356,12 @@ def test_counters_and_the_page():
     assert counters["barriers"] == 2 and counters["warp instructions"]["barrier"] == 4
     page = go("sharing", 0)._repr_html_()
     assert "no barrier before it" in page and "race: sharing" in page
+
+
+def test_blocks_that_do_not_run_together_race_as_well(monkeypatch):
+    monkeypatch.setattr("bppsa_nb.ptx.machine.LANES", 32)  # one block after the other
+    found = expect(go("blocks", 3, 2, 32), "blocks", 3, "race", block=1, thread=0, other=(0, 0), array="out", place=0)
+    assert found.count == 32
+    found = go("blocks", 2, 2, 1).findings[0]
+    assert (found.block, found.thread, found.other) == (1, 0, (0, 0))  # which reads what block 0 wrote
+    assert go("blocks", 100, 2, 32).findings == []
