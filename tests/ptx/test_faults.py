@@ -240,17 +240,11 @@ def test_nothing_is_found_in_what_is_right(name):
     assert ptx.assert_clean(KERNELS[name], 1, 64, 100, x, out, *([np.zeros((4, 16), F32)] if name == "bounds" else []))
 
 
-SHARED = {
-    0: {"thread": 0, "other": (0, 63), "place": 63},
-    1: {"thread": 0, "other": (0, 63), "place": 0},
-    2: {"thread": 0, "other": (0, 16), "place": 16},
-    3: {"thread": 0, "other": (0, 1), "place": 0},
-    4: {"thread": 0, "place": 0},
-    5: {},
-    6: {"thread": 0, "place": 0},
-    7: {"thread": 7, "other": (0, 9), "place": 0},
-    8: {"thread": 0, "other": (0, 32), "place": 32},
-}
+SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "other": (0, 63),
+          "place": 0}, 2: {"thread": 0, "other": (0, 16), "place": 16}, 3: {"thread": 0, "other": (0,
+          1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "place": 0},
+          7: {"thread": 7, "other": (0, 9), "place": 0}, 8: {"thread": 0, "other": (0, 32),
+          "place": 32}}  # fmt: skip
 
 
 @pytest.mark.parametrize("which", list(SHARED))
@@ -258,13 +252,9 @@ def test_races_in_shared_memory(which):
     expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
 
 
-GLOBAL = {
-    0: {"thread": 0, "array": "out", "place": 0},
-    1: {"array": "x"},
-    2: {"block": 0, "thread": 0, "other": (1, 31), "array": "out", "place": 0},
-    3: {"array": "out"},
-    4: {"array": "out", "place": 0},
-}
+GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"block": 0, "thread": 0,
+          "other": (1, 31), "array": "out", "place": 0}, 3: {"array": "out"}, 4: {"array": "out",
+          "place": 0}}  # fmt: skip
 
 
 @pytest.mark.parametrize("which", list(GLOBAL))

@@ -311,14 +311,10 @@ def test_subnormal_numbers_are_flushed_where_that_is_asked():
         ).all()
 
 
-APPROXIMATE = {
-    "ex2.approx.f32": (np.exp2, 2.0**-22),
-    "lg2.approx.f32": (np.log2, 2.0**-22),
-    "rcp.approx.f32": (lambda x: 1 / x, 2.0**-23),
-    "rsqrt.approx.f32": (lambda x: 1 / np.sqrt(x), 2.0**-22),
-    "sqrt.approx.f32": (np.sqrt, 2.0**-22),
-    "tanh.approx.f32": (np.tanh, 2.0**-11),
-}
+APPROXIMATE = {"ex2.approx.f32": (np.exp2, 2.0**-22), "lg2.approx.f32": (np.log2, 2.0**-22),
+               "rcp.approx.f32": (lambda x: 1 / x, 2.0**-23),
+               "rsqrt.approx.f32": (lambda x: 1 / np.sqrt(x), 2.0**-22), "sqrt.approx.f32": (np.sqrt,
+               2.0**-22), "tanh.approx.f32": (np.tanh, 2.0**-11)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(APPROXIMATE))
