@@ -309,9 +309,11 @@ class OwnSpace(Space):
 
     def describe(self, address, size):
         """Return the variable at an address, and the place in it."""
-        inside = [(v, k) for k, (space, v) in self.symbols.items() if space == self.name and v <= address]
-        place, name = max(inside, default=(0, "__"))
-        name = f"{self.name} array" if name.startswith(("_cudapy", "__")) else short_name(name)
+        own = sorted((place, name) for name, (space, place) in self.symbols.items() if space == self.name)
+        place, name = max(((p, k) for p, k in own if p <= address), default=own[0] if own else (0, "__"))
+        if name.startswith(("_cudapy", "__")):  # Numba's, which keeps no names: the n-th that was declared
+            name = f"{self.name} array" + (f" {1 + own.index((place, name))}" if len(own) > 1 else "")
+        name = short_name(name)
         return name, (address - place) // size
 
     def count(self, at, mark, size):

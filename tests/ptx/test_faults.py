@@ -242,7 +242,7 @@ def test_nothing_is_found_in_what_is_right(name):
 
 SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "other": (0, 63),
           "place": 0}, 2: {"thread": 0, "other": (0, 16), "place": 16}, 3: {"thread": 0, "other": (0,
-          1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "place": 0},
+          1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "array": "shared array 2", "place": 0},
           7: {"thread": 7, "other": (0, 9), "place": 0}, 8: {"thread": 0, "other": (0, 32),
           "place": 32}}  # fmt: skip
 

@@ -292,3 +292,11 @@ def test_wrong_arguments_are_refused(tmp_path):
     path.write_bytes(bytes([0xFF, 0xFE, 0]))
     with pytest.raises(ValueError, match="no text"):
         ptx.run(str(path), 1, N, x, x, 1)
+
+
+def test_shared_memory_is_checked_at_both_ends():
+    before = ".shared .align 4 .b8 _cudapy_smem_1[16];\n.shared .align 4 .b8 _cudapy_smem_2[16];\n"
+    first = "mov.u64 %rd8, _cudapy_smem_1; mov.u32 %r3, 1; st.shared.u32 [%rd8+-8], %r1;"
+    _, report = run(first + "ld.shared.u32 %r3, [_cudapy_smem_2+16];", before)
+    found = [(f.kind, f.array, f.place, f.count) for f in report.findings]
+    assert found == [("out of bounds", "shared array 1", -2, N), ("out of bounds", "shared array 2", 4, N)]
