@@ -15,6 +15,7 @@ from bppsa_nb.chains import costs
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
+from bppsa_nb.ptx.lanes import program_of
 
 pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 OLDEST = "sm_75"
@@ -123,6 +124,7 @@ def check(real, compiled_for, linked_for, widest=False):
     found = ptx(real, compiled_for, widest)
     assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 42
     for kernel, text in found:
+        assert program_of(text).functions  # every instruction is one that `ptx` knows
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single
     objects = [core.ObjectCode.from_ptx(text.encode()) for _, text in found]

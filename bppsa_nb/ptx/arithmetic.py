@@ -13,7 +13,7 @@ import numpy as np
 
 
 def odd_sum(p, c):
-    """Add in double precision, rounded to odd where inexact, so that rounding once more gives what one rounding does."""
+    """Add in double precision, rounded to odd where inexact: rounding that once more is as rounding once."""
     s = p + c
     bits = s.view("i8")
     back = s - p
@@ -133,20 +133,18 @@ def saturated(a):
 
 def smaller(a, b):
     """Return the smaller number: of a NaN and a number the number, of zeros the negative one ("min")."""
-    found, same = np.fmin(a, b), a == b
-    if not same.any():
-        return found
-    bits = f"i{found.itemsize}"
-    return np.where(same, (np.asarray(a).view(bits) | np.asarray(b).view(bits)).view(found.dtype), found)
+    return _one_of(np.fmin(a, b), a, b, np.bitwise_or)
 
 
 def larger(a, b):
     """Return the larger number: of a NaN and a number the number, of zeros the positive one ("max")."""
-    found, same = np.fmax(a, b), a == b
-    if not same.any():
-        return found
-    bits = f"i{found.itemsize}"
-    return np.where(same, (np.asarray(a).view(bits) & np.asarray(b).view(bits)).view(found.dtype), found)
+    return _one_of(np.fmax(a, b), a, b, np.bitwise_and)
+
+
+def _one_of(found, a, b, join):
+    same, bits = a == b, f"i{found.itemsize}"
+    joined = join(np.asarray(a).view(bits), np.asarray(b).view(bits)).view(found.dtype) if same.any() else found
+    return np.where(same, joined, found)
 
 
 def whole(a, code):
@@ -167,7 +165,7 @@ def from_whole(a, code, mode):
     return towards(found, np.array(sign), mode)
 
 
-# Integers --------------------------------------------------------------------------------------------------------------
+# Integers ----------------------------------------------------------------------------------------------------------
 
 
 def fitted(a, code):

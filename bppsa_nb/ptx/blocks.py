@@ -6,7 +6,7 @@ recursion is refused.
 
 import re
 
-from .parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
+from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
 
 class Block:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .launch import empty, launch, written
+from bppsa_nb.ptx.launch import empty, launch, written
 
 FREE = 1 << 36  # bytes of memory that are said to be free
 _on = []  # the devices that are on, the latest last

@@ -5,7 +5,7 @@ instruction or a modifier that is not listed here is refused, for a wrong answer
 instruction and `value(operand, dtype)`, which gives an operand's source.
 """
 
-from .parse import DTYPES, SIZES
+from bppsa_nb.ptx.parse import DTYPES, SIZES
 
 # Modifiers that change nothing here: how accurate an approximation must be, and that the low half is wanted.
 _NOTHING = {"approx", "full", "lo"}

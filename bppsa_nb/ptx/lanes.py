@@ -1,4 +1,4 @@
-"""From basic blocks to Python: each becomes two functions over arrays with a lane per thread, for all lanes and for some.
+"""From basic blocks to Python: each becomes two functions, for all lanes and for some; a thread is a lane of an array.
 
 What a register holds in all lanes is a NumPy array; those that live from block to block stand in a table `R`. `m` is
 the machine, which knows threads and memory; `idx` are the lanes at hand; `full(value, dtype)` is an array for them.
@@ -6,20 +6,19 @@ the machine, which knows threads and memory; `idx` are the lanes at hand; `full(
 
 import re
 from collections import Counter
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
-from . import arithmetic
-from .instructions import Unknown, class_of, express, signed, space_of
-from .blocks import effects, parse
-from .parse import DTYPES, SIZES, SPECIAL, names_of, number
+from bppsa_nb.ptx import arithmetic
+from bppsa_nb.ptx.blocks import effects, parse
+from bppsa_nb.ptx.instructions import Unknown, class_of, express, signed, space_of
+from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
-_SPACES = ("param", "global", "shared", "local", "const")
-_CACHES = re.compile(r"nc|ca|cg|cs|cv|lu|wb|wt|volatile|weak|cta|gpu|sys|cluster|(L1|L2)::\w+|unified")
-_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
+_PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys"}
 _ATOMICS = ("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
 _NAMES = ("where", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "copysign", "minimum", "maximum", "multiply", "rint",
           "trunc", "floor", "ceil", "stack")  # fmt: skip
@@ -130,22 +129,20 @@ class Writer:
         return f"{source} + {int(offset, 0)}" if offset and int(offset, 0) else source
 
     def memory(self, i, at):
-        """Loads and stores, of several numbers at once, too."""
-        if any(
-            not (m.split("::")[0] in _SPACES or _CACHES.fullmatch(m) or m in _STRONG | {"v2", "v4"})
-            for m in i.mods[:-1]
-        ):
+        """Load or store, several numbers at once, too."""
+        if not all(_PLACES.fullmatch(m) or m in _STRONG for m in i.mods[:-1]):
             raise Unknown
         code, space = DTYPES[i.type], space_of(i.mods)
         target, place = i.operands[:2] if i.kind != "st" else i.operands[1::-1]
         parts, strong = re.split(r"\s*,\s*", target.strip("{} ")), bool(_STRONG & set(i.mods))
         if space == "param":
             name, _, offset = place.strip("[] ").partition("+")
+            offsets = range(int(offset or 0), 1 << 16, SIZES[i.type])
             made = [
-                f"full(m.param({name!r}, {int(offset or 0) + n * SIZES[i.type]}, {code!r}), {code!r})"
-                for n in range(len(parts))
+                (part, f"full(m.param({name!r}, {n}, {code!r}), {code!r})")
+                for part, n in zip(parts, offsets, strict=False)
             ]
-            return [line for part, source in zip(parts, made, strict=True) for line in self.put(part, source, code)]
+            return [line for part, source in made for line in self.put(part, source, code)]
         space = "global" if space == "const" else space
         if i.kind == "st":
             values = ", ".join(self.full(part, code) for part in parts)
@@ -156,9 +153,9 @@ class Writer:
         return [f"parts_ = {made}"] + [line for n, p in enumerate(parts) for line in self.put(p, f"parts_[{n}]", code)]
 
     def atomic(self, i, at):
-        """Reading, changing and writing as one ("atom", "red")."""
+        """Read, change and write as one ("atom", "red")."""
         target, place, *values = i.operands if i.kind == "atom" else ["_", *i.operands]
-        known = {*_ATOMICS, *_STRONG, *("global", "shared", "cta", "gpu", "sys", "noftz", "shared::cta")}
+        known = {*_ATOMICS, *_STRONG, *("global", "shared", "noftz", "shared::cta")}
         op, *more = [m for m in i.mods[:-1] if m in _ATOMICS]
         if more or not set(i.mods[:-1]) <= known:
             raise Unknown
@@ -169,15 +166,14 @@ class Writer:
         return self.put(target, call + "[0]", code) if needed else [call]
 
     def warp(self, i, at):
-        """What the lanes of a warp tell each other."""
+        """Ask other lanes of the warp."""
         target, *operands = i.operands or [""]
         if i.kind == "shfl":
             source, lane, clamp = (self.full(o, "i4") for o in operands[:3])
             call = f"m.shuffle({at}, {i.mods[-2]!r}, {source}, {lane}, {clamp})"
-            first, _, second = target.partition("|")
-            return [f"pair_ = {call}", *self.put(first, "pair_[0]", "i4")] + (
-                self.put(second, "pair_[1]", "?") if second else []
-            )
+            first, *second = target.split("|")
+            lines = [f"pair_ = {call}", *self.put(first, "pair_[0]", "i4")]
+            return lines + [line for other in second for line in self.put(other, "pair_[1]", "?")]
         if i.kind == "vote":
             how = i.mods[-2]
             return self.put(target, f"m.vote({how!r}, {self.full(operands[0], '?')})", "i4" if how == "ballot" else "?")
@@ -231,6 +227,7 @@ class Program:
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
 
     def numbered(self, i):
+        """Return an instruction's number in the kernel."""
         self.instructions.append(i)
         return len(self.instructions) - 1
 
@@ -264,24 +261,17 @@ class Program:
 
 
 @lru_cache(256)
-def _parsed(text):
-    return {name: _Lazy(kernel) for name, kernel in parse(text).items()}
+def kernels_of(text):
+    """Return the kernels of a PTX text by name."""
+    return parse(text)
 
 
-class _Lazy:
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    @cached_property
-    def program(self):
-        return Program(self.kernel)
-
-
+@lru_cache(1024)
 def program_of(text, entry=None):
     """Return the program of one kernel of a PTX text: the one that is named, or the only one there is."""
-    found = _parsed(text)
+    found = kernels_of(text)
     if entry is None and len(found) == 1:
-        return next(iter(found.values())).program
+        entry = next(iter(found))
     if entry not in found:
         raise ValueError(f"entry is one of {', '.join(sorted(found))}, not {entry!r}")
-    return found[entry].program
+    return Program(found[entry])

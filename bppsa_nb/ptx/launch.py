@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .lanes import program_of
-from .machine import Launch
-from .memory import Memory
-from .parse import DTYPES, SIZES, short_name
+from bppsa_nb.ptx.lanes import program_of
+from bppsa_nb.ptx.machine import Launch
+from bppsa_nb.ptx.memory import Memory
+from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
 MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 
@@ -46,8 +46,8 @@ def run(kernel, grid, block, *arguments, shared=0, entry=None):
     Parameters
     ----------
     kernel : a function decorated with numba.cuda.jit, str or path
-        The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path of
-        a .ptx file: of Numba, whose arrays are seven parameters and more, or of any compiler, whose arrays are pointers.
+        The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path
+        of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose arrays are pointers.
     grid, block : int or tuple of int
         As at a launch.
     *arguments
@@ -211,9 +211,9 @@ def _register(label, array, memory, owners):
         owner = owner.base
     first = owner.ctypes.data
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
-    memory.add(low + shift, high - low, label, array=array.view(np.ndarray), writable=array.flags.writeable, shift=shift,
-               written=written(array))  # fmt: skip
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
+    known = {"writable": array.flags.writeable, "shift": shift, "written": written(array)}
+    memory.add(low + shift, high - low, label, array=array.view(np.ndarray), **known)
     return array.ctypes.data + shift
 
 

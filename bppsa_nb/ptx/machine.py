@@ -1,18 +1,18 @@
 """The machine: runs a launch, some blocks at a time, all their threads as lanes.
 
-The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet again
-where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of their
-block have reached, and if there is none, what is wrong is told and all go on.
+The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet
+again where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of
+their block have reached, and if there is none, what is wrong is told and all go on.
 """
 
 from functools import partial
 
 import numpy as np
 
-from .lanes import LOCAL_WINDOW, SHARED_WINDOW
-from .memory import GlobalSpace, OwnSpace
-from .races import BLOCK, EPOCH, THREAD, WARP_SYNC
-from .report import Report
+from bppsa_nb.ptx.lanes import LOCAL_WINDOW, SHARED_WINDOW
+from bppsa_nb.ptx.memory import GlobalSpace, OwnSpace
+from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
+from bppsa_nb.ptx.report import Report
 
 LANES = 1 << 16  # at most about so many run at once
 STEPS = 1 << 21  # basic blocks that some blocks of a launch may run; a kernel that needs more is taken for endless

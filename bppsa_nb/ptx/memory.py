@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from .parse import DTYPES, short_name
-from .races import Races, thread_of
+from bppsa_nb.ptx.parse import DTYPES, short_name
+from bppsa_nb.ptx.races import Races, thread_of
 
 BASE = 1 << 12
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
@@ -178,7 +178,7 @@ class Space:
             why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
         count = int(np.count_nonzero(bad))
-        report.add(key, text, at, who, other=other, array=array, place=place, count=count, note=note)
+        report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""
@@ -309,9 +309,11 @@ class OwnSpace(Space):
 
     def describe(self, address, size):
         """Return the variable at an address, and the place in it."""
-        inside = [(v, k) for k, (space, v) in self.symbols.items() if space == self.name and v <= address]
-        place, name = max(inside, default=(0, "__"))
-        name = f"{self.name} array" if name.startswith(("_cudapy", "__")) else short_name(name)
+        own = sorted((place, name) for name, (space, place) in self.symbols.items() if space == self.name)
+        place, name = max(((p, k) for p, k in own if p <= address), default=own[0] if own else (0, "__"))
+        if name.startswith(("_cudapy", "__")):  # Numba's, which keeps no names: the n-th that was declared
+            name = f"{self.name} array" + (f" {1 + own.index((place, name))}" if len(own) > 1 else "")
+        name = short_name(name)
         return name, (address - place) // size
 
     def count(self, at, mark, size):

@@ -1,8 +1,8 @@
 """Races: who wrote each piece of memory last, and who read it, as stamps.
 
-A stamp is one number: block, how many barriers the block has passed, how many barriers of its warp, thread. Two accesses
-of one place race where they are of different threads and nothing orders them: no barrier of the block, none of the warp,
-and between blocks of a launch nothing does. A piece (`grain`) is as large as the kernel's smallest access.
+A stamp is one number: block, how many barriers the block has passed, how many barriers of its warp, thread. Two
+accesses of one place race where they are of different threads and nothing orders them: no barrier of the block, none of
+the warp; between blocks of a launch nothing does. A piece (`grain`) is as large as the kernel's smallest access.
 """
 
 import numpy as np

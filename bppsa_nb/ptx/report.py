@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .parse import short_name
+from bppsa_nb.ptx.parse import short_name
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
 
-    def add(self, key, message, at, who, *, other=None, array=None, place=None, count=1, note=False):
+    def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
         kind, key = key[0], (key, at, note)
         if key in self.found:
@@ -86,7 +86,7 @@ class Report:
         file, line = (i.source if i is not None and i.source else None) or ("", 0)
         block, thread = self.form(who)
         self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
-                                  array, place, i.text if i is not None else "", count)  # fmt: skip
+                                  *where, i.text if i is not None else "", count)  # fmt: skip
         (self.notes if note else self.findings).append(self.found[key])
 
     @property
@@ -126,7 +126,7 @@ class Report:
     __repr__ = __str__
 
     def by_line(self):
-        """Return what each source line did, a dict of (file, line): warp instructions, requests, sectors, shared, passes."""
+        """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
         made, program = {}, self.program
         for n, warps in self.issued.items():
             block = program.kernel.blocks[n]
@@ -142,7 +142,7 @@ class Report:
         told = {}
         for finding in self.findings:
             told.setdefault((finding.file, finding.line), []).append(escape(str(finding)))
-        head = "<tr><th>line<th style='text-align:left'>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
+        head = "<tr><th>line<th>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
         rows = []
         for (file, line), (issued, requests, sectors, shared, passes) in self.by_line().items():
             code = escape(linecache.getline(file, line).rstrip()) if file else ""

@@ -1,4 +1,4 @@
-"""Planted faults: all are found, with block, thread, the other thread, the array and the line; and nothing in what is right.
+"""Planted faults: all are found, with block, threads, array and line; and nothing in what is right.
 
 A kernel holds several, and `which` says which is made; a comment of that number marks its line.
 """
@@ -240,17 +240,11 @@ def test_nothing_is_found_in_what_is_right(name):
     assert ptx.assert_clean(KERNELS[name], 1, 64, 100, x, out, *([np.zeros((4, 16), F32)] if name == "bounds" else []))
 
 
-SHARED = {
-    0: {"thread": 0, "other": (0, 63), "place": 63},
-    1: {"thread": 0, "other": (0, 63), "place": 0},
-    2: {"thread": 0, "other": (0, 16), "place": 16},
-    3: {"thread": 0, "other": (0, 1), "place": 0},
-    4: {"thread": 0, "place": 0},
-    5: {},
-    6: {"thread": 0, "place": 0},
-    7: {"thread": 7, "other": (0, 9), "place": 0},
-    8: {"thread": 0, "other": (0, 32), "place": 32},
-}
+SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "other": (0, 63),
+          "place": 0}, 2: {"thread": 0, "other": (0, 16), "place": 16}, 3: {"thread": 0, "other": (0,
+          1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "array": "shared array 2", "place": 0},
+          7: {"thread": 7, "other": (0, 9), "place": 0}, 8: {"thread": 0, "other": (0, 32),
+          "place": 32}}  # fmt: skip
 
 
 @pytest.mark.parametrize("which", list(SHARED))
@@ -258,13 +252,9 @@ def test_races_in_shared_memory(which):
     expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
 
 
-GLOBAL = {
-    0: {"thread": 0, "array": "out", "place": 0},
-    1: {"array": "x"},
-    2: {"block": 0, "thread": 0, "other": (1, 31), "array": "out", "place": 0},
-    3: {"array": "out"},
-    4: {"array": "out", "place": 0},
-}
+GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"block": 0, "thread": 0,
+          "other": (1, 31), "array": "out", "place": 0}, 3: {"array": "out"}, 4: {"array": "out",
+          "place": 0}}  # fmt: skip
 
 
 @pytest.mark.parametrize("which", list(GLOBAL))
@@ -343,9 +333,25 @@ def test_blocks_and_threads_are_told_as_they_were_given():
 def test_counters_and_the_page():
     report = go("sharing", 100)
     counters = report.counters
-    assert set(counters) == {"warp instructions", "active lanes", "sectors per request", "shared passes per request", "barriers",
-                             "atomics", "multiply-adds"}  # fmt: skip
+    assert set(counters) == {
+        "warp instructions",
+        "active lanes",
+        "sectors per request",
+        "shared passes per request",
+        "barriers",
+        "atomics",
+        "multiply-adds",
+    }
     assert counters["sectors per request"] == 4 and counters["shared passes per request"] == 1
     assert counters["barriers"] == 2 and counters["warp instructions"]["barrier"] == 4
     page = go("sharing", 0)._repr_html_()
     assert "no barrier before it" in page and "race: sharing" in page
+
+
+def test_blocks_that_do_not_run_together_race_as_well(monkeypatch):
+    monkeypatch.setattr("bppsa_nb.ptx.machine.LANES", 32)  # one block after the other
+    found = expect(go("blocks", 3, 2, 32), "blocks", 3, "race", block=1, thread=0, other=(0, 0), array="out", place=0)
+    assert found.count == 32
+    found = go("blocks", 2, 2, 1).findings[0]
+    assert (found.block, found.thread, found.other) == (1, 0, (0, 0))  # which reads what block 0 wrote
+    assert go("blocks", 100, 2, 32).findings == []

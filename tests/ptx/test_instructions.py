@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ptx_one_instruction import CODES, blocks, compute, edges, pairs, rounded, same, triples
 
 from bppsa_nb import ptx
@@ -158,7 +160,7 @@ def test_fields_and_counts_of_bits(bits):
     for signed in (True, False):
         t = f"{'s' if signed else 'u'}{bits}"
         found = compute(f"bfe.{t} %d, %a0, %a1, %a2;", kind, (kind, a), ("u32", start), ("u32", length))
-        assert (found == integers(kind, lambda x, s, n: field(x, s, n, bits, signed), a, start, length)).all()
+        assert (found == integers(kind, lambda x, s, n: field(x, s, n, bits, signed), a, start, length)).all()  # noqa: B023
     found = compute(f"bfi.{kind} %d, %a0, %a1, %a2, %a3;", kind, (kind, a), (kind, b), ("u32", start), ("u32", length))
     assert (found == integers(kind, lambda x, y, s, n: put(x, y, s, n, bits), a, b, start, length)).all()
     for name, function in (("popc", int.bit_count), ("clz", lambda x: bits - x.bit_length())):
@@ -182,10 +184,9 @@ def test_bytes_and_tables():
 
     found = compute("prmt.b32 %d, %a0, %a1, %a2;", "b32", ("b32", a), ("b32", b), ("b32", c))
     assert (found == integers("b32", permuted, a, b, c)).all()
+    bit = lambda x, y, z, n: table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1  # noqa: E731
     for table in (0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF):
-        rule = lambda x, y, z: sum(
-            (table >> (x >> n & 1) * 4 + (y >> n & 1) * 2 + (z >> n & 1) & 1) << n for n in range(32)
-        )  # noqa: B023, E731
+        rule = lambda x, y, z: sum(bit(x, y, z, n) << n for n in range(32))  # noqa: E731
         found = compute(f"lop3.b32 %d, %a0, %a1, %a2, {table:#x};", "b32", ("b32", a), ("b32", b), ("b32", c))
         assert (found == integers("b32", rule, a, b, c)).all()
     by = RNG.integers(0, 70, 512).astype("u4")
@@ -272,7 +273,7 @@ def test_roots_and_reciprocals(kind):
                 Fraction(float(v)) ** 2
                 for v in (np.nextafter(r, r.dtype.type(0)), np.nextafter(r, r.dtype.type(np.inf)))
             )
-            x, r = Fraction(float(x)), Fraction(float(r)) ** 2  # noqa: PLW2901
+            x, r = Fraction(float(x)), Fraction(float(r)) ** 2
             assert down < x <= r if mode == "rp" else r <= x < up
 
 
@@ -310,14 +311,10 @@ def test_subnormal_numbers_are_flushed_where_that_is_asked():
         ).all()
 
 
-APPROXIMATE = {
-    "ex2.approx.f32": (np.exp2, 2.0**-22),
-    "lg2.approx.f32": (np.log2, 2.0**-22),
-    "rcp.approx.f32": (lambda x: 1 / x, 2.0**-23),
-    "rsqrt.approx.f32": (lambda x: 1 / np.sqrt(x), 2.0**-22),
-    "sqrt.approx.f32": (np.sqrt, 2.0**-22),
-    "tanh.approx.f32": (np.tanh, 2.0**-11),
-}
+APPROXIMATE = {"ex2.approx.f32": (np.exp2, 2.0**-22), "lg2.approx.f32": (np.log2, 2.0**-22),
+               "rcp.approx.f32": (lambda x: 1 / x, 2.0**-23),
+               "rsqrt.approx.f32": (lambda x: 1 / np.sqrt(x), 2.0**-22), "sqrt.approx.f32": (np.sqrt,
+               2.0**-22), "tanh.approx.f32": (np.tanh, 2.0**-11)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(APPROXIMATE))
@@ -401,9 +398,19 @@ def test_conversions_to_real_numbers():
     assert same(compute("cvt.f32.f16 %d, %a0;", "f32", ("f16", h), block=256), h.astype("f4")).all()
 
 
-@pytest.mark.parametrize("text", ["frobnicate.s32 %d, %a0;", "add.strange.s32 %d, %a0, %a0;", "ld.global.v3.s32 %d, [%rd0];",
-                                  "mul.lo.q32 %d, %a0, %a0;", "cvt.rn.bf16.f32 %d, %a0;", "setp.xx.s32 %p1, %a0, %a0;",
-                                  "atom.global.mul.s32 %d, [%rd0], %a0;", "cp.async.ca.shared.global [%rd0], [%rd0], 4;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "frobnicate.s32 %d, %a0;",
+        "add.strange.s32 %d, %a0, %a0;",
+        "ld.global.v3.s32 %d, [%rd0];",
+        "mul.lo.q32 %d, %a0, %a0;",
+        "cvt.rn.bf16.f32 %d, %a0;",
+        "setp.xx.s32 %p1, %a0, %a0;",
+        "atom.global.mul.s32 %d, [%rd0], %a0;",
+        "cp.async.ca.shared.global [%rd0], [%rd0], 4;",
+    ],
+)
 def test_what_is_not_known_is_refused_by_name(text):
     with pytest.raises(ValueError, match=r"line \d+ of the PTX text: an instruction that is not known: '" + text[:8]):
         compute(text, "s32", ("s32", np.zeros(32)))
@@ -411,3 +418,29 @@ def test_what_is_not_known_is_refused_by_name(text):
 
 def test_the_module_is_public():
     assert set(ptx.__all__) >= {"run", "assert_clean", "Report", "Finding"}
+
+
+@given(st.sampled_from(["f32", "f64"]), st.sampled_from(list(OPERATIONS)), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_numbers_of_any_bits(kind, name, seed):
+    rng = np.random.default_rng(seed)
+    code = CODES[kind]
+    count = 3 if name == "fma" else 2
+    arrays = [rng.integers(0, 2 ** (8 * np.dtype(code).itemsize), 64, f"u{code[1]}").view(code) for _ in range(count)]
+    if rng.random() < 0.7:  # of like size, so that the last one counts
+        arrays = [(np.frexp(a)[0] * 2.0 ** rng.integers(-3, 4, 64)).astype(code) for a in np.nan_to_num(arrays)]
+    found = compute(
+        f"{name}.rn.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};", kind, *((kind, a) for a in arrays)
+    )
+    assert same(found, exact(name, code, "rn", *arrays)).all()
+
+
+@given(st.sampled_from(["s32", "u32", "s64", "u64"]), st.sampled_from(list(INTEGER)), st.data())
+@settings(max_examples=25, deadline=None)
+def test_integers_of_any_size(kind, name, data):
+    info = np.iinfo(CODES[kind])
+    numbers = st.lists(st.integers(int(info.min), int(info.max)), min_size=32, max_size=32)
+    a, b = (np.array(data.draw(numbers), CODES[kind]) for _ in range(2))
+    keep = b != 0
+    found = compute(f"{name}.{kind} %d, %a0, %a1;", kind, (kind, a), (kind, b))
+    assert (raw(found)[keep] == integers(kind, INTEGER[name], a[keep], b[keep])).all()

@@ -102,7 +102,8 @@ def test_calls_that_cannot_be(name, why):
 
 
 def test_tables_and_variables():
-    before = ".const .align 4 .b32 table[4] = {5, 0x10, -1, 7};\n.global .align 4 .f32 numbers[2] = {0f3F800000, 0f40000000};\n"
+    before = ".const .align 4 .b32 table[4] = {5, 0x10, -1, 7};\n"
+    before += ".global .align 4 .f32 numbers[2] = {0f3F800000, 0f40000000};\n"
     body = """and.b32 %r4, %r1, 3; mul.wide.u32 %rd5, %r4, 4; mov.u64 %rd6, table; add.s64 %rd6, %rd6, %rd5;
 ld.const.u32 %r3, [%rd6]; ld.global.f32 %f1, [numbers+4]; cvt.rzi.s32.f32 %r5, %f1; add.s32 %r3, %r3, %r5;"""
     out, report = run(body, before)
@@ -149,8 +150,17 @@ def test_atomic_operations(op, space):
     out, report = run(body, ".shared .align 4 .b32 place;\n", x=x, out=out)
     state = 3
     for v in x.tolist():
-        state = {"add": state + v, "min": min(state, v), "max": max(state, v), "and": state & v, "or": state | v, "xor": state ^ v,
-                 "exch": v, "inc": 0 if state >= v else state + 1, "dec": v if state == 0 or state > v else state - 1}[op]  # fmt: skip
+        state = {
+            "add": state + v,
+            "min": min(state, v),
+            "max": max(state, v),
+            "and": state & v,
+            "or": state | v,
+            "xor": state ^ v,
+            "exch": v,
+            "inc": 0 if state >= v else state + 1,
+            "dec": v if state == 0 or state > v else state - 1,
+        }[op]
     assert out[0] == state and report.findings == [] and report.counters["atomics"] == N
     if space == "shared":
         assert report.notes  # all wrote 3 to it
@@ -161,11 +171,23 @@ def test_a_lock_by_compare_and_swap():
     assert report.findings == [] and (out == [0, 0, *[1] * (N - 2)]).all()
 
 
-@pytest.mark.parametrize("mode,by,clamp", [("up", 3, 0), ("down", 5, 31), ("bfly", 9, 31), ("idx", 4, 31), ("up", 2, 0x1800),
-                                           ("down", 3, 0x181F), ("idx", 11, 0x181F), ("bfly", 7, 0x181F)])  # fmt: skip
+@pytest.mark.parametrize(
+    "mode,by,clamp",
+    [
+        ("up", 3, 0),
+        ("down", 5, 31),
+        ("bfly", 9, 31),
+        ("idx", 4, 31),
+        ("up", 2, 0x1800),
+        ("down", 3, 0x181F),
+        ("idx", 11, 0x181F),
+        ("bfly", 7, 0x181F),
+    ],
+)
 def test_shuffles(mode, by, clamp):
     out, report = run(
-        f"ld.global.u32 %r4, [%rd1]; shfl.sync.{mode}.b32 %r5|%p2, %r4, {by}, {clamp}, -1; selp.b32 %r6, 1000, 0, %p2; add.s32 %r3, %r5, %r6;"
+        f"ld.global.u32 %r4, [%rd1]; shfl.sync.{mode}.b32 %r5|%p2, %r4, {by}, {clamp}, -1;"
+        "selp.b32 %r6, 1000, 0, %p2; add.s32 %r3, %r5, %r6;"
     )
     wanted = []
     for t in range(N):  # as the manual's pseudo-code has it
@@ -237,14 +259,28 @@ def test_texts_that_are_cut_off_are_refused():
 
 def test_wrong_arguments_are_refused(tmp_path):
     x, text = np.zeros(N, "i4"), kernel("mov.u32 %r3, 1;")
-    for arguments, error in (((x, x), "3 parameters, the arguments are 2, or 14"), ((x, x, 1.5), "is a u32, what came is 1.5"),
-                             ((x, x, x), "is an array; parameter n"), ((x, x, "a"), "what came is 'a'"), ((x, x, 1 << 40), "no number of type u32"),
-                             ((x, np.array([None]), 1), "Python objects")):  # fmt: skip
+    for arguments, error in (
+        ((x, x), "3 parameters, the arguments are 2, or 14"),
+        ((x, x, 1.5), "is a u32, what came is 1.5"),
+        ((x, x, x), "is an array; parameter n"),
+        ((x, x, "a"), "what came is 'a'"),
+        ((x, x, 1 << 40), "no number of type u32"),
+        ((x, np.array([None]), 1), "Python objects"),
+    ):
         with pytest.raises((TypeError, ValueError), match=error):
             ptx.run(text, 1, N, *arguments)
-    for change, error in (({"grid": 0}, "grid"), ({"block": (1, 2, 3, 4)}, "block"), ({"block": 2000}, "at most 1024"), ({"shared": -1}, "shared"),
-                          ({"shared": 1 << 20}, "shared memory"), ({"entry": "j"}, "entry is one of k, not 'j'"), ({"kernel": 5}, "kernel is"),
-                          ({"kernel": "nothing.ptx"}, "path"), ({"grid": True}, "grid"), ({"grid": 1 << 23}, "blocks")):  # fmt: skip
+    for change, error in (
+        ({"grid": 0}, "grid"),
+        ({"block": (1, 2, 3, 4)}, "block"),
+        ({"block": 2000}, "at most 1024"),
+        ({"shared": -1}, "shared"),
+        ({"shared": 1 << 20}, "shared memory"),
+        ({"entry": "j"}, "entry is one of k, not 'j'"),
+        ({"kernel": 5}, "kernel is"),
+        ({"kernel": "nothing.ptx"}, "path"),
+        ({"grid": True}, "grid"),
+        ({"grid": 1 << 23}, "blocks"),
+    ):
         given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | change
         with pytest.raises((TypeError, ValueError), match=error):
             ptx.run(
@@ -256,3 +292,11 @@ def test_wrong_arguments_are_refused(tmp_path):
     path.write_bytes(bytes([0xFF, 0xFE, 0]))
     with pytest.raises(ValueError, match="no text"):
         ptx.run(str(path), 1, N, x, x, 1)
+
+
+def test_shared_memory_is_checked_at_both_ends():
+    before = ".shared .align 4 .b8 _cudapy_smem_1[16];\n.shared .align 4 .b8 _cudapy_smem_2[16];\n"
+    first = "mov.u64 %rd8, _cudapy_smem_1; mov.u32 %r3, 1; st.shared.u32 [%rd8+-8], %r1;"
+    _, report = run(first + "ld.shared.u32 %r3, [_cudapy_smem_2+16];", before)
+    found = [(f.kind, f.array, f.place, f.count) for f in report.findings]
+    assert found == [("out of bounds", "shared array 1", -2, N), ("out of bounds", "shared array 2", 4, N)]

@@ -1,4 +1,4 @@
-"""The package's own kernels: forward passes compute what NumPy does, cleanly; without one of their barriers they do not."""
+"""The package's own kernels: forward passes are right and clean; without one of their barriers they are not."""
 
 import functools
 import re

@@ -148,8 +148,8 @@ def total():
     return (2, 64, x, out), lambda: (out, x.sum())
 
 
-RIGHT = [matmul, reduce, hist, half2f, calls, sw, generic, counts, warpsum, v4, half2k, saxpy, transpose, scan, stencil,
-         softmax, dot, bitonic, jacobi, total]  # fmt: skip
+RIGHT = [matmul, reduce, hist, half2f, calls, sw, generic, counts, warpsum, v4, half2k, saxpy,
+         transpose, scan, stencil, softmax, dot, bitonic, jacobi, total]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.__name__)
@@ -162,9 +162,10 @@ def test_what_is_right_computes_what_numpy_does(case):
     assert error <= (2e-2 if found.dtype == np.float16 else 2e-5) and (found.dtype != I32 or error == 0)
 
 
-WRONG = {"matmul": ("race", "s"), "saxpy": ("out of bounds", "argument 2"), "transpose": ("race", "t"), "scan": ("race", "s"),
-         "stencil": ("uninitialized", "s"), "softmax": ("race", "s"), "dot": ("race", "s"), "bitonic": ("race", "s"),
-         "jacobi": ("out of bounds", "argument 0"), "total": ("race", "argument 1")}  # fmt: skip
+WRONG = {"matmul": ("race", "s"), "saxpy": ("out of bounds", "argument 2"), "transpose": ("race", "t"),
+         "scan": ("race", "s"), "stencil": ("uninitialized", "s"), "softmax": ("race", "s"),
+         "dot": ("race", "s"), "bitonic": ("race", "s"), "jacobi": ("out of bounds", "argument 0"),
+         "total": ("race", "argument 1")}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(WRONG))
