@@ -13,6 +13,7 @@ extern "C" __global__ void matvec_warp(const float *a, const float *x, float *y,
 #endif
         sum += p.x * q.x + p.y * q.y + p.z * q.z + p.w * q.w;
     }
+#pragma unroll 1
     for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
     if (lane == 0) y[row] = sum;
 }

@@ -4,12 +4,12 @@ extern "C" __global__ void reduce_shuffle(const float *x, float *out, int n) {
     float sum = 0;
 #pragma unroll 1
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) sum += x[i];
-#pragma unroll 1
     for (int d = 16; d; d /= 2) sum += __shfl_down_sync(~0u, sum, d);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x >= 32) return;
     sum = threadIdx.x < blockDim.x / 32 ? warps[threadIdx.x] : 0;
+#pragma unroll 1
     for (int d = 16; d; d /= 2) sum += __shfl_down_sync(~0u, sum, d);
     if (threadIdx.x > 0) return;
 #ifdef NOT_ATOMIC

@@ -10,7 +10,7 @@ extern "C" __global__ void softmax(const float *x, float *out, int n) {
     __syncthreads();
     if (t == 0) {
 #pragma unroll 1
-        for (int q = 1; q < 128; q++) most = fmaxf(most, s[q]);
+        for (int q = 1; q < 128; q++) most = fmaxf(most, s[q]);  // NO_BARRIER: race
         all = most;  // NO_BARRIER: race
     }
 #ifndef NO_BARRIER
@@ -19,7 +19,7 @@ extern "C" __global__ void softmax(const float *x, float *out, int n) {
     most = all;  // NO_BARRIER: race
 #pragma unroll 1
     for (int i = t; i < n; i += 128) sum += expf(x[i] - most);
-    s[t] = sum;
+    s[t] = sum;  // NO_BARRIER: race
     __syncthreads();
 #pragma unroll 1
     for (int d = 64; d; d /= 2) {
