@@ -6,7 +6,8 @@ texts were made by nvcc 13.0, and `python tests/ptx/textbook.py` makes all of th
     nvcc -ptx -arch=sm_90 -lineinfo [-DFAULT] NAME.cu
 
 without comments, empty lines and the names of inlined functions, and with files by their last names. A few are for
-sm_75. In a source, `#ifdef FAULT` makes a fault, and `// FAULT: kind` ends the lines where a finding of that kind may be.
+sm_75. In a source, `#ifdef FAULT` makes a fault, and `// FAULT: kind` ends the lines where a finding of that kind may
+be.
 
 `vector_add_triton.ptx` is what Triton 3.6 made, by `triton.compile` for `GPUTarget("cuda", 90, 32)` with BLOCK = 256,
 without its debug sections, of
@@ -18,6 +19,7 @@ without its debug sections, of
         tl.store(c + i, tl.load(a + i, inside) + tl.load(b + i, inside), inside)
 """
 
+import math
 import re
 import subprocess
 from collections.abc import Callable
@@ -70,7 +72,7 @@ class Case(NamedTuple):
     def expected(self, arguments):
         """The arguments as the kernel must leave them."""
         made = [np.copy(a) if isinstance(a, np.ndarray) else a for a in arguments]
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             self.form(*made)
         return made
 
@@ -254,8 +256,68 @@ def sparse(rng, rows, columns):
     return starts.astype(np.int32), np.nonzero(kept)[1].astype(np.int32), floats(rng, kept.sum(), dtype=np.float64)
 
 
+def elementary(x, out, n):
+    v, above = x.astype(np.float64), (np.abs(x) + np.float32(0.1)).astype(np.float64)
+    out[:6] = np.log(above), np.tanh(v), np.arctan(v), [math.erf(a) for a in v], np.expm1(v), np.cbrt(v)
+    out[6:12] = np.sqrt(above), 1 / above, np.rint(v), np.floor(v), np.trunc(v), v * v - v
+    out[12:17] = np.copysign(2, v), np.minimum(v, 0.5), 8 * v, np.sin(v), np.cos(v)
+    out[17:] = np.log2(above), v / above
+
+
+def whole(v, bits=32, least=None):
+    """A number without fraction as the nearest of a type of integers; a double that is NaN as the PTX manual has it."""
+    least = -(1 << bits - 1) if least is None else least
+    if not math.isfinite(v):
+        return least + (1 << bits) - 1 if v > 0 else least
+    return min(max(int(v), least), least + (1 << bits) - 1)
+
+
+def directed(v, end):
+    """The nearest float towards an end."""
+    near = np.float32(v)
+    beyond = near > v if end < 0 else near < v
+    return np.nextafter(near, np.float32(end)) if beyond else near
+
+
+def conversions(x, out, n):
+    for i, v in enumerate(x):
+        w = np.float64(1) if np.isnan(v) else v
+        f, cut = np.float32(w), whole(np.trunc(v))
+        reals = [f, directed(w, -np.inf), directed(w, np.inf)]
+        toward = directed(np.float64(cut), -np.inf if cut > 0 else np.inf)
+        within = np.float32(0) if np.isnan(v) else np.clip(np.float32(v), np.float32(0), np.float32(1))
+        results = [whole(np.rint(v)), cut, whole(np.ceil(v)), whole(np.floor(v)), whole(np.rint(f), least=0)]
+        results += [int(r.view(np.int32)) for r in reals] + [int(np.float16(w).view(np.int16))]
+        results += [int(toward.view(np.int32)), int(within.view(np.int32)), whole(np.rint(v), 64) >> 16]
+        bits = int(v.view(np.int64))
+        results += [bits >> 32, bits, np.isnan(v), np.signbit(v)]
+        out[:, i] = [np.int64(int(r) & 0xFFFFFFFF).astype(np.int32) for r in results]
+
+
 def vector_add_triton(a, b, c, n, scratch, profile):
     c[:n] = a[:n] + b[:n]
+
+
+def numbers(rng):
+    """A hundred numbers of all sizes, halves, ends and NaN among them."""
+    ends = [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        1e-310,
+        np.inf,
+        -np.inf,
+        np.nan,
+        2.0**31,
+        -(2.0**31) - 1,
+        2.0**63,
+        65520.0,
+    ]
+    return np.append(ends, rng.standard_normal(85) * 2.0 ** rng.integers(-30, 40, 85))
 
 
 i4, f4 = np.int32, np.float32
@@ -353,6 +415,11 @@ CASES = [
         *(gather_cached, (4,), (64,)),
         lambda r: [floats(r, 100), (r.permutation(200) % 100).astype(i4), np.zeros(200, f4), i4(200)],
     ),
+    Case(
+        *(elementary, (2,), (64,), lambda r: [3 * floats(r, 100), np.zeros((19, 100), f4), i4(100)]),
+        tolerance=1e-5,
+    ),
+    Case(conversions, (2,), (64,), lambda r: [numbers(r), np.zeros((16, 100), i4), i4(100)]),
     Case(
         *(vector_add_triton, (2,), (128,)),
         lambda r: [floats(r, 500), floats(r, 500), np.zeros(500, f4), i4(500), np.uint64(0), np.uint64(0)],

@@ -1,11 +1,9 @@
 // out = in through shared memory, brought there by `cp.async`, which is not known.
-#include <cuda_pipeline.h>
-
 extern "C" __global__ void copied_async(const float4 *in, float4 *out) {
     __shared__ float4 s[32];
-    __pipeline_memcpy_async(&s[threadIdx.x], &in[threadIdx.x], 16);
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
+    int t = threadIdx.x;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"((int)__cvta_generic_to_shared(&s[t])), "l"(&in[t]));
+    asm volatile("cp.async.wait_all;");
     __syncthreads();
-    out[threadIdx.x] = s[threadIdx.x ^ 1];
+    out[t] = s[t ^ 1];
 }
