@@ -8,7 +8,8 @@ struct View {
 extern "C" __global__ void mandelbrot(struct View view, unsigned short *steps) {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= view.width || y >= view.height) return;
-    double re = __dadd_rn(view.left, __dmul_rn(x, view.step)), im = __dadd_rn(view.top, __dmul_rn(y, view.step)), a = 0, b = 0;
+    double re = __dadd_rn(view.left, __dmul_rn(x, view.step)), a = 0, b = 0;
+    double im = __dadd_rn(view.top, __dmul_rn(y, view.step));
     unsigned short n = 0;
 #pragma unroll 1
     while (a * a + b * b <= 4 && n < view.limit) {  // NOT_COUNTED: endless

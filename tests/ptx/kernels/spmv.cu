@@ -1,5 +1,6 @@
 // y = a x for a matrix in CSR, a thread for a row.
-extern "C" __global__ void spmv(const int *starts, const int *columns, const double *values, const double *x, double *y, int rows) {
+extern "C" __global__ void spmv(const int *starts, const int *columns, const double *values, const double *x, double *y,
+                                int rows) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     double sum = 0;
