@@ -8,8 +8,8 @@ extern "C" __global__ void bits(const unsigned *x, const unsigned *y, unsigned *
                           (unsigned)__mulhi((int)a, (int)b), __byte_perm(a, b, 0x1604), __funnelshift_l(a, b, a & 31),
                           a / (b | 1), (unsigned)((int)a % (int)(b | 1)), (unsigned)((int)a >> (b & 31)),
                           (unsigned)__clzll(wide), (unsigned)__popcll(wide), (unsigned)(wide / (a | 1)),
-                          __usad(a, b, 7), (unsigned)max((int)a, (int)b), min(a, b), (unsigned)(short)a, (unsigned)(signed char)b,
-                          a * a + b};
+                          __usad(a, b, 7), (unsigned)max((int)a, (int)b), min(a, b), (unsigned)(short)a,
+                          (unsigned)(signed char)b, a * a + b};
 #pragma unroll
     for (int q = 0; q < 20; q++) out[q * n + i] = results[q];
 }
