@@ -28,7 +28,7 @@ MANY_PARAMETERS = {
     *("cells.chunked_cuda.run_chunks", "cells.gru_cuda.run_steps", "cells.rnn_cuda.run_steps"),
     *("chains.kernels_cuda.sweep_chunks", "chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks"),
     *("networks.residual_steps_cuda.convolution_sweep", "networks.residual_steps_cuda.dense_sweep"),
-    *("operands.products_cuda.sums", "ptx.report.add", "training.kernels_cuda.classify"),
+    *("operands.products_cuda.sums", "training.kernels_cuda.classify"),
 }
 # Private attributes of other objects that are reached: a class's own constructors, and what other libraries do not
 # make public.

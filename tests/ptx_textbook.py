@@ -1,7 +1,7 @@
 """Textbook kernels in CUDA C, what `nvcc` made of them, and what they must do: data for tests.
 
-`kernels/NAME.cu` is a kernel, `kernels/NAME.ptx` its text, `kernels/NAME-FAULT.ptx` that of a copy with a fault. The
-texts were made by nvcc 13.0, and `python tests/ptx/textbook.py` makes all of them anew:
+`ptx/kernels/NAME.cu` is a kernel, `NAME.ptx` its text, `NAME-FAULT.ptx` that of a copy with a fault. The
+texts were made by nvcc 13.0, and `python tests/ptx_textbook.py` makes all of them anew:
 
     nvcc -ptx -arch=sm_90 -lineinfo [-DFAULT] NAME.cu
 
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parent / "ptx" / "kernels"
 VIEW = np.dtype(
     [*((n, "f8") for n in ("left", "top", "step")), ("width", "i4"), ("height", "i4"), ("limit", "u2")], align=True
 )
