@@ -1,6 +1,7 @@
 """`run`: a kernel of Numba's, or PTX, with arrays and numbers as they would be handed to a GPU."""
 
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -171,15 +172,15 @@ def _compiled(kernel, arguments):
     types = tuple(kernel.typeof_pyval(a) for a in plain)
     key = kernel.py_func, types
     if key not in _TEXTS:
-        options = {
-            k: v for k, v in kernel.targetoptions.items() if k in ("fastmath", "opt", "launch_bounds") and v is not None
-        }
+        passed_on = ("fastmath", "opt", "launch_bounds")
+        options = {k: v for k, v in kernel.targetoptions.items() if k in passed_on and v is not None}
         try:
-            _TEXTS[key] = cuda.compile_ptx(kernel.py_func, types, cc=(9, 0), lineinfo=True, **options)[0]
+            with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
+                warnings.filterwarnings("ignore", "Could not find source for function")
+                _TEXTS[key] = cuda.compile_ptx(kernel.py_func, types, cc=(9, 0), lineinfo=True, **options)[0]
         except NumbaError as error:
-            raise TypeError(
-                f"kernel {kernel.py_func.__name__} does not compile for these arguments: {error}"
-            ) from error
+            name = kernel.py_func.__name__
+            raise TypeError(f"kernel {name} does not compile for these arguments: {error}") from error
     return _TEXTS[key], names
 
 
