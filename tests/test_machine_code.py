@@ -26,8 +26,6 @@ def kernels(real, widest=False):
 
     Time loops that are made for one H come for 20, and for the `widest` that keep weights in registers as well.
     """
-    from numba import types
-
     from bppsa_nb.cells import chunked_cuda as chunked
     from bppsa_nb.cells import gru_cuda, rnn_cuda
     from bppsa_nb.cells import layer_cuda as cells
@@ -35,6 +33,7 @@ def kernels(real, widest=False):
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.machine import arrays_cuda
+    from bppsa_nb.machine.cuda_compiler import types
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda
     from bppsa_nb.training import kernels_cuda as training
@@ -112,10 +111,10 @@ def kernels(real, widest=False):
 @functools.cache
 def ptx(real, generation, widest):
     """Compile every kernel for a dtype; return (kernel, PTX) pairs."""
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import compile_ptx
 
     cc = int(generation[3]), int(generation[4])
-    return [(kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc)[0]) for kernel, types in kernels(real, widest)]
+    return [(kernel, compile_ptx(kernel.py_func, types, cc)) for kernel, types in kernels(real, widest)]
 
 
 def check(real, compiled_for, linked_for, widest=False):
