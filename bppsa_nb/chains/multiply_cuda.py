@@ -103,10 +103,12 @@ def _step_of(size, sums, width, carried, real):
             smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
             for q in range(size * sums):
                 smallest, largest = smaller(smallest, shared[U(q)]), max(largest, abs(shared[U(q)]))
-            for q in range(min(sums, width)):
+            for q in range(width):
+                if q == sums:  # the slopes are through, and carries come; a swap, for which no compiler needs memory
+                    slope, through = through, slope
                 slope = smaller(slope, shared[at + U(q)])
-            for q in range(sums, width):
-                through = smaller(through, shared[at + U(q)])
+            if width > sums:
+                slope, through = through, slope
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
         power += _rescale_row(shared, row, U(size), products.shape[3], peak, bottom, last, lost)
