@@ -115,7 +115,7 @@ def launches_of(issue, wait, rounds=20):
     dict of str to (int, float)
         By kernel: its launches in a step, and the microseconds that these take together, a median.
     """
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     configuration, marks = type(cuda.jit(lambda: None)[1, 1]), []
     launch = configuration.__call__

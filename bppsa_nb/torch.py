@@ -114,7 +114,7 @@ def _beside(tensor):
     if not tensor.is_cuda:
         yield
         return
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index]:
         here, legacy = torch.cuda.current_stream(), torch.cuda.default_stream()

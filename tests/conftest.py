@@ -100,9 +100,8 @@ def few_threads(monkeypatch):
 @pytest.fixture
 def fetched(monkeypatch):
     """Sizes of all arrays that came back from the GPU to the host."""
-    from numba import cuda
-
     from bppsa_nb.machine import backends
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     if backends.simulated():  # whose threads are slow to start
         for module in ("machine.arrays_cuda._", "cells.layer_cuda._", "chains.levels_cuda.MAX_"):

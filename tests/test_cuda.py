@@ -20,11 +20,10 @@ from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.sparse import PlannedProduct
 
 if backends.simulated() or backends.cuda_available():
-    from numba import cuda
-
     from bppsa_nb.cells import layer_cuda
     from bppsa_nb.chains import levels_cuda, stored_cuda, structured_cuda
     from bppsa_nb.machine.cuda import on_device, shared_bytes
+    from bppsa_nb.machine.cuda_compiler import cuda
     from bppsa_nb.operands import products_cuda
 
 LEVELS = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]
@@ -163,7 +162,6 @@ def test_gates_that_are_open_or_closed(kind, dtype):
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
-
         for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
             monkeypatch.setattr(layer_cuda, name, value)
     rng = np.random.default_rng(0)

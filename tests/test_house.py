@@ -120,6 +120,13 @@ def test_there_are_no_circles(imports):
     assert sorted(waiting) == []
 
 
+def test_one_module_names_the_cuda_compiler():
+    """Kernels and launchers run on whichever is behind it; what learners write names numba-cuda."""
+    named = re.compile(r"numba[._]cuda|from numba import [\w\s,(]*\bcuda\b")
+    found = [name for name, path in MODULES.items() if named.search(path.read_text(encoding="utf-8"))]
+    assert found == ["bppsa_nb.machine.cuda_compiler"]
+
+
 def test_no_experiment_imports_an_experiment(trees, imports):
     def is_experiment(name):
         functions = {node.name for node in trees[name].body if isinstance(node, ast.FunctionDef)}

@@ -263,7 +263,7 @@ def gpu(request, monkeypatch):
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # which is 1e-3 off
         return torch.device("cuda")
     request.getfixturevalue("few_threads")
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     def array(tensor):
         assert tensor.is_contiguous()

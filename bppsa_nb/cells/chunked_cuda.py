@@ -8,12 +8,12 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked import Solved
 from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
 from bppsa_nb.machine.cuda import inline
+from bppsa_nb.machine.cuda_compiler import cuda
 
 ALL = -1  # which chunks run if they are wrong; or one of them, by its number; or none, by the number of all
 REPEATS = 3  # repairs of a step that is recorded, which cannot look how many it needs
@@ -30,7 +30,7 @@ def _distance(shared, old, size, infinite):
         same = now == before or (now != now and before != before)
         if not same and not gap <= most:
             most = gap if gap == gap else infinite
-        scale = max(scale, abs(now), abs(before))
+        scale = max(max(scale, abs(now)), abs(before))
     if most > zero:
         most = most / scale if scale < infinite else infinite
     return most

@@ -4,11 +4,11 @@ import math
 from functools import cache, partial
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
 from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda_compiler import cuda
 
 U = np.uint32  # see `dot_of`
 

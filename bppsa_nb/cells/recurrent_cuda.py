@@ -4,7 +4,6 @@ Counterpart of `bppsa_nb.cells.recurrent`.
 """
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import stacked_cuda as stacked
@@ -14,6 +13,7 @@ from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.machine.arrays_cuda import all_finite, as_device_array
 from bppsa_nb.machine.checks import check_array, check_finite, check_params, named_params, on_gpu, on_host
 from bppsa_nb.machine.cuda import on_device
+from bppsa_nb.machine.cuda_compiler import cuda
 
 
 def forward(model, x, h0, backend, options):

@@ -5,8 +5,6 @@ All arrays are on the GPU and stay there, but for parameters that are on the hos
 
 from functools import partial
 
-from numba import cuda
-
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked_cuda import Chunks
 from bppsa_nb.cells.stacked import NAMES, resolve_method
@@ -14,6 +12,7 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
 from bppsa_nb.machine.cuda import on_device
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.dispatch import implementation
 
 

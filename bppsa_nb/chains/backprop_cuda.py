@@ -2,13 +2,12 @@
 
 from functools import partial
 
-from numba import cuda
-
 from bppsa_nb.chains import checks
 from bppsa_nb.chains.backprop import choose, go_back, in_range
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, as_device_array, copy
 from bppsa_nb.machine.checks import on_host
+from bppsa_nb.machine.cuda_compiler import cuda
 
 
 def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):

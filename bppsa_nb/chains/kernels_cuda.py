@@ -10,9 +10,9 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
 
@@ -193,8 +193,8 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
     b, size = cuda.blockIdx.x, ends.shape[2]
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     zero, one, nothing = ends.dtype.type(0), ends.dtype.type(1), ends.dtype.type(NOTHING)
-    least = minexp(ends.itemsize)
-    smallest, narrow = math.ldexp(one, blurred(least, nmant(ends.itemsize))), ends.dtype.type(spread(least))
+    least = minexp(ends)
+    smallest, narrow = math.ldexp(one, blurred(least, nmant(ends))), ends.dtype.type(spread(least))
     above = ends.shape[0] - 2
     for i in range(tid, size, threads):
         ends[above, b, i] = ends[above + 1, b, i]

@@ -12,7 +12,6 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import fetched, fill, put
 from bppsa_nb.machine.cuda import (
@@ -25,6 +24,7 @@ from bppsa_nb.machine.cuda import (
     on_device,
     shared_bytes,
 )
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels

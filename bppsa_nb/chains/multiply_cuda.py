@@ -8,10 +8,10 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
 
 U = np.uint32  # see `dot_of`
@@ -25,7 +25,7 @@ def _rescale_row(shared, start, stride, size, peak, bottom, last, lost):
     `peak` and `bottom` are the largest and the smallest size of an entry. Returns the power of two that went.
     """
     zero, one, far = shared.dtype.type(0), shared.dtype.type(1), shared.dtype.type(2**_ROOM)
-    narrow = peak * math.ldexp(one, spread(minexp(shared.itemsize)))
+    narrow = peak * math.ldexp(one, spread(minexp(shared)))
     if not peak < shared.dtype.type(math.inf):
         lost[0] = 1
     if bottom < narrow:  # zeros may be
@@ -35,7 +35,7 @@ def _rescale_row(shared, start, stride, size, peak, bottom, last, lost):
                 lost[0] = 1
     power = 0
     if last or peak > far or peak * far < one:
-        power = int(shift(math.frexp(peak)[1], minexp(shared.itemsize)))
+        power = int(shift(math.frexp(peak)[1], minexp(shared)))
         scale = math.ldexp(one, -power)
         for i in range(size):
             shared[start + U(i) * stride] *= scale
@@ -46,7 +46,7 @@ def _rescale_row(shared, start, stride, size, peak, bottom, last, lost):
 def _suspect(bottom, shared):
     """Tell whether an entry of this size may have lost a term, so that `_kept` should be asked."""
     one = shared.dtype.type(1)
-    return bottom * shared.dtype.type(2**_ROOM) < math.ldexp(one, spread(minexp(shared.itemsize)))
+    return bottom * shared.dtype.type(2**_ROOM) < math.ldexp(one, spread(minexp(shared)))
 
 
 @inline
@@ -55,11 +55,11 @@ def _kept(smallest, largest, slope, through, shared):
 
     Of the step's numbers that are not zero: the smallest and the largest weight, the smallest slope and carry.
     """
-    one, least = shared.dtype.type(1), minexp(shared.itemsize)
+    one, least = shared.dtype.type(1), minexp(shared)
     bound = math.ldexp(one, half(least) + _ROOM)  # entries are 2**(half - _ROOM) at least
     if slope * min(smallest, one) >= bound and through >= bound:
         return shared.dtype.type(0)
-    return math.ldexp(max(largest, one), blurred(least, nmant(shared.itemsize)))
+    return math.ldexp(max(largest, one), blurred(least, nmant(shared)))
 
 
 @inline
@@ -104,10 +104,11 @@ def _step_of(size, sums, width, carried, real):
             for q in range(size * sums):
                 smallest, largest = smaller(smallest, shared[U(q)]), max(largest, abs(shared[U(q)]))
             for q in range(width):
-                if q < sums:
-                    slope = smaller(slope, shared[at + U(q)])
-                else:
-                    through = smaller(through, shared[at + U(q)])
+                if q == sums:  # the slopes are through, and carries come; a swap, for which no compiler needs memory
+                    slope, through = through, slope
+                slope = smaller(slope, shared[at + U(q)])
+            if width > sums:
+                slope, through = through, slope
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
         power += _rescale_row(shared, row, U(size), products.shape[3], peak, bottom, last, lost)

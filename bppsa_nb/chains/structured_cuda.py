@@ -4,7 +4,6 @@ Launchers take device arrays and a stream, allocate nothing and wait for nothing
 """
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare, sweep_chunks, sweep_chunks_of
 from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels
@@ -12,6 +11,7 @@ from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, m
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
 _THREADS = 256  # of a block that multiplies, at most

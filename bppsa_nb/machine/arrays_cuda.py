@@ -1,9 +1,9 @@
 """Whole device arrays: taken over from other libraries, filled, copied, added, looked at."""
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.checks import on_gpu
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.interop import materialized
 
 _THREADS = 256

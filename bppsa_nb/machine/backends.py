@@ -5,19 +5,9 @@ import functools
 import os
 import sys
 
-import numpy as np
-
 from bppsa_nb.machine.checks import check_choice
 
 BACKENDS = ("numpy", "cpu", "cuda")
-
-# numba-cuda up to 0.30 asks for np.row_stack when it compiles its first kernel; NumPy 2.5 has dropped that name.
-if not hasattr(np, "row_stack"):
-    np.row_stack = np.vstack  # noqa: NPY201
-# It warns of launches with fewer than 128 blocks; those are the nature of a scan's upper levels, and of small batches.
-os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
-if (_numba := sys.modules.get("numba.cuda.core.config")) is not None:  # it has looked at the environment already
-    _numba.reload_config()
 
 
 class UnavailableError(RuntimeError):
@@ -57,7 +47,7 @@ def _device_found():
     # Asking the driver library first keeps Numba out of processes that will never use a GPU.
     if not _driver_found():
         return False
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     return cuda.is_available()
 

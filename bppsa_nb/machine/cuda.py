@@ -5,9 +5,9 @@ import os
 from contextlib import contextmanager, suppress
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import cuda
 
 inline = cuda.jit(device=True, inline="always")  # what kernels call
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
@@ -102,7 +102,7 @@ def on_device(array):
 def new_stream():
     """Make a stream that launches can be recorded on; on the simulator, where there are none, 0.
 
-    It waits for the legacy stream, on which `numba.cuda.to_device` copies: that returns while the last bytes of memory
+    It waits for the legacy stream, on which `cuda.to_device` copies: that returns while the last bytes of memory
     that is not pinned are still on their way.
     """
     if backends.simulated() or backends.emulated():

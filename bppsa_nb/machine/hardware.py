@@ -18,7 +18,7 @@ def gpu_name():
     """Name the GPU that the cuda backend uses here, None without one (the simulator is none)."""
     if backends.resolve("auto") != "cuda":
         return None
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     name = cuda.get_current_device().name
     return name.decode() if isinstance(name, bytes) else name

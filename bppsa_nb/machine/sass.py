@@ -94,9 +94,10 @@ def read(kernel, signature, generation="sm_90"):
     if backends.simulated():
         raise backends.UnavailableError("machine code: Numba's simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")
     import cuda.core as core
-    from numba import cuda
 
-    ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=divmod(int(generation[3:]), 10))
+    from bppsa_nb.machine.cuda_compiler import compile_ptx
+
+    ptx = compile_ptx(kernel.py_func, signature, divmod(int(generation[3:]), 10))
     options = core.LinkerOptions(arch=generation, verbose=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin, log = linker.link("cubin").code, linker.get_info_log()

@@ -8,10 +8,10 @@ level to come. No warp intrinsics, so that the same code runs on Numba's simulat
 import math
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.machine.cuda import inline, reduced, shared_bytes
+from bppsa_nb.machine.cuda_compiler import cuda
 
 _THREADS = 128
 _TILE = 16  # columns of a dense layer's weights that stand in shared memory at a time
@@ -67,10 +67,8 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
             for left in range(0, size, _TILE):
                 cuda.syncthreads()
                 for q in range(tid, threads * _TILE, threads):  # threads side by side read numbers side by side
-                    if kind == _ADJOINT:
-                        row, column = q % threads, q // threads
-                    else:
-                        row, column = q // _TILE, q % _TILE
+                    row = q % threads if kind == _ADJOINT else q // _TILE
+                    column = q // threads if kind == _ADJOINT else q % _TILE
                     if top + row < size and left + column < size:
                         if kind == _ADJOINT:
                             weight = weights[layer, left + column, top + row]
@@ -88,7 +86,13 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
             if i < size:
                 bias = zero if kind == _ADJOINT else biases[layer * size + i]
                 for s in range(samples):
-                    total = total_0 if s == 0 else total_1 if s == 1 else total_2 if s == 2 else total_3
+                    total = total_3  # by statements: for a chain of choices, numba-cuda-mlir keeps the sums in memory
+                    if s == 0:
+                        total = total_0
+                    if s == 1:
+                        total = total_1
+                    if s == 2:
+                        total = total_2
                     u = _result(shared[s * size + i], total + bias, sizes[k], kind, zero, one)
                     if with_source:
                         u += source[k, first + s, i]

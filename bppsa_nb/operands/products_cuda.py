@@ -6,10 +6,10 @@ code runs on Numba's simulator.
 """
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.machine.cuda import SHARED_BYTES, reduced
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.products import batch_of
 
 THREADS = 128
@@ -91,7 +91,7 @@ def magnitude_ranges(values, high, low):
         size = abs(values[sample, p])
         if size > most or size != size:  # NaN stays
             most = size
-        if 0 < size < least:
+        if size > 0 and size < least:
             least = size
     shared[tid], shared[threads + tid] = most, least
     half = threads // 2

@@ -7,9 +7,9 @@ of thread q modulo the number of threads.
 import math
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.cuda import inline
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 
 U = np.uint32  # see `machine.cuda.dot_of`
@@ -18,12 +18,16 @@ blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
 
 def _finfo(name):
-    """Make what returns what ``np.finfo``, which kernels lack, says of the dtype with numbers of so many bytes."""
+    """Make what returns what ``np.finfo``, which kernels lack, says of an array's dtype.
+
+    Compilers know the answer: beside 1, a float32 does not see 2**-30.
+    """
     single, double = (int(getattr(np.finfo(dtype), name)) for dtype in (np.float32, np.float64))
 
     @inline
-    def said(itemsize):
-        return single if itemsize == 4 else double
+    def said(array):
+        one = array.dtype.type(1)
+        return single if one + array.dtype.type(2.0**-30) == one else double
 
     return said
 
@@ -39,9 +43,10 @@ def smaller(smallest, value):
 
 
 @inline
-def moderate(one, high, low, itemsize):
-    """Say whether numbers with these largest and smallest sizes can be multiplied as they are."""
-    most, least = math.ldexp(one, ample(maxexp(itemsize))), math.ldexp(one, half(minexp(itemsize)))
+def moderate(matrix, high, low):
+    """Say whether numbers of a matrix's dtype, with these largest and smallest sizes, can be multiplied as they are."""
+    one = matrix.dtype.type(1)
+    most, least = math.ldexp(one, ample(maxexp(matrix))), math.ldexp(one, half(minexp(matrix)))
     return high <= most and low >= least
 
 
@@ -68,9 +73,9 @@ def rescale(matrix, high, low, shared, lost):
         reach //= 2
     one, peak, floor = matrix.dtype.type(1), shared[0], shared[threads]
     exponent = 0
-    if not moderate(one, peak, floor, matrix.itemsize):
-        exponent = int(shift(math.frexp(peak)[1], minexp(matrix.itemsize)))
-        if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix.itemsize))):
+    if not moderate(matrix, peak, floor):
+        exponent = int(shift(math.frexp(peak)[1], minexp(matrix)))
+        if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix))):
             lost[0] = 1
         scale = math.ldexp(one, -exponent)
         for i in range(hidden):
@@ -124,13 +129,12 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
     for i in range(tid, hidden, threads):
         shared[i] = vector[i]
     cuda.syncthreads()
-    one, itemsize = matrix.dtype.type(1), matrix.itemsize
-    zero, least, most = matrix.dtype.type(0), minexp(itemsize), maxexp(itemsize)
+    zero, one, least, most = matrix.dtype.type(0), matrix.dtype.type(1), minexp(matrix), maxexp(matrix)
     peak, low = zero, matrix.dtype.type(math.inf)
     for i in range(hidden):
         peak, low = max(peak, abs(shared[i])), smaller(low, shared[i])
     scale, wide = one, False
-    if not moderate(one, peak, low, itemsize):
+    if not moderate(matrix, peak, low):
         power = int(shift(math.frexp(peak)[1], least))
         scale, wide = math.ldexp(one, -power), low < peak * math.ldexp(one, spread(least))
         exponent += power
@@ -145,7 +149,7 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
             unit = one
             for j in range(hidden):
                 unit = max(unit, abs(matrix[i, j]))
-            if abs(total) < unit * math.ldexp(one, blurred(least, nmant(itemsize))):
+            if abs(total) < unit * math.ldexp(one, blurred(least, nmant(matrix))):
                 lost[0] = 1
         rest = exponent
         while rest != 0:

@@ -10,12 +10,12 @@ import re
 import subprocess
 import sys
 import textwrap
-from importlib.util import find_spec
 from types import ModuleType
 
 from numba import types
 
-GENERATION = 9, 0
+from bppsa_nb.machine import cuda_compiler
+
 _FILE = "yours"
 
 
@@ -25,7 +25,7 @@ def why_not(kernel, *arguments):
     `arguments` are their types, of `numba.types`, such as ``"float64[:, ::1]"``. Raises LookupError if that cannot be
     found out here: there is no compiler, or the source cannot be read.
     """
-    if find_spec("numba_cuda") is None:
+    if not cuda_compiler.installed():
         raise LookupError("`pip install 'bppsa-nb[gpu]'` brings a compiler")
     parts, values = {}, {}
     try:
@@ -71,16 +71,7 @@ def _used(code):
 
 def main():
     """Compile what comes as JSON, and print why it cannot be compiled, as JSON: the child of `why_not`."""
-    from types import SimpleNamespace
-
-    from numba import cuda
-    from numba.core.errors import NumbaError
-    from numba.cuda import dispatcher
-
-    import bppsa_nb.machine.backends  # noqa: F401 - stands in for what numba-cuda misses in NumPy 2.5
-
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=GENERATION)  # where functions ask
-    asked = json.load(sys.stdin)
+    cuda, asked = cuda_compiler.cuda, json.load(sys.stdin)
     names = {"cuda": cuda}
     for name, each in asked["values"].items():
         if "module" in each:
@@ -98,8 +89,8 @@ def main():
     arguments = tuple(eval(each, vars(types)) for each in asked["arguments"])
     why = None
     try:
-        cuda.compile_ptx(kernel.py_func, types.void(*arguments), cc=GENERATION)
-    except (NumbaError, TypeError) as error:
+        cuda_compiler.compile_ptx(kernel.py_func, types.void(*arguments), cuda_compiler.GENERATION)
+    except (cuda_compiler.NumbaError, TypeError) as error:
         why = _told(str(error))
     print(json.dumps(why))
 

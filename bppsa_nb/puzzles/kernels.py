@@ -5,9 +5,9 @@ in the corner makes it H by H, with H = 3. So a matrix that a kernel has written
 """
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.puzzles import compiled
 from bppsa_nb.puzzles.arrays import compare
 from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told

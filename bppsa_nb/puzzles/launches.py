@@ -7,10 +7,9 @@ import time
 from contextlib import contextmanager
 
 import numpy as np
-from numba import cuda
-from numba.core.errors import NumbaError
 
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
 from bppsa_nb.puzzles.checker import Given, Wrong, said
 
 SECONDS = 10  # that a launch may take
@@ -72,8 +71,7 @@ def _timed():
 @contextmanager
 def _watched(kernel):
     """Give the simulator's threads a limit of time, and see that all threads of a block reach the same barriers."""
-    from numba.cuda.simulator.kernel import BlockThread
-
+    BlockThread = cuda.simulator.kernel.BlockThread
     code, stop, seen, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
 
     def trace(frame, event, raised):

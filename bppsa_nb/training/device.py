@@ -13,7 +13,6 @@ import warnings
 from functools import partial
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
@@ -29,6 +28,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.local import LocalStrategy, check_gradients

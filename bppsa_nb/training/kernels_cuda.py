@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import over
+from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training.optimizers import Adam
 
 _THREADS = 256

@@ -8,9 +8,8 @@ import bppsa_nb as bp
 from bppsa_nb.machine import backends
 
 if backends.simulated() or backends.cuda_available():
-    from numba import cuda
-
     from bppsa_nb.cells import chunked_cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
 pytestmark = pytest.mark.usefixtures("few_threads")
 MODELS = {"rnn": bp.RNN, "gru": bp.GRU}

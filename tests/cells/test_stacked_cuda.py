@@ -14,9 +14,8 @@ from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 
 if backends.simulated() or backends.cuda_available():
-    from numba import cuda
-
     from bppsa_nb.cells import stacked_cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
 
 pytestmark = pytest.mark.usefixtures("few_threads")
 CELLS = {"rnn": bp.RNN, "gru": bp.GRU}

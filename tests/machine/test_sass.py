@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator comp
 
 
 def read(generation="sm_90"):
-    from numba import cuda, types
+    from bppsa_nb.machine.cuda_compiler import cuda, types
 
     @cuda.jit
     def kernel(x, out):

@@ -15,9 +15,8 @@ from bppsa_nb.machine import backends
 from bppsa_nb.training.datasets import ArrayDataset
 
 if backends.simulated() or backends.cuda_available():
-    from numba import cuda
-
     from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.machine.cuda_compiler import cuda
     from bppsa_nb.training import device as module
     from bppsa_nb.training import kernels_cuda
 

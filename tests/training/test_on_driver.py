@@ -38,7 +38,7 @@ def train(cell, method, hidden, layers):
 
 def call():
     # An axis of one has no stride in NumPy, where it is made by None; and arrays of other libraries are on the GPU.
-    from numba import cuda
+    from bppsa_nb.machine.cuda_compiler import cuda
     J, g = np.zeros((5, 2, 20, 20), np.float32), np.zeros(20, np.float32)[None]
     x, h0 = np.zeros((6, 1), np.float32)[..., None], np.zeros((2, 1, 20), np.float32)
     class Foreign:

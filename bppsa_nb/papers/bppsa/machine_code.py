@@ -18,10 +18,9 @@ def kernels():
     That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
     it is the loop with a barrier, and "whole" for kernels whose threads compute a number each, without a loop.
     """
-    from numba import types
-
     from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
+    from bppsa_nb.machine.cuda_compiler import types
     from bppsa_nb.operands import products_cuda
 
     real, number, flag = np.float32, types.int64, types.boolean

@@ -52,10 +52,9 @@ def backward(model, x, grad_output, method):
     fetch : callable
         Returns the latter by the names of the model's parameters.
     """
-    from numba import cuda
-
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains.structured_cuda import Links
+    from bppsa_nb.machine.cuda_compiler import cuda
     from bppsa_nb.machine.dispatch import implementation
 
     activations = model.forward(x, backend="cuda")
@@ -87,12 +86,11 @@ def backward(model, x, grad_output, method):
 
 def assembly(weight_hh, hidden, gates):
     """Prepare to assemble a GRU layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
-    from numba import cuda
-
     from bppsa_nb.cells import gru_cuda
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     _, T, B, H = gates.shape
     hidden, gates, slopes = on_device(hidden), on_device(gates), cuda.device_array(gates.shape, gates.dtype)
@@ -114,9 +112,8 @@ def assembly(weight_hh, hidden, gates):
 
 def forward(model, x):
     """Prepare a layer's forward pass; `fetch` returns the hidden states [shape=(T + 1, B, H)]."""
-    from numba import cuda
-
     from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.machine.cuda_compiler import cuda
     from bppsa_nb.machine.dispatch import implementation
 
     (T, B, _), H = x.shape, model.hidden_size
@@ -138,11 +135,10 @@ def forward(model, x):
 
 def scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
-    from numba import cuda
-
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
     from bppsa_nb.machine.arrays_cuda import copy, fill
+    from bppsa_nb.machine.cuda_compiler import cuda
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = on_device(grad_output[None]), dtype.type(0)
