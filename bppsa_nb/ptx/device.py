@@ -1,8 +1,8 @@
-"""A device that runs compiled kernels on the CPU: while it is on, `numba.cuda` has its arrays, and launches come here.
+"""A device that runs compiled kernels on the CPU: while it is on, `cuda` has its arrays, and launches come here.
 
 Whatever is launched is done when the call returns, so that streams and events have nothing to wait for. Numba compiles
 kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, block]`` and those functions of
-`numba.cuda` that make arrays are exchanged meanwhile.
+`cuda` that make arrays are exchanged meanwhile.
 """
 
 import time
@@ -97,10 +97,9 @@ def device(watch=False):
     list
         The `Report` of every launch, in order, as they come, if accesses are watched.
     """
-    from numba import cuda
-    from numba.cuda.dispatcher import CUDADispatcher
+    from bppsa_nb.machine.cuda_compiler import cuda
 
-    reports = []
+    reports, dispatcher_class = [], type(cuda.jit(lambda: None))
 
     def configured(dispatcher, configuration):
         grid, block, *rest = configuration
@@ -116,7 +115,7 @@ def device(watch=False):
 
         return start
 
-    changes = {(CUDADispatcher, "__getitem__"): configured}
+    changes = {(dispatcher_class, "__getitem__"): configured}
     changes |= {(cuda, name): function for name, function in FUNCTIONS.items()}
     before = {place: getattr(*place) for place in changes}
     for place, function in changes.items():

@@ -46,7 +46,7 @@ def run(kernel, grid, block, *arguments, shared=0, entry=None):
 
     Parameters
     ----------
-    kernel : a function decorated with numba.cuda.jit, str or path
+    kernel : a function decorated with Numba's cuda.jit, str or path
         The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path
         of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose arrays are pointers.
     grid, block : int or tuple of int
@@ -157,8 +157,7 @@ def _compiled(kernel, arguments):
     """Return the PTX that Numba makes of a kernel for arguments of these types, and the arguments' names."""
     import inspect
 
-    from numba import cuda
-    from numba.core.errors import NumbaError
+    from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
 
     names = list(inspect.signature(kernel.py_func).parameters)
     if len(arguments) != len(names):
