@@ -223,7 +223,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
         (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
         lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
-        outer_products[len(parts), min(MAX_THREADS, parts[0].size), stream](*lines)
+        launch(outer_products, len(parts), min(MAX_THREADS, parts[0].size), stream, 0, *lines)
         over(sum_parts, parts[0], stream, _THREADS)(parts, weight, bias)
 
 
