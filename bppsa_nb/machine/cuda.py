@@ -70,7 +70,7 @@ def reduced(shared, tid, threads, add):
 
 def fitted(kernel, threads, *arguments):
     """Return a kernel, and how many threads a block of it may have: so many, or as many as it has registers for."""
-    if threads <= _ANY_KERNEL or backends.simulated() or backends.emulated():
+    if threads <= _ANY_KERNEL or backends.stand_in():
         return kernel, threads
     kernel = kernel.specialize(*arguments)  # compiled by now, so that the registers are known
     return kernel, min(threads, kernel.get_max_threads_per_block())
@@ -100,12 +100,12 @@ def on_device(array):
 
 
 def new_stream():
-    """Make a stream that launches can be recorded on; on the simulator, where there are none, 0.
+    """Make a stream that launches can be recorded on; on what stands in for a GPU, where there are none, 0.
 
     It waits for the legacy stream, on which `cuda.to_device` copies: that returns while the last bytes of memory
     that is not pinned are still on their way.
     """
-    if backends.simulated() or backends.emulated():
+    if backends.stand_in():
         return 0
     from cuda.core import Device, StreamOptions
 
@@ -129,7 +129,7 @@ def follow(stream, other):
 
 def records():
     """Tell whether launches are recorded: on a GPU they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
-    return not (backends.simulated() or backends.emulated()) and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
+    return not backends.stand_in() and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
 
 
 def record(issue, stream):

@@ -72,6 +72,6 @@ def installed():
     return NAME != "numba-cuda" or find_spec("numba_cuda") is not None
 
 
-def compile_ptx(function, signature, generation):
-    """Compile a kernel's function for the types of its arguments and a generation of GPUs, (9, 0) say; return PTX."""
-    return cuda.compile_ptx(function, signature, cc=generation)[0]
+def compile_ptx(function, signature, generation=GENERATION, **options):
+    """Compile a function for argument types and a generation of GPUs, with options of the compiler; return PTX."""
+    return cuda.compile_ptx(function, signature, cc=generation, **options)[0]

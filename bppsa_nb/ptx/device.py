@@ -7,6 +7,7 @@ kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, 
 
 import time
 from contextlib import contextmanager, nullcontext
+from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,10 +24,10 @@ class DeviceArray:
     def __init__(self, array):
         self.array = array
 
-    shape, dtype, ndim, size = (property(lambda self, name=name: getattr(self.array, name))
-                                for name in ("shape", "dtype", "ndim", "size"))  # fmt: skip
-    strides, nbytes, itemsize, flags = (property(lambda self, name=name: getattr(self.array, name))
-                                        for name in ("strides", "nbytes", "itemsize", "flags"))  # fmt: skip
+    shape, dtype, ndim, size, strides, nbytes, itemsize, flags = (
+        property(attrgetter(f"array.{name}"))
+        for name in ("shape", "dtype", "ndim", "size", "strides", "nbytes", "itemsize", "flags")
+    )
 
     def __len__(self):
         return len(self.array)

@@ -129,9 +129,7 @@ def _text(kernel):
     if isinstance(kernel, str) and ("\n" in kernel or ".entry" in kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
-        raise TypeError(
-            f"kernel is a function of @cuda.jit, PTX text or the path of a .ptx file, not {type(kernel).__name__}"
-        )
+        raise TypeError(f"kernel is a @cuda.jit function, PTX or the path of a .ptx file, not {type(kernel).__name__}")
     path = Path(kernel)
     if not path.is_file():
         raise ValueError(f"kernel is neither PTX nor the path of a file: {str(kernel)[:100]!r}")
@@ -157,13 +155,11 @@ def _compiled(kernel, arguments):
     """Return the PTX that Numba makes of a kernel for arguments of these types, and the arguments' names."""
     import inspect
 
-    from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
+    from bppsa_nb.machine.cuda_compiler import NumbaError, compile_ptx
 
-    names = list(inspect.signature(kernel.py_func).parameters)
+    names, title = list(inspect.signature(kernel.py_func).parameters), f"kernel {kernel.py_func.__name__}"
     if len(arguments) != len(names):
-        raise TypeError(
-            f"kernel {kernel.py_func.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} came"
-        )
+        raise TypeError(f"{title} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} came")
     for name, argument in _flat(arguments, names):
         if not isinstance(argument, (np.ndarray, np.generic, int, float, complex)):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
@@ -176,10 +172,9 @@ def _compiled(kernel, arguments):
         try:
             with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
                 warnings.filterwarnings("ignore", "Could not find source for function")
-                _TEXTS[key] = cuda.compile_ptx(kernel.py_func, types, cc=(9, 0), lineinfo=True, **options)[0]
+                _TEXTS[key] = compile_ptx(kernel.py_func, types, lineinfo=True, **options)
         except NumbaError as error:
-            name = kernel.py_func.__name__
-            raise TypeError(f"kernel {name} does not compile for these arguments: {error}") from error
+            raise TypeError(f"{title} does not compile for these arguments: {error}") from error
     return _TEXTS[key], names
 
 

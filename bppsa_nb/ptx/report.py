@@ -115,9 +115,8 @@ class Report:
         lines = [f"kernel {self.kernel}: " + (f"{len(self.findings)} findings" if self.findings else "nothing found")]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
-        lines.append(
-            f"  {c['warp instructions'].total()} warp instructions, {c['active lanes']:.0%} of their lanes active"
-        )
+        active = f"{c['active lanes']:.0%} of their lanes active"
+        lines.append(f"  {c['warp instructions'].total()} warp instructions, {active}")
         lines.append(f"  {c['sectors per request']:.2f} sectors a request of global memory, "
                      f"{c['shared passes per request']:.2f} passes a request of shared memory")  # fmt: skip
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")

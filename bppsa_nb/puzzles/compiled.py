@@ -89,7 +89,7 @@ def main():
     arguments = tuple(eval(each, vars(types)) for each in asked["arguments"])
     why = None
     try:
-        cuda_compiler.compile_ptx(kernel.py_func, types.void(*arguments), cuda_compiler.GENERATION)
+        cuda_compiler.compile_ptx(kernel.py_func, types.void(*arguments))
     except (cuda_compiler.NumbaError, TypeError) as error:
         why = _told(str(error))
     print(json.dumps(why))

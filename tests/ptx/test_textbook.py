@@ -7,7 +7,7 @@ import pytest
 from bppsa_nb import ptx
 from bppsa_nb.ptx import machine
 
-# What is not known, or told of what is right: see the last column.
+# What is not known here, or told of what is right.
 MISSING = {
     "bits": "bfind.shiftamt",
     "largest": "volatile reads beside atomic updates",
