@@ -26,10 +26,10 @@ LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does
 
 
 def runnable():
-    """List the backends that can be measured here, those that run; the simulator's times mean nothing."""
+    """List the backends that can be measured here, those that run; what stands in for a GPU has no times."""
     if not backends.compiles():
         return ["numpy"]
-    gpu = not backends.simulated() and backends.cuda_available()
+    gpu = not backends.emulated() and backends.cuda_available()
     return ["numpy", "cpu", *(["cuda"] if gpu else [])]
 
 

@@ -15,7 +15,7 @@ U = np.uint32  # see `dot_of`
 
 @inline
 def _sigmoid(x, one):
-    small = math.exp(-abs(x))  # which does not overflow: the simulator's exp, Python's own, would refuse to
+    small = math.exp(-abs(x))  # which does not overflow
     return (small if x < 0 else one) / (one + small)
 
 

@@ -231,8 +231,7 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
 def _in_factors(power, one, least):
     """Return three factors, the first to be taken twice, and a power of two below one, that are 2**power together.
 
-    What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
-    Python's own, refuses to.
+    What overflows does so in factors; beyond three of them the result is infinite anyway.
     """
     down, up = min(int(power), 0), min(max(int(power), 0), -3 * least)
     return math.ldexp(one, up // 3), math.ldexp(one, up - 2 * (up // 3)), down

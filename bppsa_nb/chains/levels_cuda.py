@@ -4,8 +4,7 @@ The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cp
 ``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
 
 Where a matrix fits into shared memory, products are made for one H. The other kernels work for any: matrices pass
-through that memory a few rows at a time, `tile_rows` of them, and the threads of a block share out the entries. No warp
-intrinsics, so that the same code runs on Numba's simulator.
+through that memory a few rows at a time, `tile_rows` of them, and the threads of a block share out the entries.
 """
 
 import math

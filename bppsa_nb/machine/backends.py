@@ -20,20 +20,15 @@ def compiles():
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
-def simulated():
-    """Tell whether Numba's CUDA simulator stands in for a GPU (``NUMBA_ENABLE_CUDASIM=1``)."""
-    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
-
-
 def emulated():
-    """Tell whether kernels run on the CPU, from their PTX (`bppsa_nb.ptx.device`)."""
+    """Return the device that runs kernels on the CPU, from their PTX, where one is on (`bppsa_nb.ptx.device`).
+
+    ``BPPSA_NB_CUDA=ptx`` in the environment turns it on.
+    """
+    if os.environ.get("BPPSA_NB_CUDA") == "ptx":
+        from bppsa_nb.machine import cuda_compiler  # noqa: F401  which looks there, too
     there = sys.modules.get("bppsa_nb.ptx.device")
-    return there is not None and there.on()
-
-
-def stand_in():
-    """Tell whether something stands in for a GPU: launches are done when they return, and nothing is recorded."""
-    return simulated() or emulated()
+    return there and there.current()
 
 
 @functools.cache
@@ -58,42 +53,29 @@ def _device_found():
 
 
 def cuda_available():
-    """Tell whether CUDA kernels can run: on a device, or on what stands in for one."""
-    return stand_in() or _device_found()
-
-
-def use_simulator_without_gpu():
-    """Turn Numba's CUDA simulator on where there is no GPU, for notebooks that teach kernels; say what kernels run on.
-
-    If there is no GPU and Numba is imported already, there is a RuntimeError: the simulator must be chosen before.
-    """
-    if not simulated() and not _driver_found():
-        if "numba" in sys.modules:
-            advice = "restart the kernel (or Python) and call this first"
-            raise RuntimeError(f"Numba is imported already, so it is too late to choose its CUDA simulator; {advice}")
-        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
-    return "Numba's simulator (no GPU was found)" if simulated() else "the GPU"
+    """Tell whether CUDA kernels can run: on a GPU, or on what stands in for one."""
+    return bool(emulated()) or _device_found()
 
 
 def resolve(backend):
     """Turn a ``backend`` argument into the backend that will run, one of `BACKENDS`.
 
     ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere, or NumPy where Numba must not compile;
-    the simulator is never chosen by itself. Other names are a ValueError; "cuda" without a usable GPU is an
+    what stands in for one is never chosen by itself. Other names are a ValueError; "cuda" without a usable GPU is an
     UnavailableError, as is compiled code where Numba must not compile.
     """
     check_choice("backend", backend, (*BACKENDS, "auto"))
     if backend == "auto":
         if not compiles():
             return "numpy"
-        return "cuda" if not simulated() and _device_found() else "cpu"
-    if backend != "numpy" and not compiles() and not (backend == "cuda" and simulated()):
+        return "cuda" if not emulated() and _device_found() else "cpu"
+    if backend != "numpy" and not compiles():
         said = f"NUMBA_DISABLE_JIT={os.environ['NUMBA_DISABLE_JIT']} forbids: unset it before Python starts"
         raise UnavailableError(f"backend={backend!r} is compiled by Numba, which {said}, or use backend='numpy'")
     if backend == "cuda" and not cuda_available():
         raise UnavailableError(
             "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "
-            "found. To step through the kernels without a GPU, set NUMBA_ENABLE_CUDASIM=1 before Python starts; "
-            "to compute here, use backend='cpu'."
+            "found. `with ptx.device():` of bppsa_nb, or BPPSA_NB_CUDA=ptx in the environment, runs kernels on the CPU "
+            "to check them; to compute here, use backend='cpu'."
         )
     return backend

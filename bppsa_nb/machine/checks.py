@@ -33,7 +33,7 @@ class Fixed:
 
 
 def on_gpu(array):
-    """Tell whether an array is in a GPU's memory: Numba's, CuPy's, PyTorch's, or one of Numba's simulator."""
+    """Tell whether an array is in a GPU's memory: Numba's, CuPy's, PyTorch's, or of what stands in for one."""
     return hasattr(array, "__cuda_array_interface__") or hasattr(array, "copy_to_host")
 
 

@@ -35,7 +35,7 @@ def dot_of(count, real):
 
     It is four sums that do not wait for each other. Indices are unsigned, or known when it is compiled: others, Numba
     would have to look at, for those below zero count from the end. Kernels leave the size of what they share to their
-    launch: arrays of a known size are made by the thread that comes first, and in the simulator two may.
+    launch.
     """
     whole, zero, U = count - count % 4, real(0), np.uint32
 
@@ -70,7 +70,7 @@ def reduced(shared, tid, threads, add):
 
 def fitted(kernel, threads, *arguments):
     """Return a kernel, and how many threads a block of it may have: so many, or as many as it has registers for."""
-    if threads <= _ANY_KERNEL or backends.stand_in():
+    if threads <= _ANY_KERNEL or backends.emulated():
         return kernel, threads
     kernel = kernel.specialize(*arguments)  # compiled by now, so that the registers are known
     return kernel, min(threads, kernel.get_max_threads_per_block())
@@ -105,7 +105,7 @@ def new_stream():
     It waits for the legacy stream, on which `cuda.to_device` copies: that returns while the last bytes of memory
     that is not pinned are still on their way.
     """
-    if backends.stand_in():
+    if backends.emulated():
         return 0
     from cuda.core import Device, StreamOptions
 
@@ -129,7 +129,7 @@ def follow(stream, other):
 
 def records():
     """Tell whether launches are recorded: on a GPU they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
-    return not backends.stand_in() and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
+    return not backends.emulated() and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
 
 
 def record(issue, stream):

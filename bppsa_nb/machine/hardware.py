@@ -15,7 +15,7 @@ _PACKAGES = ("numpy", "numba", "numba-cuda", "scipy")
 
 
 def gpu_name():
-    """Name the GPU that the cuda backend uses here, None without one (the simulator is none)."""
+    """Name the GPU that the cuda backend uses here, None without one (what stands in for one is none)."""
     if backends.resolve("auto") != "cuda":
         return None
     from bppsa_nb.machine.cuda_compiler import cuda

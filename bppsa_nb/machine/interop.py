@@ -51,7 +51,7 @@ def converter_to(name, like):
     If that library is not known to take it, a TypeError names the argument.
     """
     gpu, library = on_gpu(like), sys.modules.get(_library(like))
-    if gpu and not hasattr(like, "copy_to_host"):  # which Numba's have, and those of its simulator
+    if gpu and not hasattr(like, "copy_to_host"):  # which Numba's have, and what stands in for them
         if _library(like) == "torch":
             return lambda array: library.as_tensor(array, device=like.device)
         if _library(like) == "cupy":

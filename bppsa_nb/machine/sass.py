@@ -12,8 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from bppsa_nb.machine import backends
-
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?);\s*/\* 0x[0-9a-f]+ \*/")
 _JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
@@ -88,11 +86,8 @@ class MachineCode(NamedTuple):
 def read(kernel, signature, generation="sm_90"):
     """Compile a CUDA kernel for the types of its arguments and a generation of GPUs; return its `MachineCode`.
 
-    Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError, on the simulator, which
-    compiles nothing, an UnavailableError.
+    Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError.
     """
-    if backends.simulated():
-        raise backends.UnavailableError("machine code: Numba's simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")
     import cuda.core as core
 
     from bppsa_nb.machine.cuda_compiler import compile_ptx

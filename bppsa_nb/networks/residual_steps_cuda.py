@@ -2,7 +2,7 @@
 
 A sweep is one launch: a thread block for every block of layers, and for every few samples of a dense network or every
 image of a convolutional one. What it finds goes to memory at every step, for the next one to read or for the coarser
-level to come. No warp intrinsics, so that the same code runs on Numba's simulator.
+level to come.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Planned sparse products on a GPU: the numeric phase's counterpart of `products`; plans are made on the CPU.
 
 Values stay on the device from the first product of a scan to the last; gradients, which are short, come and go. Every
-sum is formed in the order of its terms, so results do not change from run to run. No warp intrinsics, so that the same
-code runs on Numba's simulator.
+sum is formed in the order of its terms, so results do not change from run to run.
 """
 
 import numpy as np

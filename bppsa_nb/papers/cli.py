@@ -128,11 +128,11 @@ def _info(arguments):
         _kernels()
         return
     gpu = provenance.gpu_name()
-    simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
+    executor = "the CPU, from their PTX (to check kernels; its times mean nothing)"
     print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
     print("backends    numpy")
     print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'NUMBA_DISABLE_JIT forbids it'}")
-    print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
+    print(f"            cuda: {gpu or (executor if backends.emulated() else 'no GPU found')}")
     print(f"            auto: takes {backends.resolve('auto')}")
     print(f"planner     {_planner()}")
     for place, (package, version) in enumerate(provenance.versions().items()):

@@ -5,8 +5,8 @@
 `launch.py` is what is called. NumPy only; Numba where a kernel of its is compiled. Its times are never speeds.
 """
 
-from bppsa_nb.ptx.device import device
+from bppsa_nb.ptx.device import device, use_without_gpu
 from bppsa_nb.ptx.launch import assert_clean, empty, run
 from bppsa_nb.ptx.report import Finding, Report
 
-__all__ = ["Finding", "Report", "assert_clean", "device", "empty", "run"]
+__all__ = ["Finding", "Report", "assert_clean", "device", "empty", "run", "use_without_gpu"]

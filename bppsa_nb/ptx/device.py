@@ -7,11 +7,13 @@ kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, 
 
 import time
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
 
+from bppsa_nb.machine import backends
 from bppsa_nb.ptx.launch import empty, launch, written
 
 FREE = 1 << 36  # bytes of memory that are said to be free
@@ -78,9 +80,45 @@ class Event:
         """Return at once."""
 
 
-def on():
-    """Tell whether the device is on."""
-    return bool(_on)
+class Device:
+    """What launches come to while it is on; `reports` are those of the launches that were watched."""
+
+    def __init__(self, watch=False):
+        self.watch, self.reports, self.before = watch, [], {}
+
+    def turn_on(self):
+        """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays."""
+        from bppsa_nb.machine.cuda_compiler import cuda, require
+
+        require()
+        changes = {(type(cuda.jit(lambda: None)), "__getitem__"): lambda *launched: partial(self.launch, *launched)}
+        changes |= {(cuda, name): function for name, function in FUNCTIONS.items()}
+        self.before = {place: getattr(*place) for place in changes}
+        for place, function in changes.items():
+            setattr(*place, function)
+        _on.append(self)
+
+    def turn_off(self):
+        """Give them back."""
+        _on.remove(self)
+        for place, function in self.before.items():
+            setattr(*place, function)
+
+    def launch(self, kernel, configuration, *arguments):
+        """Run a kernel, as ``kernel[configuration](*arguments)``; an AssertionError tells what was found."""
+        grid, block, *rest = configuration
+        arguments = [argument.array if isinstance(argument, DeviceArray) else argument for argument in arguments]
+        shared = rest[1] if len(rest) > 1 else 0
+        report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch)
+        if self.watch:
+            self.reports.append(report)
+        if report.findings:
+            raise AssertionError(str(report))
+
+
+def current():
+    """Return the device that is on, or None."""
+    return _on[-1] if _on else None
 
 
 @contextmanager
@@ -98,36 +136,19 @@ def device(watch=False):
     list
         The `Report` of every launch, in order, as they come, if accesses are watched.
     """
-    from bppsa_nb.machine.cuda_compiler import cuda
-
-    reports, dispatcher_class = [], type(cuda.jit(lambda: None))
-
-    def configured(dispatcher, configuration):
-        grid, block, *rest = configuration
-        shared = rest[1] if len(rest) > 1 else 0
-
-        def start(*arguments):
-            arguments = [argument.array if isinstance(argument, DeviceArray) else argument for argument in arguments]
-            report = launch(dispatcher, grid, block, arguments, shared=shared, watch=watch)
-            if watch:
-                reports.append(report)
-            if report.findings:
-                raise AssertionError(str(report))
-
-        return start
-
-    changes = {(dispatcher_class, "__getitem__"): configured}
-    changes |= {(cuda, name): function for name, function in FUNCTIONS.items()}
-    before = {place: getattr(*place) for place in changes}
-    for place, function in changes.items():
-        setattr(*place, function)
-    _on.append(reports)
+    made = Device(watch)
+    made.turn_on()
     try:
-        yield reports
+        yield made.reports
     finally:
-        _on.remove(reports)
-        for place, function in before.items():
-            setattr(*place, function)
+        made.turn_off()
+
+
+def use_without_gpu():
+    """Run kernels on the CPU from now on if there is no GPU, for notebooks that teach them; say what they run on."""
+    if not backends.cuda_available():
+        Device().turn_on()
+    return "the CPU, from their PTX (no GPU was found)" if current() else "the GPU"
 
 
 def _device_array(shape, dtype=np.float64, strides=None, order="C", stream=0):

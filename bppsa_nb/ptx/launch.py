@@ -155,8 +155,9 @@ def _compiled(kernel, arguments):
     """Return the PTX that Numba makes of a kernel for arguments of these types, and the arguments' names."""
     import inspect
 
-    from bppsa_nb.machine.cuda_compiler import NumbaError, compile_ptx
+    from bppsa_nb.machine.cuda_compiler import NumbaError, compile_ptx, require
 
+    require()
     names, title = list(inspect.signature(kernel.py_func).parameters), f"kernel {kernel.py_func.__name__}"
     if len(arguments) != len(names):
         raise TypeError(f"{title} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} came")

@@ -2,10 +2,9 @@
 
 import pytest
 
-from bppsa_nb.machine import backends, sass
+from bppsa_nb.machine import sass
 
 pytest.importorskip("cuda.core", reason="needs the gpu extra")
-pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 
 
 def read(generation="sm_90"):

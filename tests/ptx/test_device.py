@@ -5,11 +5,9 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
-from bppsa_nb.ptx.device import device, on
+from bppsa_nb.ptx.device import current, device
 
 pytest.importorskip("cuda.core", reason="needs the gpu extra")
-if backends.simulated():
-    pytest.skip("the simulator compiles nothing", allow_module_level=True)
 from numba import cuda
 
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
@@ -65,13 +63,13 @@ def test_what_is_found_ends_the_launch_and_names_the_line():
     with device(watch=True):
         with pytest.raises(AssertionError, match="race: shifted, test_device.py, line .* no barrier stands between"):
             shifted[1, 64](cuda.to_device(np.ones(64, np.float32)), cuda.device_array(64, np.float32))
-    assert not on()
+    assert not current()
 
 
 def test_afterwards_numba_has_its_own_functions_again():
     before = cuda.device_array, cuda.to_device, cuda.is_available
     with pytest.raises(ZeroDivisionError), device():
-        assert on() and backends.cuda_available() and cuda.device_array is not before[0]
+        assert current() and backends.cuda_available() and cuda.device_array is not before[0]
         assert backends.resolve("auto") != "cuda"  # it is chosen by name, never by itself
         raise ZeroDivisionError
-    assert (cuda.device_array, cuda.to_device, cuda.is_available) == before and not on()
+    assert (cuda.device_array, cuda.to_device, cuda.is_available) == before and not current()

@@ -8,13 +8,10 @@ import re
 
 import numpy as np
 import pytest
+from numba import float32, int32
 
 from bppsa_nb import ptx
-from bppsa_nb.machine import backends
-
-pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
-if not backends.simulated():
-    from numba import cuda, float32, int32
+from bppsa_nb.machine.cuda_compiler import cuda
 
 F32 = np.float32
 
@@ -201,7 +198,7 @@ def kernels():
     return locals()
 
 
-KERNELS = kernels() if not backends.simulated() else {}
+KERNELS = kernels()
 SOURCE = inspect.getsource(kernels).splitlines()
 
 

@@ -8,9 +8,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb import ptx
-from bppsa_nb.machine import backends
 
-pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 T, B, I, H = 6, 3, 3, 20
 FORWARD = [("rnn", "H"), ("rnn", "any"), ("gru", "H"), ("gru", "any")]
 
