@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,13 @@ from bppsa_nb.ptx.memory import Memory
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
 MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
+# The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
+FORMS = {
+    "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
+    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
+    "pointers": lambda a, at: [at],
+}
+MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
 
 
 class _Fresh(np.ndarray):
@@ -80,27 +88,26 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True):
-    """Run a kernel; without `watch`, addresses are checked and nothing else is."""
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, names=None):
+    """Run a kernel; without `watch`, addresses are checked and nothing else is. `names` are those of the arguments."""
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
-    threads = int(np.prod(sizes["block"]))
-    if threads > 1024:
-        raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024")
-    if int(np.prod(sizes["grid"])) >= 1 << 22:
-        raise ValueError(f"grid has {int(np.prod(sizes['grid']))} blocks {grid}; at most {(1 << 22) - 1} are run here")
+    if (threads := prod(sizes["block"])) > 1024 or sizes["block"][2] > 64:
+        raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024, and 64 along z")
+    if (blocks := prod(sizes["grid"])) >= 1 << 22 or max(sizes["grid"][1:]) >= 1 << 16:
+        most = f"at most {(1 << 22) - 1} are run here, and {(1 << 16) - 1} along y and z"
+        raise ValueError(f"grid has {blocks} blocks {grid}; {most}")
     if not isinstance(shared, (int, np.integer)) or isinstance(shared, bool) or shared < 0:
         raise ValueError(f"shared is a number of bytes, not {shared!r}")
-    names = None
     if hasattr(kernel, "py_func"):
         text, names = _compiled(kernel, arguments)
     else:
-        text = _text(kernel)
+        text = text_of(kernel)
     program = program_of(text, entry)
     room = program.kernel.shared + int(shared)
     if room > MOST_SHARED:
         raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
     memory = Memory()
-    params = _parameters(program.kernel, _flat(arguments, names), memory)
+    params = _parameters(program.kernel, text, _flat(arguments, names), memory)
 
     def form(who):
         return tuple(_form(n, size, given) for n, size, given in
@@ -125,7 +132,8 @@ def _form(number, sizes, given):
     return (number % x, number // x % y, number // (x * y))[: len(given)]
 
 
-def _text(kernel):
+def text_of(kernel):
+    """Return PTX: the one given, or what is in a file."""
     if isinstance(kernel, str) and ("\n" in kernel or ".entry" in kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
@@ -155,7 +163,7 @@ def _compiled(kernel, arguments):
     """Return the PTX that Numba makes of a kernel for arguments of these types, and the arguments' names."""
     import inspect
 
-    from bppsa_nb.machine.cuda_compiler import NumbaError, compile_ptx, require
+    from bppsa_nb.machine.cuda_compiler import compile_ptx, cuda, require
 
     require()
     names, title = list(inspect.signature(kernel.py_func).parameters), f"kernel {kernel.py_func.__name__}"
@@ -166,42 +174,46 @@ def _compiled(kernel, arguments):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
     plain = [a.view(np.ndarray) if isinstance(a, _Fresh) else a for a in arguments]
     types = tuple(kernel.typeof_pyval(a) for a in plain)
-    key = kernel.py_func, types
+    options = {k: kernel.targetoptions.get(k) for k in ("fastmath", "opt", "launch_bounds")}
+    options = {k: v for k, v in options.items() if v is not None}
+    key = kernel.py_func, types, str(options)
     if key not in _TEXTS:
-        passed_on = ("fastmath", "opt", "launch_bounds")
-        options = {k: v for k, v in kernel.targetoptions.items() if k in passed_on and v is not None}
+        if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
+            raise TypeError(f"{title} is {kernel!r}, no kernel of {cuda.__name__}'s jit")
         try:
             with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
                 warnings.filterwarnings("ignore", "Could not find source for function")
                 _TEXTS[key] = compile_ptx(kernel.py_func, types, lineinfo=True, **options)
-        except NumbaError as error:
-            raise TypeError(f"{title} does not compile for these arguments: {error}") from error
+        except Exception as error:  # whatever it stumbles over
+            why = f"{type(error).__name__}: {error}"
+            raise TypeError(f"{title} does not compile for these arguments: {why}") from error
     return _TEXTS[key], names
 
 
-def _parameters(kernel, arguments, memory):
+def _parameters(kernel, text, arguments, memory):
     """Return the bytes of each parameter by name; arrays are registered."""
-    arrays = [a for _, a in arguments if isinstance(a, np.ndarray)]
-    numba = len(arguments) + sum(4 + 2 * a.ndim for a in arrays)
-    wanted, name = len(kernel.params), short_name(kernel.name)
-    if wanted not in (numba, len(arguments)):
-        more = f", or {numba} as Numba passes arrays" if arrays else ""
-        raise TypeError(f"kernel {name} has {wanted} parameters, the arguments are {len(arguments)}{more}")
-    given, owners = [], {}
-    for label, argument in arguments:
-        if isinstance(argument, np.ndarray):
-            pointer = _register(label, argument, memory, owners)
-            flat = [0, 0, argument.size, argument.itemsize, pointer, *argument.shape, *argument.strides]
-            given += [(label, v, True) for v in (flat if wanted == numba else [pointer])]
-        else:
-            given.append((label, argument, False))
-    return {param[0]: _bytes(name, param, *each) for param, each in zip(kernel.params, given, strict=True)}
+    name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
+    at = [isinstance(a, np.ndarray) and _register(label, a, memory, owners) for label, a in arguments]
+    for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
+        given[form] = [
+            (label, value, bool(address))
+            for (label, argument), address in zip(arguments, at, strict=True)
+            for value in (FORMS[form](argument, address) if address else [argument])
+        ]
+        if len(given[form]) == wanted:
+            return {p[0]: _bytes(name, p, *each) for p, each in zip(kernel.params, given[form], strict=True)}
+    made = ", ".join(f"{len(each)} ({form})" for form, each in given.items())
+    raise TypeError(f"kernel {name} has {wanted} parameters; {len(arguments)} arguments came, which would be {made}")
 
 
 def _register(label, array, memory, owners):
     """Register an array, far from all others but those that share its memory; return its address on the device."""
     if array.dtype.hasobject:
         raise TypeError(f"{label} is an array of Python objects; a GPU takes numbers")
+    if array.dtype.kind not in "biufcV" or not array.dtype.isnative or not array.itemsize:
+        raise TypeError(f"{label} has dtype {array.dtype}; a GPU takes numbers of this machine, and structures")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{label} is masked, and a kernel sees no mask; {label}.data is the array")
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

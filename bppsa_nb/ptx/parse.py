@@ -68,6 +68,8 @@ def short_name(name):
     found, rest = name, name.removeprefix("_ZN").removeprefix("_Z")
     while rest != name and (match := re.match(r"\d+", rest)):
         found, rest = rest[match.end() :][: int(match[0])], rest[match.end() + int(match[0]) :]
+        if not name.startswith("_ZN"):
+            break  # types of its parameters follow
     return found
 
 
