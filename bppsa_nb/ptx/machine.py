@@ -15,7 +15,7 @@ from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
 from bppsa_nb.ptx.report import Report
 
 LANES = 1 << 16  # at most about so many run at once
-STEPS = 1 << 21  # basic blocks that some blocks of a launch may run; a kernel that needs more is taken for endless
+IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
 
 
 class Stop(Exception):
@@ -53,7 +53,7 @@ class Machine:
     def __init__(self, launch, first, count):
         self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
         self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
-        self.threads, self.steps = int(np.prod(launch.block)), 0
+        self.threads, self.steps, self.idle = int(np.prod(launch.block)), 0, 0
         self.N = self.threads * count
         lanes = np.arange(self.N)
         self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
@@ -217,8 +217,10 @@ class Machine:
             report.issued[pc] += self.at_work()
             report.lanes[pc] += n
             self.steps += 1
-            if self.steps > STEPS:
-                self.end("endless", f"is here after {STEPS} steps", blocks[pc])
+            self.idle += 1
+            if self.idle > IDLE:
+                new = ", long since without reading or writing any place anew" if self.watch else ""
+                self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)
 

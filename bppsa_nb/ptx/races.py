@@ -62,6 +62,12 @@ class Races:
         self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
         self.updaters = Seen(grains) if atomics else None
 
+    def fresh(self, mark):
+        """Tell whether any of the places has not been touched before."""
+        g = mark // self.grain
+        before = self.writers[g] | self.readers.high[g]
+        return bool((before if self.updaters is None else before | self.updaters.high[g]).min() == 0)
+
     def pieces(self, mark, size):
         """Return the grains of accesses, one array for each."""
         first = mark // self.grain

@@ -26,6 +26,8 @@ class Finding:
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
         (block, thread) of the other one of a race, or of one that is missing at a barrier.
+    other_line : int
+        The line of the other one's access, 0 where that is not known any more.
     array : str or None
         What was touched: an argument's name, or that of an array in shared or local memory.
     place : int, tuple or None
@@ -42,6 +44,7 @@ class Finding:
     block: object
     thread: object
     other: tuple | None
+    other_line: int
     array: str | None
     place: object
     instruction: str
@@ -76,7 +79,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
 
-    def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
+    def add(self, key, message, at, who, *, other=None, other_line=0, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
         kind, key = key[0], (key, at, note)
         if key in self.found:
@@ -85,8 +88,9 @@ class Report:
         i = self.program.instructions[at] if at is not None else None
         file, line = (i.source if i is not None and i.source else None) or ("", 0)
         block, thread = self.form(who)
-        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
-                                  *where, i.text if i is not None else "", count)  # fmt: skip
+        other = other and self.form(other)
+        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other, other_line, *where,
+                                  i.text if i is not None else "", count)  # fmt: skip
         (self.notes if note else self.findings).append(self.found[key])
 
     @property
@@ -112,7 +116,9 @@ class Report:
 
     def __str__(self):
         c = self.counters
-        lines = [f"kernel {self.kernel}: " + (f"{len(self.findings)} findings" if self.findings else "nothing found")]
+        found = len(self.findings)
+        told = f"{found} finding{'s' * (found > 1)}" if found else "nothing found"
+        lines = [f"kernel {self.kernel}: {told}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         active = f"{c['active lanes']:.0%} of their lanes active"

@@ -311,7 +311,7 @@ def test_barriers():
 
 
 def test_a_kernel_without_an_end(monkeypatch):
-    monkeypatch.setattr("bppsa_nb.ptx.machine.STEPS", 300)
+    monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 14)
     assert go("barriers", 5).findings[0].kind == "endless"
 
 

@@ -22,7 +22,7 @@ CASES = {case.entry: case for case in textbook.CASES}
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Take a kernel for endless sooner."""
-    monkeypatch.setattr(machine, "STEPS", 1 << 14)
+    monkeypatch.setattr(machine, "IDLE", 1 << 18)
 
 
 def run(case, fault=None):
