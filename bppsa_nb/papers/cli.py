@@ -12,7 +12,7 @@ from pathlib import Path
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, extras, files, output
 from bppsa_nb.machine.interrupts import ended_once
-from bppsa_nb.papers import cli_train, experiments, notebooks, provenance
+from bppsa_nb.papers import cli_kernel, cli_train, experiments, notebooks, provenance
 from bppsa_nb.training.datasets import irmas, openml
 
 
@@ -27,9 +27,9 @@ _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.Uncom
 def main(argv=None):
     """Run the command line, by default the process's own arguments, and return its exit code.
 
-    It is 0 if all went well, 1 after an error that is explained, or where nobody reads what is printed; 130 after
-    Ctrl-C, 143 after SIGTERM, which stops as Ctrl-C does. Wrong usage exits with 2; an error without explanation shows
-    its traceback.
+    It is 0 if all went well, 1 after an error that is explained, where something is found in a kernel, or where nobody
+    reads what is printed; 130 after Ctrl-C, 143 after SIGTERM, which stops as Ctrl-C does. Wrong usage exits with 2; an
+    error without explanation shows its traceback.
     """
     return output.run(_run, argv)
 
@@ -42,8 +42,7 @@ def _run(argv):
     with ended_once() as signals:
         try:
             with extras.explained():
-                arguments.command(arguments)
-            return 0
+                return arguments.command(arguments) or 0
         except BrokenPipeError:
             raise
         except (*_EXPLAINED, *arguments.foreseen) as error:
@@ -229,8 +228,8 @@ def _parser():
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(run, name, help, description, foreseen=()):
-        added = commands.add_parser(name, help=help, description=description)
+    def command(run, name, help, description, foreseen=(), **more):
+        added = commands.add_parser(name, help=help, description=description, **more)
         added.set_defaults(command=run, foreseen=foreseen)
         return added.add_argument
 
@@ -262,6 +261,8 @@ def _parser():
     add = command(_info, "info", "show devices, backends, versions and data sets", "Show what is here.")
     add("--kernels", action="store_true",
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")
+    cli_kernel.add_options(command(cli_kernel.run, "check-kernel", "check a CUDA kernel without a GPU",
+        cli_kernel.DESCRIPTION, epilog=cli_kernel.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter))
     add = command(_calibrate, "calibrate", "measure what methods cost on this machine",
         "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
         "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "

@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_nb.ptx import arithmetic
 from bppsa_nb.ptx.blocks import effects, parse
 from bppsa_nb.ptx.instructions import Unknown, class_of, express, signed, space_of
-from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
+from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
@@ -270,8 +270,7 @@ def kernels_of(text):
 def program_of(text, entry=None):
     """Return the program of one kernel of a PTX text: the one that is named, or the only one there is."""
     found = kernels_of(text)
-    if entry is None and len(found) == 1:
-        entry = next(iter(found))
-    if entry not in found:
+    named = [entry] if entry in found else [name for name in found if entry in (None, short_name(name))]
+    if len(named) != 1:
         raise ValueError(f"entry is one of {', '.join(sorted(found))}, not {entry!r}")
-    return Program(found[entry])
+    return Program(found[named[0]])

@@ -212,6 +212,8 @@ def _register(label, array, memory, owners):
         raise TypeError(f"{label} is an array of Python objects; a GPU takes numbers")
     if array.dtype.kind not in "biufcV" or not array.dtype.isnative or not array.itemsize:
         raise TypeError(f"{label} has dtype {array.dtype}; a GPU takes numbers of this machine, and structures")
+    if array.dtype.char in "gG":
+        raise TypeError(f"{label} has dtype {array.dtype}, which no GPU has")
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{label} is masked, and a kernel sees no mask; {label}.data is the array")
     owner = array

@@ -1,0 +1,153 @@
+"""The command `bppsa-nb check-kernel`: run a kernel of one's own on the CPU, every access watched."""
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import runpy
+import sys
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+
+from bppsa_nb.machine.backends import UnavailableError
+from bppsa_nb.papers.cli_train import natural
+
+DESCRIPTION = """\
+Run a CUDA kernel on the CPU, from the PTX that a GPU would get, and tell of races, of accesses outside of arrays or of
+what was written, of barriers that not all threads reach. The exit status is 0 where nothing is found, 1 where something
+is, 2 where the call is wrong. FILE.py is imported: what it does besides belongs under `if __name__ == "__main__":`."""
+EPILOG = """\
+an argument, in the kernel's order, is one of
+  x:float32[64,3]        an array of random numbers: from 0 to 1, whole ones from 0 to 9
+  out:float32[64]=empty  one that nothing has written yet, so that reading it is found
+  x:float32[64]=0        one of zeros, or another number
+  x=file.npy             one that NumPy has saved
+  n=1000, a:float32=0.5  a number, of Numba's type for it or of its own
+
+for example
+  bppsa-nb check-kernel kernels.py:saxpy --grid 4 --block 256 n=1000 a=2.0 x:float32[1000] out:float32[1000]=empty"""
+WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, SyntaxError, MemoryError)  # made of an argument
+MOST = 1 << 28  # numbers of an array
+_ARGUMENT = re.compile(r"(\w+)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?(?:=(.+))?")
+
+
+def add_options(add):
+    """Add the options of the command, by `add`, a parser's `add_argument`."""
+    add("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function decorated with Numba's cuda.jit, or PTX")
+    add("arguments", nargs="+", metavar="ARGUMENT", help="as below")
+    add("--grid", type=_sizes, required=True, metavar="X[,Y[,Z]]", help="blocks")
+    add("--block", type=_sizes, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
+    add("--shared", type=natural, default=0, metavar="BYTES", help="of dynamic shared memory (%(default)s)")
+    add("--entry", metavar="NAME", help="the kernel in FILE.ptx, where it has several")
+    add("--seed", type=natural, default=0, help="of random numbers (%(default)s)")
+    add("--json", action="store_true", help="print findings, notes and counters as JSON")
+
+
+def run(arguments):
+    """Check a kernel as the command line says; print the report, or what is wrong in a line; return the exit status."""
+    try:
+        with redirect_stdout(sys.stderr) if arguments.json else nullcontext():  # of the file, and of the kernel
+            report = _report(arguments)
+    except (ValueError, TypeError, OSError, MemoryError, ImportError, UnavailableError) as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        print("bppsa-nb check-kernel: " + " ".join(filter(None, lines))[:600], file=sys.stderr)
+        return 2
+    if arguments.json:
+        told = {name: [asdict(each) for each in getattr(report, name)] for name in ("findings", "notes")}
+        print(json.dumps({"kernel": report.kernel, **told, "counters": report.counters}, indent=2))
+    else:
+        print(report)
+    return int(bool(report.findings))
+
+
+def _report(arguments):
+    import numpy as np
+
+    from bppsa_nb.ptx.launch import launch
+
+    rng, given = np.random.default_rng(arguments.seed), {}
+    for text in arguments.arguments:
+        try:
+            name, value = _argument(text, rng)
+        except WRONG as error:
+            raise ValueError(f"argument {text}: {error}") from error
+        if name in given:
+            raise ValueError(f"argument {text}: there is one of that name already")
+        given[name] = value
+    file, _, name = arguments.kernel.rpartition(":")
+    if file.endswith(".py") and not arguments.entry:
+        kernel = _kernel(Path(file), name)
+        takes = list(inspect.signature(kernel.py_func).parameters)
+        if takes != list(given):
+            raise ValueError(f"kernel {name} takes {', '.join(takes)}, in this order; what came is {', '.join(given)}")
+    elif arguments.kernel.endswith(".ptx"):
+        kernel = Path(arguments.kernel)
+    else:
+        raise ValueError(f"a kernel is FILE.py:NAME, or FILE.ptx with --entry, not {arguments.kernel}")
+    return launch(kernel, arguments.grid, arguments.block, list(given.values()), names=list(given),
+                  shared=arguments.shared, entry=arguments.entry)  # fmt: skip
+
+
+def _sizes(text):
+    if not re.fullmatch(r"\d+(,\d+){0,2}", text):
+        raise argparse.ArgumentTypeError(f"must be up to three whole numbers such as 4 or 4,2, got {text!r}")
+    sizes = tuple(map(int, text.split(",")))
+    return sizes if "," in text else sizes[0]
+
+
+def _argument(text, rng):
+    """Return an argument's name, and the array or number."""
+    import numpy as np
+
+    from bppsa_nb.ptx.launch import empty
+
+    found = _ARGUMENT.fullmatch(text)
+    name, kind, sizes, value = found.groups() if found else ("", None, None, None)
+    if not found or not sizes and value is None:
+        raise ValueError("none such as x:float32[64,3], out:float32[64]=empty, x=file.npy or n=1000")
+    if kind is None and value.endswith(".npy"):
+        return name, np.load(value, allow_pickle=False)
+    number = ast.literal_eval(value) if value not in (None, "empty") else None
+    if number is not None and not isinstance(number, (int, float, complex)):
+        raise ValueError(f"{value} is no number")
+    if kind is None:
+        return name, number
+    dtype = np.dtype(kind)
+    if dtype.kind not in "biufc":
+        raise ValueError(f"{kind} is no dtype of numbers")
+    if number is not None and dtype.type(number) != number and dtype.kind in "biu":
+        raise ValueError(f"{value} is no number of dtype {dtype}")
+    if not sizes:
+        return name, dtype.type(number)
+    shape = tuple(map(int, sizes.split(",")))
+    if prod(shape) > MOST:
+        raise ValueError(f"{prod(shape)} numbers; at most {MOST} are made")
+    if value == "empty":
+        return name, empty(shape, dtype)
+    if number is not None:
+        return name, np.full(shape, number, dtype)
+    made = rng.random(shape) * {"b": 2, "i": 10, "u": 10}.get(dtype.kind, 1)
+    return name, (made if dtype.kind in "fc" else np.floor(made)).astype(dtype)
+
+
+def _kernel(file, name):
+    """Return the kernel of a name from a file of Python, which is run as if it was imported."""
+    from bppsa_nb.machine.cuda_compiler import require
+
+    require()
+    if not file.is_file():
+        raise ValueError(f"there is no file {file}")
+    sys.path.insert(0, str(file.parent.resolve()))  # what stands beside it can be imported
+    try:
+        found = runpy.run_path(str(file), run_name=file.stem)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{file} raises {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    kernels = {key: value for key, value in found.items() if hasattr(value, "py_func")}
+    if name not in kernels:
+        raise ValueError(f"{file} has no kernel {name!r}; those decorated with cuda.jit are {', '.join(kernels)}")
+    return kernels[name]
