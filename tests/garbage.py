@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse as scipy_sparse
 
 import bppsa_nb as bp
-from bppsa_nb import distributed, graphs, multigrid, puzzles, schedule, sparse
+from bppsa_nb import distributed, graphs, multigrid, ptx, puzzles, schedule, sparse
 from bppsa_nb.graphs import variants
 from bppsa_nb.operands.dense import Dense
 from bppsa_nb.scan import scan, trace
@@ -445,6 +445,17 @@ case(
     needs=[[], [0]]
 )
 case("draw.tree", lambda: draw.tree, trace=trace.trace(2, "linear"), ax=None)
+
+
+_VECTOR_ADD = pathlib.Path(__file__).parent / "ptx" / "kernels" / "vector_add.ptx"
+case(
+    "ptx.run", lambda: lambda kernel, grid, block, one, two, out, size, **how: ptx.run(
+        kernel, grid, block, one, two, out, size, **how
+    ), kernel=_VECTOR_ADD, grid=1, block=(32, 1), one=numbers(32), two=numbers(32), out=numbers(32), size=32,
+    shared=0, entry="vector_add"
+)
+case("ptx.device", lambda: lambda watch: ptx.device(watch).__enter__(), watch=False)
+case("ptx.empty", lambda: ptx.empty, shape=(2, 3), dtype=np.float32)
 case("puzzles.hint", lambda: puzzles.hint, name="diamond", depth=1)
 case("puzzles.solution", lambda: puzzles.solution, name="diamond")
 case("draw.timeline", lambda: draw.timeline, events=[timeline.Event(0, 0, 1, "a")], ax=None)

@@ -80,7 +80,7 @@ class Assembler:
     def call(self, item, within):
         """Add what is called, in place of the call."""
         lists = [re.findall(r"[\w$%]+", o) for o in item.operands if o.startswith("(")]
-        name = next(o for o in item.operands if not o.startswith("("))
+        name = next((o for o in item.operands if not o.startswith("(")), "")
         results = lists.pop(0) if item.operands[0].startswith("(") else []
         params, function = lists[0] if lists else [], self.reader.functions.get(name)
         why = "is guarded" if item.guard else "calls itself" if name in within else ""

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import check_flag
 from bppsa_nb.ptx.launch import empty, launch, written
 
 FREE = 1 << 36  # bytes of memory that are said to be free
@@ -136,6 +137,7 @@ def device(watch=False):
     list
         The `Report` of every launch, in order, as they come, if accesses are watched.
     """
+    check_flag("watch", watch)
     made = Device(watch)
     made.turn_on()
     try:

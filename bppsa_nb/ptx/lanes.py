@@ -272,5 +272,5 @@ def program_of(text, entry=None):
     found = kernels_of(text)
     named = [entry] if entry in found else [name for name in found if entry in (None, short_name(name))]
     if len(named) != 1:
-        raise ValueError(f"entry is one of {', '.join(sorted(found))}, not {entry!r}")
+        raise ValueError(f"entry is one of {', '.join(sorted(map(short_name, found)))}, not {entry!r}")
     return Program(found[named[0]])

@@ -2,11 +2,13 @@
 
 import os
 import warnings
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from bppsa_nb.machine.checks import is_integer
 from bppsa_nb.ptx.lanes import program_of
 from bppsa_nb.ptx.machine import Launch
 from bppsa_nb.ptx.memory import Memory
@@ -33,7 +35,12 @@ def empty(shape, dtype=np.float32):
 
     It holds NaN, or zeros. What a kernel has written counts as written in the launches that follow.
     """
-    array = np.full(shape, np.nan if np.dtype(dtype).kind in "fc" else 0, dtype).view(_Fresh)
+    try:
+        if isinstance(shape, (bytes, bool)) or np.dtype(dtype).kind not in "biufcV":
+            raise TypeError("a shape is a tuple of whole numbers, and a dtype one of numbers")
+        array = np.full(shape, np.nan if np.dtype(dtype).kind in "fc" else 0, dtype).view(_Fresh)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
     array.written = np.zeros(array.nbytes, "u1")
     return array
 
@@ -96,13 +103,16 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if (blocks := prod(sizes["grid"])) >= 1 << 22 or max(sizes["grid"][1:]) >= 1 << 16:
         most = f"at most {(1 << 22) - 1} are run here, and {(1 << 16) - 1} along y and z"
         raise ValueError(f"grid has {blocks} blocks {grid}; {most}")
-    if not isinstance(shared, (int, np.integer)) or isinstance(shared, bool) or shared < 0:
+    if not is_integer(shared) or shared < 0:
         raise ValueError(f"shared is a number of bytes, not {shared!r}")
+    if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
+        raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
     if hasattr(kernel, "py_func"):
         text, names = _compiled(kernel, arguments)
     else:
         text = text_of(kernel)
-    program = program_of(text, entry)
+    with _understood():
+        program = program_of(text, entry)
     room = program.kernel.shared + int(shared)
     if room > MOST_SHARED:
         raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
@@ -113,12 +123,22 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         return tuple(_form(n, size, given) for n, size, given in
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
-    return Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form).run()
+    made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    with _understood():
+        return made.run()
+
+
+@contextmanager
+def _understood():
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, NameError, SyntaxError, TypeError) as error:
+        raise ValueError(f"the PTX text is not understood: {error!r}") from error
 
 
 def _sizes(given, name):
     sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    good = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0 for n in sizes)
+    good = all(is_integer(n) and n > 0 for n in sizes)
     if not good or not 1 <= len(sizes) <= 3:
         raise ValueError(f"{name} is a positive whole number, or a tuple of up to three, not {given!r}")
     return (*map(int, sizes), 1, 1)[:3]
@@ -138,21 +158,27 @@ def text_of(kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
         raise TypeError(f"kernel is a @cuda.jit function, PTX or the path of a .ptx file, not {type(kernel).__name__}")
-    path = Path(kernel)
-    if not path.is_file():
+    if not os.path.isfile(kernel):
         raise ValueError(f"kernel is neither PTX nor the path of a file: {str(kernel)[:100]!r}")
     try:
-        return path.read_text(encoding="utf-8")
+        return Path(kernel).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"kernel is a file that holds no text: {path.name}") from None
+        raise ValueError(f"kernel is a file that holds no text: {Path(kernel).name}") from None
 
 
 def _flat(arguments, names=None, path=""):
-    """List (name, array or number), tuples taken apart."""
+    """List (name, array or number), tuples taken apart; a TypeError names what no kernel takes."""
     made = []
     for n, argument in enumerate(arguments):
         name = names[n] if names else f"{path}[{n}]" if path else f"argument {n}"
         made += _flat(argument, None, name) if isinstance(argument, tuple) else [(name, argument)]
+        if isinstance(argument, np.ndarray):
+            dtype, hidden = argument.dtype, isinstance(argument, np.ma.MaskedArray)
+            if hidden or dtype.hasobject or dtype.kind not in "biufcV" or dtype.char in "gG" or not dtype.itemsize:
+                what = "a masked array" if hidden else f"an array of dtype {dtype}"
+                raise TypeError(f"{name} is {what}; a kernel takes arrays of numbers, and of structures of them")
+            if not dtype.isnative:
+                raise TypeError(f"{name} has its bytes in another order, dtype {dtype}: {name}.astype('=') has not")
     return made
 
 
@@ -172,8 +198,11 @@ def _compiled(kernel, arguments):
     for name, argument in _flat(arguments, names):
         if not isinstance(argument, (np.ndarray, np.generic, int, float, complex)):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
-    plain = [a.view(np.ndarray) if isinstance(a, _Fresh) else a for a in arguments]
-    types = tuple(kernel.typeof_pyval(a) for a in plain)
+    plain = [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in arguments]
+    try:
+        types = tuple(kernel.typeof_pyval(a) for a in plain)
+    except Exception as error:  # Numba's, of whatever kind
+        raise TypeError(f"{title} does not take these arguments, {', '.join(names)}: {error}") from error
     options = {k: kernel.targetoptions.get(k) for k in ("fastmath", "opt", "launch_bounds")}
     options = {k: v for k, v in options.items() if v is not None}
     key = kernel.py_func, types, str(options)
@@ -208,14 +237,6 @@ def _parameters(kernel, text, arguments, memory):
 
 def _register(label, array, memory, owners):
     """Register an array, far from all others but those that share its memory; return its address on the device."""
-    if array.dtype.hasobject:
-        raise TypeError(f"{label} is an array of Python objects; a GPU takes numbers")
-    if array.dtype.kind not in "biufcV" or not array.dtype.isnative or not array.itemsize:
-        raise TypeError(f"{label} has dtype {array.dtype}; a GPU takes numbers of this machine, and structures")
-    if array.dtype.char in "gG":
-        raise TypeError(f"{label} has dtype {array.dtype}, which no GPU has")
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{label} is masked, and a kernel sees no mask; {label}.data is the array")
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -238,7 +259,7 @@ def _bytes(kernel, param, label, value, pointer):
         return np.frombuffer(raw, "u1")
     if pointer and SIZES[kind] != 8:
         raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")
-    if isinstance(value, (complex, np.complexfloating)) or not isinstance(value, (int, float, np.number, np.bool_)):
+    if isinstance(value, (complex, np.complexfloating, np.timedelta64)) or not isinstance(value, (int, float, np.number, np.bool_)):
         raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")
     if code[0] != "f" and isinstance(value, (float, np.floating)):
         raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")

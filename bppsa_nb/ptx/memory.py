@@ -191,6 +191,7 @@ class Space:
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
         lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
+        self.machine.idle += ACCESS
         who, named, source = self.machine.who(lane), ("", ""), None
         array, place = self.describe(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place

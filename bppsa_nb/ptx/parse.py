@@ -102,7 +102,10 @@ class Reader:
             self.line += self.text.count("\n", place, begin)
             if not found:
                 raise self.wrong("the text ends within a statement, or is no PTX", self.text[place : place + 200])
-            self.statement(found.lastgroup, found[found.lastgroup])
+            try:
+                self.statement(found.lastgroup, found[found.lastgroup])
+            except (AttributeError, LookupError) as error:
+                raise self.wrong(f"not understood ({error!r})", found[0]) from error
             self.line += self.text.count("\n", begin, found.end())
             place = found.end()
         if self.function is not None or not self.kernels:

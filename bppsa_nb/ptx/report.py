@@ -114,11 +114,12 @@ class Report:
             "multiply-adds": fmas,
         }
 
-    def __str__(self):
-        c = self.counters
+    def __repr__(self):
         found = len(self.findings)
-        told = f"{found} finding{'s' * (found > 1)}" if found else "nothing found"
-        lines = [f"kernel {self.kernel}: {told}"]
+        return f"Report(kernel {self.kernel}: {f'{found} finding' + 's' * (found > 1) if found else 'nothing found'})"
+
+    def __str__(self):
+        c, lines = self.counters, [repr(self)[7:-1]]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         active = f"{c['active lanes']:.0%} of their lanes active"
@@ -127,8 +128,6 @@ class Report:
                      f"{c['shared passes per request']:.2f} passes a request of shared memory")  # fmt: skip
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")
         return "\n".join(lines)
-
-    __repr__ = __str__
 
     def by_line(self):
         """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
