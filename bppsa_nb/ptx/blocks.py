@@ -83,6 +83,11 @@ class Assembler:
         name = next((o for o in item.operands if not o.startswith("(")), "")
         results = lists.pop(0) if item.operands[0].startswith("(") else []
         params, function = lists[0] if lists else [], self.reader.functions.get(name)
+        if name == "vprintf" and (len(params), len(results)) == (2, 1):
+            registers = [f"{param.replace('__', '_c')}_0" for param in results + params]
+            self.kernel.registers[""][registers[0]] = "b32"
+            self.add(item._replace(kind=name, mods=("b32",), operands=[f"%{register}" for register in registers]))
+            return
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
         if function is None:
             why = "is not in the text"

@@ -95,6 +95,9 @@ class Writer:
                 return []
             if i.kind in ("ld", "st", "ldu"):
                 return self.memory(i, at)
+            if i.kind == "vprintf":
+                text, place = (self.value(operand, "i8") for operand in i.operands[1:])
+                return self.put(i.operands[0], f"m.vprintf({at}, {text}, {place})", "i4")
             if i.kind in ("atom", "red"):
                 return self.atomic(i, at)
             if i.kind in ("shfl", "vote", "match", "redux", "bar", "barrier"):

@@ -208,7 +208,7 @@ def _compiled(kernel, arguments):
     key = kernel.py_func, types, str(options)
     if key not in _TEXTS:
         if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
-            raise TypeError(f"{title} is {kernel!r}, no kernel of {cuda.__name__}'s jit")
+            raise TypeError(f"{title} is {kernel!r}, no kernel of {cuda.__name__} (BPPSA_NB_CUDA)")
         try:
             with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
                 warnings.filterwarnings("ignore", "Could not find source for function")
@@ -259,7 +259,8 @@ def _bytes(kernel, param, label, value, pointer):
         return np.frombuffer(raw, "u1")
     if pointer and SIZES[kind] != 8:
         raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")
-    if isinstance(value, (complex, np.complexfloating, np.timedelta64)) or not isinstance(value, (int, float, np.number, np.bool_)):
+    real = isinstance(value, (int, float, np.number, np.bool_))
+    if not real or isinstance(value, (np.complexfloating, np.timedelta64)):
         raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")
     if code[0] != "f" and isinstance(value, (float, np.floating)):
         raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")

@@ -5,6 +5,8 @@ again where their ways do. Lanes at a barrier wait until no lane can go on; then
 their block have reached, and if there is none, what is wrong is told and all go on.
 """
 
+import re
+import sys
 from functools import partial
 
 import numpy as np
@@ -14,6 +16,7 @@ from bppsa_nb.ptx.memory import GlobalSpace, OwnSpace
 from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
 from bppsa_nb.ptx.report import Report
 
+_FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:h{0,2}|(ll?|[jzt]))([diuoxXcsfFeEgGp%])")
 LANES = 1 << 16  # at most about so many run at once
 IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
 
@@ -198,6 +201,31 @@ class Machine:
         lanes, field = self.lanes(), THREAD << WARP_SYNC
         stamp = self.stamp[lanes]
         self.stamp[lanes] = stamp & ~field | stamp + (1 << WARP_SYNC) & field
+
+    def vprintf(self, at, text, place):
+        """Print a text in every lane, "%d" and the like replaced by what stands in memory from `place` on."""
+        form, offset, columns = self.string(int(text[0])), 0, []
+        if (text != text[0]).any() or "%" in _FORMAT.sub("", form):
+            raise ValueError(f"a text that printf is not known to print: {form!r}")
+        for _, long, kind in _FORMAT.findall(form):
+            if kind == "%":
+                continue
+            code = "f8" if kind in "fFeEgG" else ("u" if kind in "uoxXc" else "i") + ("8" if long or kind in "sp" else "4")
+            offset = -(-offset // int(code[1])) * int(code[1])
+            values = self.load_generic(at, place + offset, code, False, 1)[0].tolist()
+            columns.append([self.string(v) for v in values] if kind == "s" else values)
+            offset += int(code[1])
+        form = _FORMAT.sub(lambda found: f"%{found[1]}{found[3]}".replace("p", "#x"), form)
+        for n in range(len(text)):
+            sys.stdout.write(form % tuple(column[n] for column in columns))
+        return np.full(len(text), len(columns), "i4")
+
+    def string(self, address):
+        """Return a text that the PTX has as a variable."""
+        for array in self.kernel.arrays.values():
+            if 0 <= (place := address - array.ctypes.data) < len(array):
+                return array[place:].tobytes().partition(b"\0")[0].decode(errors="replace")
+        raise ValueError("a text that printf is not known to print, for it is no variable of the PTX")
 
     # Running
 
