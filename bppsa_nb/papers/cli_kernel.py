@@ -1,7 +1,6 @@
 """The command `bppsa-nb check-kernel`: run a kernel of one's own on the CPU, every access watched."""
 
 import argparse
-import ast
 import inspect
 import json
 import re
@@ -12,8 +11,11 @@ from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from bppsa_nb.machine.backends import UnavailableError
 from bppsa_nb.papers.cli_train import natural
+from bppsa_nb.ptx.launch import empty, launch
 
 DESCRIPTION = """\
 Run a CUDA kernel on the CPU, from the PTX that a GPU would get, and tell of races, of accesses outside of arrays or of
@@ -29,7 +31,7 @@ an argument, in the kernel's order, is one of
 
 for example
   bppsa-nb check-kernel kernels.py:saxpy --grid 4 --block 256 n=1000 a=2.0 x:float32[1000] out:float32[1000]=empty"""
-WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, SyntaxError, MemoryError)  # made of an argument
+WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
 MOST = 1 << 28  # numbers of an array
 _ARGUMENT = re.compile(r"(\w+)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?(?:=(.+))?")
 
@@ -51,9 +53,8 @@ def run(arguments):
     try:
         with redirect_stdout(sys.stderr) if arguments.json else nullcontext():  # of the file, and of the kernel
             report = _report(arguments)
-    except (ValueError, TypeError, OSError, MemoryError, ImportError, UnavailableError) as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        print("bppsa-nb check-kernel: " + " ".join(filter(None, lines))[:600], file=sys.stderr)
+    except (*WRONG, ImportError, UnavailableError) as error:
+        print("bppsa-nb check-kernel:", " ".join(str(error).split())[:600], file=sys.stderr)
         return 2
     if arguments.json:
         told = {name: [asdict(each) for each in getattr(report, name)] for name in ("findings", "notes")}
@@ -64,10 +65,6 @@ def run(arguments):
 
 
 def _report(arguments):
-    import numpy as np
-
-    from bppsa_nb.ptx.launch import launch
-
     rng, given = np.random.default_rng(arguments.seed), {}
     for text in arguments.arguments:
         try:
@@ -100,37 +97,24 @@ def _sizes(text):
 
 def _argument(text, rng):
     """Return an argument's name, and the array or number."""
-    import numpy as np
-
-    from bppsa_nb.ptx.launch import empty
-
     found = _ARGUMENT.fullmatch(text)
-    name, kind, sizes, value = found.groups() if found else ("", None, None, None)
-    if not found or not sizes and value is None:
-        raise ValueError("none such as x:float32[64,3], out:float32[64]=empty, x=file.npy or n=1000")
+    if not found or not found[3] and found[4] in (None, "empty"):
+        raise ValueError("it should be such as x:float32[64,3], out:float32[64]=empty, x=file.npy or n=1000")
+    name, kind, sizes, value = found.groups()
     if kind is None and value.endswith(".npy"):
         return name, np.load(value, allow_pickle=False)
-    number = ast.literal_eval(value) if value not in (None, "empty") else None
-    if number is not None and not isinstance(number, (int, float, complex)):
-        raise ValueError(f"{value} is no number")
     if kind is None:
-        return name, number
-    dtype = np.dtype(kind)
-    if dtype.kind not in "biufc":
-        raise ValueError(f"{kind} is no dtype of numbers")
-    if number is not None and dtype.type(number) != number and dtype.kind in "biu":
-        raise ValueError(f"{value} is no number of dtype {dtype}")
-    if not sizes:
-        return name, dtype.type(number)
-    shape = tuple(map(int, sizes.split(",")))
-    if prod(shape) > MOST:
-        raise ValueError(f"{prod(shape)} numbers; at most {MOST} are made")
+        return name, int(value) if value.lstrip("-").isdecimal() else float(value)
+    dtype, shape = np.dtype(kind), tuple(map(int, sizes.split(","))) if sizes else ()
+    if dtype.kind not in "biufc" or prod(shape) > MOST:
+        raise ValueError(f"an array is made of at most {MOST} numbers")
     if value == "empty":
         return name, empty(shape, dtype)
-    if number is not None:
-        return name, np.full(shape, number, dtype)
-    made = rng.random(shape) * {"b": 2, "i": 10, "u": 10}.get(dtype.kind, 1)
-    return name, (made if dtype.kind in "fc" else np.floor(made)).astype(dtype)
+    if value is None:
+        made = rng.random(shape) * {"b": 2, "i": 10, "u": 10}.get(dtype.kind, 1)
+        return name, (made if dtype.kind in "fc" else np.floor(made)).astype(dtype)
+    made = np.full(shape, int(value) if dtype.kind == "b" else value, dtype)
+    return name, made if sizes else made[()]
 
 
 def _kernel(file, name):
@@ -138,8 +122,6 @@ def _kernel(file, name):
     from bppsa_nb.machine.cuda_compiler import require
 
     require()
-    if not file.is_file():
-        raise ValueError(f"there is no file {file}")
     sys.path.insert(0, str(file.parent.resolve()))  # what stands beside it can be imported
     try:
         found = runpy.run_path(str(file), run_name=file.stem)

@@ -18,7 +18,7 @@ MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {
     "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
-    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
+    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(_elements(step, a.itemsize) for step in a.strides)],
     "pointers": lambda a, at: [at],
 }
 MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
@@ -174,11 +174,10 @@ def _flat(arguments, names=None, path=""):
         made += _flat(argument, None, name) if isinstance(argument, tuple) else [(name, argument)]
         if isinstance(argument, np.ndarray):
             dtype, hidden = argument.dtype, isinstance(argument, np.ma.MaskedArray)
-            if hidden or dtype.hasobject or dtype.kind not in "biufcV" or dtype.char in "gG" or not dtype.itemsize:
+            known = dtype.kind in "biufcV" and dtype.char not in "gG" and dtype.isnative and dtype.itemsize
+            if hidden or dtype.hasobject or not known:
                 what = "a masked array" if hidden else f"an array of dtype {dtype}"
-                raise TypeError(f"{name} is {what}; a kernel takes arrays of numbers, and of structures of them")
-            if not dtype.isnative:
-                raise TypeError(f"{name} has its bytes in another order, dtype {dtype}: {name}.astype('=') has not")
+                raise TypeError(f"{name} is {what}; a kernel takes native numbers, and structures of them")
     return made
 
 
@@ -199,24 +198,24 @@ def _compiled(kernel, arguments):
         if not isinstance(argument, (np.ndarray, np.generic, int, float, complex)):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
     plain = [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in arguments]
+    options = {k: v for k in ("fastmath", "opt", "launch_bounds") if (v := kernel.targetoptions.get(k)) is not None}
     try:
         types = tuple(kernel.typeof_pyval(a) for a in plain)
-    except Exception as error:  # Numba's, of whatever kind
-        raise TypeError(f"{title} does not take these arguments, {', '.join(names)}: {error}") from error
-    options = {k: kernel.targetoptions.get(k) for k in ("fastmath", "opt", "launch_bounds")}
-    options = {k: v for k, v in options.items() if v is not None}
-    key = kernel.py_func, types, str(options)
-    if key not in _TEXTS:
-        if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
-            raise TypeError(f"{title} is {kernel!r}, no kernel of {cuda.__name__} (BPPSA_NB_CUDA)")
-        try:
+        key = kernel.py_func, types, str(options)
+        if key not in _TEXTS:
+            if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
+                raise TypeError(f"it is {kernel!r}, no kernel of {cuda.__name__} (BPPSA_NB_CUDA)")
             with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
                 warnings.filterwarnings("ignore", "Could not find source for function")
                 _TEXTS[key] = compile_ptx(kernel.py_func, types, lineinfo=True, **options)
-        except Exception as error:  # whatever it stumbles over
-            why = f"{type(error).__name__}: {error}"
-            raise TypeError(f"{title} does not compile for these arguments: {why}") from error
+    except Exception as error:  # whatever the compiler stumbles over
+        why = f"{type(error).__name__}: {error}"
+        raise TypeError(f"{title} does not compile for these arguments: {why}") from error
     return _TEXTS[key], names
+
+
+def _elements(step, itemsize):
+    return step / itemsize if step % itemsize else step // itemsize  # a fraction is refused where it is handed over
 
 
 def _parameters(kernel, text, arguments, memory):

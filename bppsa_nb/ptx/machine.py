@@ -46,7 +46,8 @@ class Launch:
                     Machine(self, first, min(each, blocks - first)).run()
             except Stop:
                 pass
-        self.space.keep()
+            finally:  # after Ctrl-C, too
+                self.space.keep()
         return self.report
 
 
@@ -210,7 +211,8 @@ class Machine:
         for _, long, kind in _FORMAT.findall(form):
             if kind == "%":
                 continue
-            code = "f8" if kind in "fFeEgG" else ("u" if kind in "uoxXc" else "i") + ("8" if long or kind in "sp" else "4")
+            whole = "u" if kind in "uoxXcp" else "i"
+            code = "f8" if kind in "fFeEgG" else whole + ("8" if long or kind in "sp" else "4")
             offset = -(-offset // int(code[1])) * int(code[1])
             values = self.load_generic(at, place + offset, code, False, 1)[0].tolist()
             columns.append([self.string(v) for v in values] if kind == "s" else values)

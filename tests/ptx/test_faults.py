@@ -190,6 +190,9 @@ def kernels():
             while x[i] >= 0:
                 k += 1  # 5: for ever
                 out[i] = k
+        elif which == 6:
+            while x[i] >= 0:
+                cuda.syncthreads()  # 6: for ever, together
         elif which == 100:
             for k in range(3):
                 cuda.syncthreads()
@@ -244,9 +247,13 @@ SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "oth
           "place": 32}}  # fmt: skip
 
 
+OTHERS = {0: -1, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: -1, 7: -2, 8: -2}  # lines from one access of a race to the other
+
+
 @pytest.mark.parametrize("which", list(SHARED))
 def test_races_in_shared_memory(which):
-    expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
+    found = expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
+    assert found.other_line == line_of("sharing", which) + OTHERS[which] and f"in line {found.other_line}" in str(found)
 
 
 GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"block": 0, "thread": 0,
@@ -312,7 +319,23 @@ def test_barriers():
 
 def test_a_kernel_without_an_end(monkeypatch):
     monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 14)
-    assert go("barriers", 5).findings[0].kind == "endless"
+    assert go("barriers", 5).findings[0].kind == go("barriers", 6).findings[0].kind == "endless"
+
+
+def test_a_kernel_that_goes_on_to_new_places_is_not_taken_for_endless(monkeypatch):
+    @cuda.jit
+    def walk(x, out, rounds):
+        for _ in range(rounds):
+            for k in range(x.size):
+                out[k] = x[k]
+
+    monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 14)
+    monkeypatch.setattr("bppsa_nb.ptx.memory.LOOK", 1 << 10)
+    x, out = np.ones(1000, F32), np.zeros(1000, F32)
+    assert ptx.run(walk, 1, 1, x, out, 1).findings == [] and out.all()  # 2,000 accesses; 256 make one endless
+    assert ptx.run(walk, 1, 1, x, out, 2).findings[0].kind == "endless"
+    x, out = np.ones(100, F32), np.zeros(100, F32)
+    assert ptx.run(walk, 1, 1, x, out, 2).findings == []
 
 
 def test_threads_that_write_the_same_value_are_noted():
@@ -340,6 +363,7 @@ def test_counters_and_the_page():
         "multiply-adds",
     }
     assert counters["sectors per request"] == 4 and counters["shared passes per request"] == 1
+    assert str(report).startswith("kernel sharing: nothing found\n") and "sharing: 1 finding\n" in str(go("sharing", 0))
     assert counters["barriers"] == 2 and counters["warp instructions"]["barrier"] == 4
     page = go("sharing", 0)._repr_html_()
     assert "no barrier before it" in page and "race: sharing" in page

@@ -1,5 +1,8 @@
 """Reading PTX and launching it: what is refused, calls of device functions, memory of every kind."""
 
+import signal
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -257,6 +260,74 @@ def test_texts_that_are_cut_off_are_refused():
             ptx.run(whole.replace(good, bad), 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
 
 
+MLIR = """.common .global .align 4 .u32 __numba_cuda_mlir_error_code;
+.visible .entry k(PARAMETERS)
+{
+  .reg .b32 %r<9>; .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p4]; ld.param.u64 %rd3, [p5]; ld.param.u64 %rd4, [p6];
+  mov.u32 %r1, %tid.x; cvt.u64.u32 %rd5, %r1; div.u64 %rd6, %rd5, %rd2; rem.u64 %rd7, %rd5, %rd2;
+  mul.lo.s64 %rd6, %rd6, %rd3; mad.lo.s64 %rd6, %rd7, %rd4, %rd6; shl.b64 %rd6, %rd6, 2; add.s64 %rd1, %rd1, %rd6;
+  ld.global.u32 %r2, [%rd1]; ld.param.u64 %rd8, [p8]; shl.b64 %rd5, %rd5, 2; add.s64 %rd8, %rd8, %rd5;
+  st.global.u32 [%rd8], %r2; ret;
+}
+"""
+
+
+def test_arrays_as_numba_cuda_mlir_passes_them():
+    """Out of its compiler's order: pointer, pointer, offset, shape, and strides in elements."""
+    text = HEAD + MLIR.replace("PARAMETERS", ", ".join(f".param .u64 p{n}" for n in range(12)))
+    x, out = np.arange(48, dtype="i4").reshape(4, 12)[::2, ::-2], np.full(12, -1, "i4")
+    assert ptx.run(text, 1, 12, x, out).findings == [] and (out == x.ravel()).all()
+    (found,) = ptx.run(text, 1, 12, x, out[:7]).findings
+    assert (found.kind, found.array, found.place, found.count) == ("out of bounds", "argument 1", 7, 5)
+    packed = np.zeros((2, 6), np.dtype([("a", "i4"), ("b", "i1")]))["a"]
+    for wrong, said in ((x[0], r"12 parameters; 2 arguments came, which would be 10 \(numba-cuda-mlir\)$"),
+                        (packed, "argument 0: parameter p5 of kernel k is a u64, what came is 7.5")):  # fmt: skip
+        with pytest.raises(TypeError, match=said):
+            ptx.run(text, 1, 12, wrong, out)
+    numba = text.replace("__numba_cuda_mlir_error_code", "_ZN08NumbaEnv")
+    with pytest.raises(TypeError, match=r"which would be 16 \(numba-cuda\)$"):
+        ptx.run(numba, 1, 12, x, out)
+
+
+PRINT = """.extern .func (.param .b32 result) vprintf(.param .b64 a, .param .b64 b);
+.global .align 1 .b8 said[20] = {37, 115, 32, 37, 53, 46, 49, 102, 32, 37, 117, 37, 37, 32, 37, 108, 108, 100, 10, 0};
+.const .align 1 .b8 word[3] = {104, 105, 0};
+.const .align 1 .b8 star[4] = {37, 42, 100, 0};
+"""
+PRINTS = """.local .align 8 .b8 depot[32]; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5;
+setp.gt.u32 %p2, %r1, 1; @%p2 ret;
+mov.u64 %rd7, word; st.local.u64 [%rd5], %rd7; cvt.u64.u32 %rd8, %r1; st.local.u64 [%rd5+24], %rd8;
+st.local.f64 [%rd5+8], 0d4004000000000000; st.local.u32 [%rd5+16], -1; mov.u64 %rd7, TEXT;
+{ .param .b64 p0; .param .b64 p1; .param .b32 q;
+  st.param.b64 [p0+0], %rd7; st.param.b64 [p1+0], %rd6;
+  call.uni (q), vprintf, (p0, p1);
+  ld.param.b32 %r3, [q+0]; }"""
+
+
+def test_what_a_kernel_prints_is_printed_by_each_thread(capsys):
+    out, report = run(PRINTS.replace("TEXT", "said"), PRINT)
+    assert report.findings == [] and capsys.readouterr().out == "".join(f"hi   2.5 {2**32 - 1}% {n}\n" for n in (0, 1))
+    assert (out[:3] == [4, 4, -1]).all()
+    for text, said in (("star", r"not known to print: '%\*d'"), ("12345", "no variable of the PTX")):
+        with pytest.raises(ValueError, match=said):
+            run(PRINTS.replace("TEXT", text), PRINT)
+
+
+def test_ctrl_c_ends_a_launch(foreground):
+    """A kernel without end, and a signal meanwhile, from its own loads."""
+    fresh, steps = ptx.empty(1, "i4"), []
+    text = kernel("again: st.global.u32 [%rd2], 1; ld.global.u32 %r3, [%rd2]; bra again;")
+
+    def interrupt(*_):
+        steps.append(1)
+        return signal.raise_signal(signal.SIGINT) if len(steps) == 20 else None
+
+    with pytest.raises(KeyboardInterrupt), mock.patch("bppsa_nb.ptx.memory.Space.check_written", interrupt):
+        ptx.run(text, 1, 1, fresh, fresh, np.int32(1))
+    assert fresh[0] == 1 and fresh.written.all()  # what was written counts as written
+
+
 def test_wrong_arguments_are_refused(tmp_path):
     x, text = np.zeros(N, "i4"), kernel("mov.u32 %r3, 1;")
     for arguments, error in (
@@ -266,6 +337,9 @@ def test_wrong_arguments_are_refused(tmp_path):
         ((x, x, "a"), "what came is 'a'"),
         ((x, x, 1 << 40), "no number of type u32"),
         ((x, np.array([None]), 1), "argument 1 is an array of dtype object"),
+        ((x, np.zeros(3, ">f4"), 1), "argument 1 is an array of dtype >f4"),
+        ((np.ma.masked_array(x, x == 0), x, 1), "argument 0 is a masked array"),
+        ((x, x, np.timedelta64(1)), "argument 2: parameter n"),
     ):
         with pytest.raises((TypeError, ValueError), match=error):
             ptx.run(text, 1, N, *arguments)
@@ -273,6 +347,10 @@ def test_wrong_arguments_are_refused(tmp_path):
         ({"grid": 0}, "grid"),
         ({"block": (1, 2, 3, 4)}, "block"),
         ({"block": 2000}, "at most 1024"),
+        ({"block": (1, 1, 65)}, "64 along z"),
+        ({"grid": (1 << 40, 1 << 40)}, "grid has 1208925819614629174706176 blocks"),
+        ({"grid": (1, 1 << 16)}, "65535 along y and z"),
+        ({"entry": ["k"]}, "entry is the name"),
         ({"shared": -1}, "shared"),
         ({"shared": 1 << 20}, "shared memory"),
         ({"entry": "j"}, "entry is one of k, not 'j'"),

@@ -1,0 +1,125 @@
+"""The command that checks a kernel: its exit status, what it prints, and one line for whatever is wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bppsa_nb.papers import cli
+
+VECTOR_ADD = Path(__file__).parents[1] / "ptx" / "kernels" / "vector_add.ptx"
+KERNELS = """
+from numba import cuda, float32
+import beside
+
+@cuda.jit
+def matmul(a, b, c):
+    left, right = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.grid(2)
+    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    total = float32(0)
+    for tile in range(a.shape[1] // 16):
+        left[i, j] = a[x, tile * 16 + j]  # fault: the last tile is still read
+        right[i, j] = b[tile * 16 + i, y]
+        cuda.syncthreads()
+        for k in range(16):
+            total += left[i, k] * right[k, j]
+        BARRIER
+    c[x, y] = total
+
+@cuda.jit
+def show(x, n, out):
+    print("kernel", x[0], n)
+    out[0] = x.size
+
+print("imported", beside.NAME)
+"""
+MATRICES = ["a:float32[32,32]", "b:float32[32,32]", "c:float32[32,32]=empty"]
+TILES = ["--grid", "2,2", "--block", "16,16", *MATRICES]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Give a folder of kernels, and be in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("beside.py").write_text("NAME = 'beside'\n")
+    Path("good.py").write_text(KERNELS.replace("BARRIER", "cuda.syncthreads()"))
+    Path("bad.py").write_text(KERNELS.replace("BARRIER", "pass"))
+    Path("raises.py").write_text("raise RuntimeError('on\\nimport')\n")
+    Path("leaves.py").write_text("raise SystemExit(0)\n")
+    Path("cut.ptx").write_text(VECTOR_ADD.read_text()[:600])
+    text = VECTOR_ADD.read_text()
+    Path("two.ptx").write_text(text + text[text.index(".visible") :].replace("vector_add", "again"))
+    np.save("x.npy", np.arange(3.0))
+
+
+def check(*arguments):
+    return cli.main(["check-kernel", *arguments])
+
+
+def test_a_missing_barrier_is_found_from_the_command_line(files, capsys):
+    assert check("good.py:matmul", *TILES) == 0 and "matmul: nothing found" in capsys.readouterr().out
+    assert check("bad.py:matmul", *TILES) == 1
+    said = capsys.readouterr().out
+    line = next(n for n, text in enumerate(KERNELS.splitlines(), 1) if "# fault" in text)
+    assert f"race: matmul, bad.py, line {line}: thread (0, 0)" in said and f"reads in line {line + 4}" in said
+
+
+def test_json_is_all_that_is_printed(files, capsys):
+    assert check("good.py:show", "--grid", "1", "--block", "1", "--json", "x=x.npy", "n:int8=7", "out:int32[1]") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert told["findings"] == told["notes"] == [] and told["counters"]["warp instructions"]
+    assert "imported beside" in err and "kernel 0.000000 7" in err
+    assert check("bad.py:matmul", *TILES, "--json") == 1
+    first = json.loads(capsys.readouterr().out)["findings"][0]
+    assert (first["kind"], first["thread"], first["array"]) == ("race", [0, 0], "shared array 1")
+
+
+def test_ptx_knows_arrays_by_the_names_that_came(files, capsys):
+    arrays = ["--grid", "1", "--block", "40", "left:float32[40]", "right:float32[32]", "sum:float32[40]=0", "n=40"]
+    assert check(str(VECTOR_ADD), *arrays) == 1
+    assert "reads right[32]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        ("none.py:k a=1", "none.py raises FileNotFoundError"),
+        ("none.ptx a=1", "kernel is neither PTX nor the path of a file"),
+        ("bad.py a=1", "a kernel is FILE.py:NAME"),
+        ("bad.py:matmul --entry k a=1", "a kernel is FILE.py:NAME"),
+        ("bad.py:none a=1", "has no kernel 'none'; those decorated with cuda.jit are matmul, show"),
+        ("raises.py:k a=1", "raises.py raises RuntimeError: on import"),
+        ("leaves.py:k a=1", "leaves.py raises SystemExit"),
+        ("bad.py:matmul a=1", "kernel matmul takes a, b, c, in this order; what came is a"),
+        ("bad.py:matmul a=1 b=1 c=1", "kernel matmul does not compile for these arguments"),
+        ("bad.py:matmul a:float33[3]", "argument a:float33[3]: data type 'float33'"),
+        ("bad.py:matmul a:object[3]", "argument a:object[3]: an array is made of"),
+        ("bad.py:matmul a:int8[99999999999]", "argument a:int8[99999999999]: an array is made of at most"),
+        ("bad.py:matmul a:int8=300", "argument a:int8=300: Python integer 300 out of bounds"),
+        ("bad.py:matmul a:int8=1.5", "argument a:int8=1.5: invalid literal"),
+        ("bad.py:matmul a=x", "argument a=x: could not convert"),
+        ("bad.py:matmul a=none.npy", "argument a=none.npy: [Errno 2]"),
+        ("bad.py:matmul a:int8=empty", "argument a:int8=empty: it should be such as"),
+        ("bad.py:matmul a", "argument a: it should be such as"),
+        ("bad.py:matmul a=1 a=2", "argument a=2: there is one of that name already"),
+        ("cut.ptx a=1", "of the PTX text"),
+        ("two.ptx a=1", "entry is one of again, vector_add, not None"),
+        ("two.ptx --entry vector_add a=1", "kernel vector_add has 4 parameters; 1 arguments came"),
+        ("two.ptx --block 2000 a=1", "block has 2000 threads"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(files, capsys, call, said):
+    name, *more = call.split()
+    assert check(name, "--grid", "1", "--block", "1", *more) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("bppsa-nb check-kernel: ") and err.count("\n") == 1 and said in err
+
+
+@pytest.mark.parametrize("call, said", [("--grid x", "such as 4 or 4,2, got 'x'"), ("--shared -1", "got '-1'")])
+def test_wrong_options_exit_with_2(capsys, call, said):
+    with pytest.raises(SystemExit, match="2"):
+        check("k.ptx", "--grid", "1", "--block", "1", *call.split(), "a=1")
+    assert said in capsys.readouterr().err
