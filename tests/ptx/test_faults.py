@@ -77,6 +77,10 @@ def kernels():
             s[i] = x[i]
             cuda.syncwarp()
             out[i] = s[i ^ 32]  # 8: a barrier of the warp, where one of the block is needed
+        elif which == 9:
+            s[i] = x[i]
+            count[i % 4] = 0
+            out[i] = s[63 - i]  # 9: no barrier before it, and something else was written meanwhile
         elif which == 100:
             s[i] = x[i]
             cuda.syncthreads()
@@ -244,10 +248,10 @@ SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "oth
           "place": 0}, 2: {"thread": 0, "other": (0, 16), "place": 16}, 3: {"thread": 0, "other": (0,
           1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "array": "shared array 2", "place": 0},
           7: {"thread": 7, "other": (0, 9), "place": 0}, 8: {"thread": 0, "other": (0, 32),
-          "place": 32}}  # fmt: skip
+          "place": 32}, 9: {"other": (0, 63), "place": 63}}  # fmt: skip
 
 
-OTHERS = {0: -1, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: -1, 7: -2, 8: -2}  # lines from one access of a race to the other
+OTHERS = {0: -1, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: -1, 7: -2, 8: -2, 9: -2}  # lines from one access of a race to the other
 
 
 @pytest.mark.parametrize("which", list(SHARED))
@@ -372,7 +376,7 @@ def test_counters_and_the_page():
 def test_blocks_that_do_not_run_together_race_as_well(monkeypatch):
     monkeypatch.setattr("bppsa_nb.ptx.machine.LANES", 32)  # one block after the other
     found = expect(go("blocks", 3, 2, 32), "blocks", 3, "race", block=1, thread=0, other=(0, 0), array="out", place=0)
-    assert found.count == 32
+    assert found.count == 32 and found.other_line == found.line
     found = go("blocks", 2, 2, 1).findings[0]
     assert (found.block, found.thread, found.other) == (1, 0, (0, 0))  # which reads what block 0 wrote
     assert go("blocks", 100, 2, 32).findings == []
