@@ -1,6 +1,5 @@
 """The command `bppsa-nb check-kernel`: run a kernel of one's own on the CPU, every access watched."""
 
-import argparse
 import inspect
 import json
 import re
@@ -40,8 +39,8 @@ def add_options(add):
     """Add the options of the command, by `add`, a parser's `add_argument`."""
     add("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function decorated with Numba's cuda.jit, or PTX")
     add("arguments", nargs="+", metavar="ARGUMENT", help="as below")
-    add("--grid", type=_sizes, required=True, metavar="X[,Y[,Z]]", help="blocks")
-    add("--block", type=_sizes, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
+    add("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks")
+    add("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
     add("--shared", type=natural, default=0, metavar="BYTES", help="of dynamic shared memory (%(default)s)")
     add("--entry", metavar="NAME", help="the kernel in FILE.ptx, where it has several")
     add("--seed", type=natural, default=0, help="of random numbers (%(default)s)")
@@ -88,9 +87,8 @@ def _report(arguments):
                   shared=arguments.shared, entry=arguments.entry)  # fmt: skip
 
 
-def _sizes(text):
-    if not re.fullmatch(r"\d+(,\d+){0,2}", text):
-        raise argparse.ArgumentTypeError(f"must be up to three whole numbers such as 4 or 4,2, got {text!r}")
+def size(text):
+    """Read the size of a grid or block, such as 4 or 4,2."""
     sizes = tuple(map(int, text.split(",")))
     return sizes if "," in text else sizes[0]
 

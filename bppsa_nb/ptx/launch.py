@@ -18,7 +18,7 @@ MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {
     "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
-    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(_elements(step, a.itemsize) for step in a.strides)],
+    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
     "pointers": lambda a, at: [at],
 }
 MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
@@ -101,8 +101,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if (threads := prod(sizes["block"])) > 1024 or sizes["block"][2] > 64:
         raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024, and 64 along z")
     if (blocks := prod(sizes["grid"])) >= 1 << 22 or max(sizes["grid"][1:]) >= 1 << 16:
-        most = f"at most {(1 << 22) - 1} are run here, and {(1 << 16) - 1} along y and z"
-        raise ValueError(f"grid has {blocks} blocks {grid}; {most}")
+        raise ValueError(f"grid has {blocks} blocks {grid}; at most 4194303 are run here, and 65535 along y and z")
     if not is_integer(shared) or shared < 0:
         raise ValueError(f"shared is a number of bytes, not {shared!r}")
     if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
@@ -110,7 +109,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if hasattr(kernel, "py_func"):
         text, names = _compiled(kernel, arguments)
     else:
-        text = text_of(kernel)
+        text = _text(kernel)
     with _understood():
         program = program_of(text, entry)
     room = program.kernel.shared + int(shared)
@@ -152,8 +151,7 @@ def _form(number, sizes, given):
     return (number % x, number // x % y, number // (x * y))[: len(given)]
 
 
-def text_of(kernel):
-    """Return PTX: the one given, or what is in a file."""
+def _text(kernel):
     if isinstance(kernel, str) and ("\n" in kernel or ".entry" in kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
@@ -214,10 +212,6 @@ def _compiled(kernel, arguments):
     return _TEXTS[key], names
 
 
-def _elements(step, itemsize):
-    return step / itemsize if step % itemsize else step // itemsize  # a fraction is refused where it is handed over
-
-
 def _parameters(kernel, text, arguments, memory):
     """Return the bytes of each parameter by name; arrays are registered."""
     name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
@@ -229,6 +223,9 @@ def _parameters(kernel, text, arguments, memory):
             for value in (FORMS[form](argument, address) if address else [argument])
         ]
         if len(given[form]) == wanted:
+            for label, a in arguments if form == "numba-cuda-mlir" else ():
+                if isinstance(a, np.ndarray) and any(step % a.itemsize for step in a.strides):
+                    raise TypeError(f"{label} has strides of {a.strides} bytes, and elements of {a.itemsize}")
             return {p[0]: _bytes(name, p, *each) for p, each in zip(kernel.params, given[form], strict=True)}
     made = ", ".join(f"{len(each)} ({form})" for form, each in given.items())
     raise TypeError(f"kernel {name} has {wanted} parameters; {len(arguments)} arguments came, which would be {made}")

@@ -118,7 +118,7 @@ def test_what_is_wrong_is_said_in_a_line(files, capsys, call, said):
     assert err.startswith("bppsa-nb check-kernel: ") and err.count("\n") == 1 and said in err
 
 
-@pytest.mark.parametrize("call, said", [("--grid x", "such as 4 or 4,2, got 'x'"), ("--shared -1", "got '-1'")])
+@pytest.mark.parametrize("call, said", [("--grid x", "--grid: invalid size value: 'x'"), ("--shared -1", "got '-1'")])
 def test_wrong_options_exit_with_2(capsys, call, said):
     with pytest.raises(SystemExit, match="2"):
         check("k.ptx", "--grid", "1", "--block", "1", *call.split(), "a=1")
