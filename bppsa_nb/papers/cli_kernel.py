@@ -124,7 +124,7 @@ def _kernel(file, name):
     try:
         found = runpy.run_path(str(file), run_name=file.stem)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{file} raises {type(error).__name__}: {error}") from error
+        raise ValueError(f"{file}, which was imported, raises {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
     kernels = {key: value for key, value in found.items() if hasattr(value, "py_func")}

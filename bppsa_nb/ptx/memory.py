@@ -205,9 +205,8 @@ class Space:
             why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
         there = f" in line {source[1]}" if source else ""
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}", there=there) + why
-        line = source[1] if source else 0
-        count = int(np.count_nonzero(bad))
-        report.add(key, text, at, who, other=other, other_line=line, where=(array, place), count=count, note=note)
+        where = array, place, source[1] if source else 0
+        report.add(key, text, at, who, other=other, where=where, count=int(np.count_nonzero(bad)), note=note)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""

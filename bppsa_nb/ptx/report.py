@@ -26,12 +26,12 @@ class Finding:
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
         (block, thread) of the other one of a race, or of one that is missing at a barrier.
-    other_line : int
-        The line of the other one's access, 0 where that is not known any more.
     array : str or None
         What was touched: an argument's name, or that of an array in shared or local memory.
     place : int, tuple or None
         Where in it: an index; elements are of the access's size where the array's own is not known.
+    other_line : int
+        The line of the other one's access, 0 where that is not known any more.
     instruction : str
         The instruction, as PTX.
     """
@@ -44,9 +44,9 @@ class Finding:
     block: object
     thread: object
     other: tuple | None
-    other_line: int
     array: str | None
     place: object
+    other_line: int
     instruction: str
     count: int = 1
 
@@ -79,7 +79,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
 
-    def add(self, key, message, at, who, *, other=None, other_line=0, where=(None, None), count=1, note=False):
+    def add(self, key, message, at, who, *, other=None, where=(None, None, 0), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
         kind, key = key[0], (key, at, note)
         if key in self.found:
@@ -89,7 +89,7 @@ class Report:
         file, line = (i.source if i is not None and i.source else None) or ("", 0)
         block, thread = self.form(who)
         other = other and self.form(other)
-        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other, other_line, *where,
+        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other, *where,
                                   i.text if i is not None else "", count)  # fmt: skip
         (self.notes if note else self.findings).append(self.found[key])
 

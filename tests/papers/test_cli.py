@@ -105,7 +105,7 @@ def test_wrong_usage_exits_with_2(arguments, said, capsys):
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    commands = {"figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report"}
+    commands = {"figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report", "check-kernel"}
     assert commands <= set(capsys.readouterr().out.split())
 
 

@@ -86,13 +86,13 @@ def test_ptx_knows_arrays_by_the_names_that_came(files, capsys):
 @pytest.mark.parametrize(
     "call, said",
     [
-        ("none.py:k a=1", "none.py raises FileNotFoundError"),
+        ("none.py:k a=1", "none.py, which was imported, raises FileNotFoundError"),
         ("none.ptx a=1", "kernel is neither PTX nor the path of a file"),
         ("bad.py a=1", "a kernel is FILE.py:NAME"),
         ("bad.py:matmul --entry k a=1", "a kernel is FILE.py:NAME"),
         ("bad.py:none a=1", "has no kernel 'none'; those decorated with cuda.jit are matmul, show"),
-        ("raises.py:k a=1", "raises.py raises RuntimeError: on import"),
-        ("leaves.py:k a=1", "leaves.py raises SystemExit"),
+        ("raises.py:k a=1", "raises.py, which was imported, raises RuntimeError: on import"),
+        ("leaves.py:k a=1", "leaves.py, which was imported, raises SystemExit"),
         ("bad.py:matmul a=1", "kernel matmul takes a, b, c, in this order; what came is a"),
         ("bad.py:matmul a=1 b=1 c=1", "kernel matmul does not compile for these arguments"),
         ("bad.py:matmul a:float33[3]", "argument a:float33[3]: data type 'float33'"),

@@ -251,7 +251,7 @@ SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "oth
           "place": 32}, 9: {"other": (0, 63), "place": 63}}  # fmt: skip
 
 
-OTHERS = {0: -1, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: -1, 7: -2, 8: -2, 9: -2}  # lines from one access of a race to the other
+OTHERS = {0: -1, 1: 2, 2: 0, 3: 0, 4: 0, 5: 0, 6: -1, 7: -2, 8: -2, 9: -2}  # lines to the other access
 
 
 @pytest.mark.parametrize("which", list(SHARED))
