@@ -33,14 +33,14 @@ class Launch:
             memory.add(array.ctypes.data, array.nbytes, name, array=array)
         self.space = GlobalSpace(memory, program, watch)
 
-    def run(self):
+    def run(self, steps=STEPS):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
         each = max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
-                    Machine(self, first, min(each, blocks - first)).run()
+                    Machine(self, first, min(each, blocks - first)).run(steps)
             except Stop:
                 pass
         self.space.keep()
@@ -201,8 +201,8 @@ class Machine:
 
     # Running
 
-    def run(self):
-        """Run until every lane has returned."""
+    def run(self, most):
+        """Run until every lane has returned, or for so many steps."""
         self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
@@ -217,8 +217,8 @@ class Machine:
             report.issued[pc] += self.at_work()
             report.lanes[pc] += n
             self.steps += 1
-            if self.steps > STEPS:
-                self.end("endless", f"is here after {STEPS} steps", blocks[pc])
+            if self.steps > most:
+                self.end("endless", f"is here after {most} steps", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)
 

@@ -50,8 +50,9 @@ class Region:
         if a is None:
             return (address - self.start) // size
         flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
-        if a.flags.c_contiguous and 0 <= flat < a.size and a.ndim > 1:
-            return tuple(int(n) for n in np.unravel_index(flat, a.shape))
+        if a.flags.c_contiguous and a.size and a.ndim > 1:  # what lies outside has a first index that there is not
+            first, rest = divmod(flat, a.size // len(a))
+            return first, *map(int, np.unravel_index(rest, a.shape[1:]))
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
 
 

@@ -267,7 +267,7 @@ def test_bounds():
     assert found.count == 32 and "0 bytes behind the end of its 256 bytes" in str(found)
     expect(go("bounds", 2), "bounds", 2, "out of bounds", thread=63, place=64)
     expect(go("bounds", 3), "bounds", 3, "out of bounds", thread=5, place=4)
-    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=64)
+    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=(4, 0))
     expect(go("bounds", 5), "bounds", 5, "out of bounds", array="x")
     expect(go("bounds", 0, x=np.zeros(0, F32)), "bounds", 0, "out of bounds", thread=0)
 
