@@ -89,7 +89,7 @@ class Assembler:
         elif (len(params), len(results)) != (len(function.params), len(function.results)):
             why = f"has {len(function.params)} arguments and {len(function.results)} results"
         if why:
-            raise ValueError(f"line {item.line} of the PTX text: a call of {name}, which {why}: {item.text!r}")
+            raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
         formal = dict(zip([p[0] for p in function.params] + function.results, params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"

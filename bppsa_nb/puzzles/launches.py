@@ -1,7 +1,6 @@
 """Launch what a learner wrote, on a GPU or, watched, on the CPU: what goes wrong is told by line, block and thread."""
 
 import inspect
-import linecache
 import re
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ def launch(kernel, blocks, threads, *arguments):
 
     All arrays but the last one are only to be read.
     """
-    if not isinstance(kernel, type(cuda.jit(lambda: None))):
+    if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
         raise Wrong(f"{getattr(kernel, '__name__', kernel)!r} is a function and no kernel; write @cuda.jit above it")
     if inspect.isgeneratorfunction(kernel.py_func):
         raise Wrong("it has a yield, which makes it wait for one who asks; a kernel's threads run to the end, once")
@@ -70,12 +69,10 @@ def _on_cpu(kernel, blocks, threads, arguments):
 
 
 def _where(file, line, function):
-    """Say which line of a learner's function it is; of what that calls, the line itself."""
+    """Say which line of a learner's function it is, or nothing if it is none of them."""
     code = function.__code__
-    if Path(file).name == Path(code.co_filename).name and line in {number for *_, number in code.co_lines()}:
-        return f"line {line - code.co_firstlineno + 1} of yours: "
-    text = linecache.getline(file, line).strip()
-    return f"{text!r}: " if text else ""
+    own = Path(file).name == Path(code.co_filename).name and line in {number for *_, number in code.co_lines()}
+    return f"line {line - code.co_firstlineno + 1} of yours: " if own else ""
 
 
 def _told(error, function):
