@@ -108,7 +108,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         return tuple(_form(n, size, given) for n, size, given in
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
-    return Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form).run(steps)
+    made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    return made.run(steps)
 
 
 def _sizes(given, name):
