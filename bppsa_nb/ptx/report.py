@@ -48,7 +48,9 @@ class Finding:
     count: int = 1
 
     def __str__(self):
-        where = f"{Path(self.file).name}, line {self.line}" if self.file else f"at {self.instruction!r}"
+        file = Path(self.file)
+        name = "its cell" if file.parent.name.startswith("ipykernel_") else file.name
+        where = f"{name}, line {self.line}" if self.file else f"at {self.instruction!r}"
         more = f" (and {self.count - 1} more)" if self.count > 1 else ""
         return f"{self.kind}: {self.kernel}, {where}: thread {self.thread} of block {self.block} {self.message}{more}"
 
