@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb.ptx.lanes import program_of
-from bppsa_nb.ptx.machine import STEPS, Launch
+from bppsa_nb.ptx.machine import Launch
 from bppsa_nb.ptx.memory import Memory
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
@@ -80,8 +80,8 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=STEPS):
-    """Run a kernel; without `watch`, addresses are checked and nothing else is. `steps` are basic blocks to run."""
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
+    """Run a kernel, up to `steps` basic blocks; without `watch`, addresses are checked and nothing else is."""
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
     threads = int(np.prod(sizes["block"]))
     if threads > 1024:
@@ -121,8 +121,8 @@ def _sizes(given, name):
 
 
 def _form(number, sizes, given):
-    """Return a block's or a thread's number as an index, if its sizes came as a tuple of several."""
-    if not isinstance(given, (tuple, list)) or len(given) == 1:
+    """Return a block's or a thread's number as an index, if its sizes came as a tuple."""
+    if not isinstance(given, (tuple, list)):
         return number
     x, y, _ = sizes
     return (number % x, number // x % y, number // (x * y))[: len(given)]

@@ -33,14 +33,14 @@ class Launch:
             memory.add(array.ctypes.data, array.nbytes, name, array=array)
         self.space = GlobalSpace(memory, program, watch)
 
-    def run(self, steps=STEPS):
+    def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
         each = max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
-                    Machine(self, first, min(each, blocks - first)).run(steps)
+                    Machine(self, first, min(each, blocks - first)).run(steps or STEPS)
             except Stop:
                 pass
         self.space.keep()

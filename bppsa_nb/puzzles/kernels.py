@@ -134,7 +134,7 @@ def _words(answer, mats, seen):
     n, *batch = mats.shape[:-2]
     for d in range(levels.up_levels(n - 1)):
         there = pairs(n - 1, d)
-        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
         for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
             words = [word.text for word in each.right[-1]]
             made = {r: (words[l] + words[r], (l, r)) for l, r in there}
@@ -148,7 +148,7 @@ def _numbers(answer, n, batch=()):
         wanted, there = mats.copy(), pairs(n - 1, d)
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
-        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
         compare("words come out right, but of numbers mats", mats, wanted)
 
 

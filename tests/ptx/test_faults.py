@@ -254,6 +254,24 @@ GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"
           "place": 0}}  # fmt: skip
 
 
+@pytest.mark.parametrize("writer, other, line", [(9, 5, 4), (5, 3, 6), (3, 5, 4)])
+def test_both_lines_of_a_race_are_told(writer, other, line):
+    @cuda.jit
+    def two_readers(writer, x, out):
+        i = cuda.threadIdx.x
+        if i == 5:
+            out[i] = x[0]
+        if i == 3:
+            out[i] = x[0]
+        if i == writer:
+            x[0] = 1
+
+    (found,) = ptx.run(two_readers, 1, 64, writer, np.zeros(64, F32), np.zeros(64, F32)).findings
+    first = two_readers.py_func.__code__.co_firstlineno
+    assert (found.block, found.thread, found.other) == (0, writer, (0, other))
+    assert f"which thread {other} of block 0 reads at line {first + line}; no barrier" in str(found)
+
+
 @pytest.mark.parametrize("which", list(GLOBAL))
 def test_races_between_blocks(which):
     report = go("blocks", which, *((64, 1) if which == 1 else (2, 32)))
@@ -287,6 +305,17 @@ def test_dynamic_shared_memory_that_is_too_small():
     assert (first.kind, first.thread, first.place) == ("out of bounds", 32, 32)
     with pytest.raises(AssertionError, match="out of bounds: dynamic"):
         ptx.assert_clean(dynamic, 1, 64, x, out, shared=128)
+
+
+def test_a_thread_has_so_much_local_memory_and_no_more():
+    @cuda.jit
+    def local(x):
+        own = cuda.local.array(1 << 27, float32)
+        own[x.size] = 1
+        x[0] = own[x.size + cuda.threadIdx.x]
+
+    with pytest.raises(ValueError, match="needs 536870912 bytes of local memory; it has at most 524288"):
+        ptx.run(local, 1, 1, np.zeros(1, F32))
 
 
 def test_memory_that_was_never_written():
