@@ -99,6 +99,8 @@ class Writer:
                 return self.atomic(i, at)
             if i.kind in ("shfl", "vote", "match", "redux", "bar", "barrier"):
                 return self.warp(i, at)
+            if i.kind == "vprintf":
+                return self.put(i.operands[0], f"m.printf({at}, {', '.join(map(variable, i.operands[1:]))})", "i4")
             if i.kind == "mov" and "{" in i.operands[0] + i.operands[1]:
                 return self.pack(i)
             source, code = express(i, self.value)

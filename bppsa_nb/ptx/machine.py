@@ -5,6 +5,7 @@ again where their ways do. Lanes at a barrier wait until no lane can go on; then
 their block have reached, and if there is none, what is wrong is told and all go on.
 """
 
+import re
 from functools import partial
 
 import numpy as np
@@ -192,6 +193,34 @@ class Machine:
                         "or": (np.bitwise_or, 0), "xor": (np.bitwise_xor, 0),
                         "and": (np.bitwise_and, -1 if info.min else info.max)}[how]  # fmt: skip
         return self.by_warp(ufunc, start, value)
+
+    def printf(self, at, form, values):
+        """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
+        saved, watch, counts = self.idx, self.watch, []
+        self.watch = False
+
+        def load(place, code):
+            return self.load_generic(at, np.array([place], "i8"), code, False, 1)[0][0]
+
+        def text(place):
+            made = bytearray()
+            while byte := load(place + len(made), "u1"):
+                made.append(byte)
+            return made.decode(errors="replace")
+
+        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
+            self.idx, made = np.array([lane]), re.split(r"(%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
+            for n in range(1, len(made), 2):
+                size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
+                place = -(-place // size) * size
+                code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
+                value = load(place, code)
+                made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
+                place += size
+            print("".join(made).replace("%%", "%"), end="")
+            counts.append(len(made) // 2)
+        self.idx, self.watch = saved, watch
+        return np.array(counts, "i4")
 
     def sync_warp(self):
         """Order accesses of a warp's lanes ("bar.warp.sync")."""

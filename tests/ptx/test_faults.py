@@ -339,6 +339,22 @@ def test_barriers():
     expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
 
 
+def test_kernels_print_thread_by_thread(capsys):
+    @cuda.jit
+    def printing(x):
+        i = cuda.threadIdx.x
+        if i != 1:
+            print("100% of", i, x[i], i > 1, "é")
+        cuda.syncthreads()
+        x[i] = i
+
+    x = np.float32([0.5, 1, -2])
+    report = ptx.run(printing, 2, 3, x)
+    told = "100% of 0 0.500000 False é\n100% of 2 -2.000000 True é\n"
+    assert capsys.readouterr().out == 2 * told
+    assert not any("%" in str(finding) for finding in report.findings) and x.tolist() == [0, 1, 2]
+
+
 def test_a_kernel_without_an_end(monkeypatch):
     monkeypatch.setattr("bppsa_nb.ptx.machine.STEPS", 300)
     assert go("barriers", 5).findings[0].kind == "endless"
