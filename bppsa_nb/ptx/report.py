@@ -114,7 +114,9 @@ class Report:
 
     def __str__(self):
         c = self.counters
-        lines = [f"kernel {self.kernel}: " + (f"{len(self.findings)} finding{"s" * (len(self.findings) > 1)}" if self.findings else "nothing found")]
+        several = "s" if len(self.findings) > 1 else ""
+        found = f"{len(self.findings)} finding{several}" if self.findings else "nothing found"
+        lines = [f"kernel {self.kernel}: {found}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         active = f"{c['active lanes']:.0%} of their lanes active"
