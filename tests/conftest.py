@@ -4,12 +4,11 @@ import os
 import pathlib
 import signal
 import sys
-import tempfile
 
 # Before anything imports Matplotlib: tests draw to memory, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
-# What a user has calibrated is no matter of the tests.
-os.environ["BPPSA_NB_CACHE"] = os.path.join(tempfile.gettempdir(), "bppsa_nb-tests-have-no-cache")
+# What a user has calibrated is no matter of the tests; the PTX of kernels is, which all of their processes share.
+os.environ["BPPSA_NB_CACHE"] = str(pathlib.Path(__file__).parents[1] / "build" / "cache-of-tests")
 
 import pytest
 from hypothesis import settings

@@ -14,7 +14,7 @@ from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import counts as counting
 from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import cli, provenance
 
 PAIRS = prices_kept.kinds_and_methods()
@@ -105,12 +105,12 @@ def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     for platform, expected in (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", ".cache")):
         monkeypatch.setattr(prices_kept.sys, "platform", platform)
-        assert prices_kept.folder() == tmp_path / expected / "bppsa-nb"
+        assert files.cache_folder() == tmp_path / expected / "bppsa-nb"
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert prices_kept.folder() == tmp_path / "local" / "bppsa-nb"
+    assert files.cache_folder() == tmp_path / "local" / "bppsa-nb"
     monkeypatch.setattr(prices_kept.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert prices_kept.folder() == tmp_path / "xdg" / "bppsa-nb"
+    assert files.cache_folder() == tmp_path / "xdg" / "bppsa-nb"
 
 
 # What is measured.
