@@ -177,7 +177,7 @@ class Space:
         if other is not None:
             other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
             named, key = report.form(other), (kind, message)
-            why = f" at line {by.source[1]}" if by.source else ""
+            why = f" in line {by.source[1]}" if by.source else ""
             near = other[0] == who[0]
             why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why

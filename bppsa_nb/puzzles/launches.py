@@ -56,9 +56,9 @@ def _on_cpu(kernel, blocks, threads, arguments):
     names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
     first = kernel.py_func.__code__.co_firstlineno
     for found in sorted(report.findings, key=lambda found: found.kind != "barrier"):
-        what = re.sub(r"(?<=at line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
+        what = re.sub(r"(?<= line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
         if found.kind == "endless":
-            what = f"still runs after {STEPS} steps. Does every loop of yours end?"
+            what = f"{what.replace('is here', 'still runs')}. Does every loop of yours end?"
         elif found.kind == "barrier":
             what += "; all threads of a block reach the same barriers"
         elif found.kind == "out of bounds" and found.array in names:

@@ -269,7 +269,7 @@ def test_both_lines_of_a_race_are_told(writer, other, line):
     (found,) = ptx.run(two_readers, 1, 64, writer, np.zeros(64, F32), np.zeros(64, F32)).findings
     first = two_readers.py_func.__code__.co_firstlineno
     assert (found.block, found.thread, found.other) == (0, writer, (0, other))
-    assert f"which thread {other} of block 0 reads at line {first + line}; no barrier" in str(found)
+    assert f"which thread {other} of block 0 reads in line {first + line}; no barrier" in str(found)
 
 
 @pytest.mark.parametrize("which", list(GLOBAL))
