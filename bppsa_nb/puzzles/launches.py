@@ -50,22 +50,26 @@ def _on_gpu(kernel, blocks, threads, arguments):
 
 
 def _on_cpu(kernel, blocks, threads, arguments):
-    """Run what a GPU would run, every access watched; what is found is `Wrong`, a barrier first: others follow."""
+    """Run what a GPU would run, every access watched; what is found is `Wrong`, and a barrier the cause of the rest."""
     copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     report = launch_watched(kernel, blocks, threads, copies, steps=STEPS)
-    names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
-    first = kernel.py_func.__code__.co_firstlineno
-    for found in sorted(report.findings, key=lambda found: found.kind != "barrier"):
-        what = re.sub(r"(?<= line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
-        if found.kind == "endless":
-            what = f"{what.replace('is here', 'still runs')}. Does every loop of yours end?"
-        elif found.kind == "barrier":
-            what += "; all threads of a block reach the same barriers"
-        elif found.kind == "out of bounds" and found.array in names:
-            what = f"{what.partition(':')[0]}, which is not there: {found.array} has shape {names[found.array].shape}"
-        where = _where(found.file, found.line, kernel.py_func)
-        raise Wrong(f"{where}thread {found.thread} of block {found.block} {what}")
+    if report.findings:
+        names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
+        raise Wrong(_found(min(report.findings, key=lambda found: found.kind != "barrier"), kernel.py_func, names))
     return [each for each in copies if isinstance(each, np.ndarray)]
+
+
+def _found(found, function, arguments):
+    """Say what was found, in lines of the learner's own."""
+    first = function.__code__.co_firstlineno
+    what = re.sub(r"(?<= line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
+    if found.kind == "endless":
+        what = f"{what.replace('is here', 'still runs')}. Does every loop of yours end?"
+    elif found.kind == "barrier":
+        what += "; all threads of a block reach the same barriers"
+    elif found.kind == "out of bounds" and found.array in arguments:
+        what = f"{what.partition(':')[0]}, which is not there: {found.array} has shape {arguments[found.array].shape}"
+    return f"{_where(found.file, found.line, function)}thread {found.thread} of block {found.block} {what}"
 
 
 def _where(file, line, function):
@@ -77,12 +81,12 @@ def _where(file, line, function):
 
 def _told(error, function):
     """Say what a compiler, or the launch, says of a kernel, and of which line."""
-    cause = error.__cause__ or error
-    if not isinstance(cause, NumbaError):
+    compiler = error if isinstance(error, NumbaError) else error.__cause__
+    if not isinstance(compiler, NumbaError):
         return said(error, function)
-    text = str(cause)
+    text, file = str(compiler), Path(function.__code__.co_filename).name
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
     if called := re.search("^ *>{3} (.*)", text, re.MULTILINE):
         lines = [f"there is no {called[1].strip()}"]
-    at = re.search(rf'"{re.escape(function.__code__.co_filename)}", line (\d+)', text)
-    return f"it does not compile: {_where(function.__code__.co_filename, int(at[1]), function) if at else ''}{lines[0]}"
+    at = re.search(rf'{re.escape(file)}", line (\d+)', text)
+    return f"it does not compile: {_where(file, int(at[1]), function) if at else ''}{lines[0]}"
