@@ -18,7 +18,7 @@ from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
-_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys"}
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys", "volatile"}
 _ATOMICS = ("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
 _NAMES = ("where", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "copysign", "minimum", "maximum", "multiply", "rint",
           "trunc", "floor", "ceil", "stack")  # fmt: skip

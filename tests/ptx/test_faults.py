@@ -107,6 +107,7 @@ def kernels():
         elif which == 100:
             out[i] = x[i] + x[0]
             cuda.atomic.add(out, 70, x[i])
+            cuda.atomic.max(out, 71, x[i])  # of floats: a volatile read, then compare and swap
 
     @cuda.jit
     def bounds(which, x, out, table):
