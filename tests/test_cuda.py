@@ -410,6 +410,7 @@ def test_what_arrays_on_the_gpu_are_refused_for():
             call()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_arrays_of_other_libraries(library):
     module = pytest.importorskip(library)
@@ -453,7 +454,7 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
     kinds = ["any", "diagonal", "one", "any", "diagonal", "any"] if size < 1000 else ["one", "diagonal"] * 3
     shapes = zip(sizes, sizes[1:], kinds, [2, 1, 2, 1, 2, 2], strict=False)
-    links = [sparse_link(rng, m, n, batch, dtype) for m, n, batch in shapes]
+    links = [sparse_link(rng, m, n, kind, batch, dtype) for m, n, kind, batch in shapes]
     grad_output = rng.standard_normal((2, sizes[-1])).astype(dtype)
     local_grads = [rng.standard_normal((2, n)).astype(dtype) for n in sizes] if local else None
     expected = bp.backprop(links, grad_output, local_grads=local_grads, method="linear", backend="numpy")

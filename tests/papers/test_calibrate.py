@@ -268,12 +268,12 @@ def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
     assert plan.chunk_length(100, 2, 3, backend="numpy", weights=1) == free  # no length is imposed any more
 
 
-def test_the_simulator_is_not_measured(monkeypatch):
-    monkeypatch.setattr(backends, "simulated", lambda: True)
+def test_what_stands_in_for_a_gpu_is_not_measured(monkeypatch):
+    monkeypatch.setattr(backends, "emulated", lambda: True)
     assert calibrate.runnable() == ["numpy", "cpu"]
     with pytest.raises(ValueError, match="measured here, numpy, cpu; got 'cuda'"):
         calibrate.run(["numpy", "cuda"])
-    monkeypatch.setattr(backends, "simulated", lambda: False)
+    monkeypatch.setattr(backends, "emulated", lambda: False)
     monkeypatch.setattr(backends, "cuda_available", lambda: True)
     assert calibrate.runnable() == ["numpy", "cpu", "cuda"]
 
