@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bppsa_nb.machine.backends import UnavailableError
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.machine.ptx_cache import kept
 
@@ -70,9 +69,10 @@ _VERSIONS = [metadata.version(package) for package in _PACKAGES if find_spec(pac
 
 
 def require():
-    """Raise an UnavailableError where no compiler is installed."""
+    """Raise a ModuleNotFoundError where no compiler is installed."""
     if NAME != "numba-cuda-mlir" and find_spec("numba_cuda") is None:
-        raise UnavailableError("CUDA kernels need a compiler: `pip install 'bppsa-nb[gpu]'` brings it, not for macOS")
+        said = "CUDA kernels need a compiler: `pip install 'bppsa-nb[gpu]'` brings it, not for macOS"
+        raise ModuleNotFoundError(said, name="numba_cuda")
 
 
 def compile_ptx(function, signature, generation=GENERATION, **options):
