@@ -464,6 +464,7 @@ case("draw.timeline", lambda: draw.timeline, events=[timeline.Event(0, 0, 1, "a"
 def badly_shown(*things):
     """Return reprs of this package's things that do not say in a line, without numbers, what they are."""
     flat = [thing for each in things for thing in (each[:3] if isinstance(each, list) else [each])]
+    flat = [thing for thing in flat if not isinstance(thing, np.ndarray)]
     ours = [thing for thing in flat if type(thing).__module__.startswith("bppsa_nb.")]
     form = r"(?!.*(object at 0x|array\(|<))(Timeline|{})[( ].{{0,380}}\Z"
     return [repr(thing) for thing in ours if not re.match(form.format(type(thing).__name__), repr(thing))]

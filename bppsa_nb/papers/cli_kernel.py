@@ -83,8 +83,7 @@ def _report(arguments):
         kernel = Path(arguments.kernel)
     else:
         raise ValueError(f"a kernel is FILE.py:NAME, or FILE.ptx with --entry, not {arguments.kernel}")
-    return launch(kernel, arguments.grid, arguments.block, list(given.values()), names=list(given),
-                  shared=arguments.shared, entry=arguments.entry)  # fmt: skip
+    return launch(kernel, arguments.grid, arguments.block, given, shared=arguments.shared, entry=arguments.entry)
 
 
 def size(text):

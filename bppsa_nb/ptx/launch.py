@@ -14,7 +14,7 @@ from bppsa_nb.ptx.machine import Launch
 from bppsa_nb.ptx.memory import Memory
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
-MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
+MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {
     "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
@@ -95,8 +95,12 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, names=None):
-    """Run a kernel; without `watch`, addresses are checked and nothing else is. `names` are those of the arguments."""
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
+    """Run a kernel, up to `steps` basic blocks; without `watch`, addresses are checked and nothing else is.
+
+    `arguments` are a sequence, or a dict, whose keys then name them.
+    """
+    names, arguments = (list(arguments), list(arguments.values())) if isinstance(arguments, dict) else (None, arguments)
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
     if (threads := prod(sizes["block"])) > 1024 or sizes["block"][2] > 64:
         raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024, and 64 along z")
@@ -115,6 +119,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     room = program.kernel.shared + int(shared)
     if room > MOST_SHARED:
         raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if program.kernel.local > MOST_LOCAL:
+        raise ValueError(f"a thread needs {program.kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
     memory = Memory()
     params = _parameters(program.kernel, text, _flat(arguments, names), memory)
 
@@ -124,7 +130,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
 
     made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
     with _understood():
-        return made.run()
+        return made.run(steps)
 
 
 @contextmanager

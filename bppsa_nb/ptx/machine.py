@@ -6,17 +6,15 @@ their block have reached, and if there is none, what is wrong is told and all go
 """
 
 import re
-import sys
 from functools import partial
 
 import numpy as np
 
 from bppsa_nb.ptx.lanes import LOCAL_WINDOW, SHARED_WINDOW
-from bppsa_nb.ptx.memory import GlobalSpace, OwnSpace
+from bppsa_nb.ptx.memory import LOOK, GlobalSpace, OwnSpace
 from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
 from bppsa_nb.ptx.report import Report
 
-_FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:h{0,2}|(ll?|[jzt]))([diuoxXcsfFeEgGp%])")
 LANES = 1 << 16  # at most about so many run at once
 IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
 
@@ -36,14 +34,14 @@ class Launch:
             memory.add(array.ctypes.data, array.nbytes, name, array=array)
         self.space = GlobalSpace(memory, program, watch)
 
-    def run(self):
+    def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
         each = max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
-                    Machine(self, first, min(each, blocks - first)).run()
+                    Machine(self, first, min(each, blocks - first)).run(steps)
             except Stop:
                 pass
             finally:  # after Ctrl-C, too
@@ -197,42 +195,44 @@ class Machine:
                         "and": (np.bitwise_and, -1 if info.min else info.max)}[how]  # fmt: skip
         return self.by_warp(ufunc, start, value)
 
+    def printf(self, at, form, values):
+        """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
+        saved, watch, counts = self.idx, self.watch, []
+        self.watch = False
+
+        def load(place, code):
+            return self.load_generic(at, np.array([place], "i8"), code, False, 1)[0][0]
+
+        def text(place):
+            made = bytearray()
+            while byte := load(place + len(made), "u1"):
+                made.append(byte)
+            return made.decode(errors="replace")
+
+        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
+            self.idx, made = np.array([lane]), re.split(r"(%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
+            for n in range(1, len(made), 2):
+                size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
+                place = -(-place // size) * size
+                code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
+                value = load(place, code)
+                made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
+                place += size
+            print("".join(made).replace("%%", "%"), end="")
+            counts.append(len(made) // 2)
+        self.idx, self.watch = saved, watch
+        return np.array(counts, "i4")
+
     def sync_warp(self):
         """Order accesses of a warp's lanes ("bar.warp.sync")."""
         lanes, field = self.lanes(), THREAD << WARP_SYNC
         stamp = self.stamp[lanes]
         self.stamp[lanes] = stamp & ~field | stamp + (1 << WARP_SYNC) & field
 
-    def vprintf(self, at, text, place):
-        """Print a text in every lane, "%d" and the like replaced by what stands in memory from `place` on."""
-        form, offset, columns = self.string(int(text[0])), 0, []
-        if (text != text[0]).any() or "%" in _FORMAT.sub("", form):
-            raise ValueError(f"a text that printf is not known to print: {form!r}")
-        for _, long, kind in _FORMAT.findall(form):
-            if kind == "%":
-                continue
-            whole = "u" if kind in "uoxXcp" else "i"
-            code = "f8" if kind in "fFeEgG" else whole + ("8" if long or kind in "sp" else "4")
-            offset = -(-offset // int(code[1])) * int(code[1])
-            values = self.load_generic(at, place + offset, code, False, 1)[0].tolist()
-            columns.append([self.string(v) for v in values] if kind == "s" else values)
-            offset += int(code[1])
-        form = _FORMAT.sub(lambda found: f"%{found[1]}{found[3]}".replace("p", "#x"), form)
-        for n in range(len(text)):
-            sys.stdout.write(form % tuple(column[n] for column in columns))
-        return np.full(len(text), len(columns), "i4")
-
-    def string(self, address):
-        """Return a text that the PTX has as a variable."""
-        for array in self.kernel.arrays.values():
-            if 0 <= (place := address - array.ctypes.data) < len(array):
-                return array[place:].tobytes().partition(b"\0")[0].decode(errors="replace")
-        raise ValueError("a text that printf is not known to print, for it is no variable of the PTX")
-
     # Running
 
-    def run(self):
-        """Run until every lane has returned."""
+    def run(self, steps=None):
+        """Run until every lane has returned, or for so many steps."""
         self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
@@ -248,8 +248,8 @@ class Machine:
             report.lanes[pc] += n
             self.steps += 1
             self.idle += 1
-            if self.idle > IDLE:
-                new = ", long since without reading or writing any place anew" if self.watch else ""
+            if self.idle > IDLE or steps is not None and self.steps > steps:
+                new = ", long since without reading or writing any place anew" if self.idle > LOOK else ""
                 self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)

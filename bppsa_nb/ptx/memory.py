@@ -6,7 +6,6 @@ each block or lane. In a watched launch accesses are counted and compared with t
 """
 
 import ctypes
-from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,7 +15,6 @@ from bppsa_nb.ptx.parse import DTYPES, short_name
 from bppsa_nb.ptx.races import Races, thread_of
 
 BASE = 1 << 12
-KEPT = 64  # accesses of a memory that are kept, for the line of the other one when two meet
 ACCESS, LOOK = 64, 1 << 16  # what an access adds to a machine's `idle`; from how much on is looked for new places
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
 FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
@@ -53,8 +51,9 @@ class Region:
         if a is None:
             return (address - self.start) // size
         flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
-        if a.flags.c_contiguous and 0 <= flat < a.size and a.ndim > 1:
-            return tuple(int(n) for n in np.unravel_index(flat, a.shape))
+        if a.flags.c_contiguous and a.size and a.ndim > 1:  # what lies outside has a first index that there is not
+            first, rest = divmod(flat, a.size // len(a))
+            return first, *map(int, np.unravel_index(rest, a.shape[1:]))
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
 
 
@@ -88,7 +87,7 @@ class Space:
     name, races, written = "", None, None
 
     def __init__(self, machine):
-        self.machine, self.lately = machine, deque(maxlen=KEPT)
+        self.machine = machine
 
     def load(self, at, address, code, strong=False, count=1):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
@@ -97,11 +96,11 @@ class Space:
         if bad is not None:
             return self.machine.partly(~bad, count, self.load, at, address, code, strong, count)
         if self.machine.watch:
-            self.notice(at, "reads", mark, size * count)
+            self.notice(at, mark, size * count)
             if self.written is not None:
                 self.check_written(at, address, mark, size, count)
             if self.races is not None:
-                self.races.read(mark, size * count, self.machine.mine(), self.teller(at, address, mark, size), strong)
+                self.races.read(mark, size * count, self.machine.mine(), self.teller(at, address, size), strong)
         view, place = self.view(code), place // size
         return [view.take(place + n if n else place) for n in range(count)]
 
@@ -112,9 +111,9 @@ class Space:
         if bad is not None:
             m.partly(~bad, 0, self.store, at, address, code, strong, *values)
             return
-        view, place, tell = self.view(code), place // size, self.teller(at, address, mark, size)
+        view, place, tell = self.view(code), place // size, self.teller(at, address, size)
         if m.watch:
-            self.notice(at, "writes", mark, size * len(values))
+            self.notice(at, mark, size * len(values))
         for n, value in enumerate(values):
             here = place + n if n else place
             if self.races is not None and not strong:
@@ -133,11 +132,11 @@ class Space:
         if bad is not None:
             return m.partly(~bad, 1, self.atomic, at, address, code, op, needed, *values)
         if m.watch:
-            self.notice(at, "updates", mark, size)
+            self.notice(at, mark, size)
             if self.written is not None:
                 self.check_written(at, address, mark, size, 1)
             if self.races is not None:
-                self.races.update(mark, size, m.mine(), self.teller(at, address, mark, size))
+                self.races.update(mark, size, m.mine(), self.teller(at, address, size))
         m.report.atomics += len(address)
         view, place = self.view(code), place // size
         if not needed and op in UFUNCS:
@@ -157,56 +156,43 @@ class Space:
             if fresh.any():
                 self.tell("uninitialized", text, at, fresh, address + n * size, size)
 
-    def notice(self, at, did, mark, size):
-        """Take in an access: what it costs, whether it is of anything new, and that it was, for who meets it later."""
+    def notice(self, at, mark, size):
+        """Take in an access: what it costs, and whether it is of anything new."""
         m = self.machine
         self.count(at, mark, size)
         m.idle += ACCESS
-        if self.races is not None:
-            self.lately.append((at, did, m.first, m.idx, mark))
-            if m.idle > LOOK and self.races.fresh(mark):
-                m.idle = 0
+        if m.idle > LOOK and self.races is not None and self.races.fresh(mark):
+            m.idle = 0
 
-    def source_of(self, other, mark, reads, size):
-        """Return file and line of another thread's latest access of a place, or None if it is too long ago."""
-        m = self.machine
-        for at, did, first, idx, marks in reversed(self.lately):
-            lane = (other[0] - first) * m.threads + other[1]
-            n = lane if idx is None else int(np.searchsorted(idx, lane))
-            if (did == "reads") == reads and 0 <= n < len(marks) and (idx is None or idx[n] == lane):
-                if abs(int(marks[n]) - mark) < size:
-                    return m.program.instructions[at].source
-        return None
-
-    def teller(self, at, address, mark, size):
+    def teller(self, at, address, size):
         """Return the function that notes a race."""
 
-        def tell(bad, other, did, to, equal=False):
+        def tell(bad, other, by, did, to, equal=False):
             if bad.any():
-                text = f"{did} {{what}}, which {{other}} {to}{{there}}"
-                self.tell("race", text, at, bad, address, size, (other, mark, to == "reads"), equal)
+                text = f"{did} {{what}}, which {{other}} {to}"
+                self.tell("race", text, at, bad, address, size, (other, by), equal)
 
+        tell.at = at
         return tell
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
         lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
         self.machine.idle += ACCESS
-        who, named, source = self.machine.who(lane), ("", ""), None
+        who, named = self.machine.who(lane), ("", "")
         array, place = self.describe(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
         key, why = (kind,), ""
         if other is not None:
-            (stamps, marks, reads), key = other, (kind, message)
-            other = thread_of(stamps[lane])
-            named, source = report.form(other), self.source_of(other, int(marks[lane]), reads, 16)
+            other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
+            named, key = report.form(other), (kind, message)
+            why = f" in line {by.source[1]}" if by.source else ""
             near = other[0] == who[0]
-            why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
-        there = f" in line {source[1]}" if source else ""
-        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}", there=there) + why
-        where = array, place, source[1] if source else 0
-        report.add(key, text, at, who, other=other, where=where, count=int(np.count_nonzero(bad)), note=note)
+            why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
+        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
+        count = int(np.count_nonzero(bad))
+        report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""
@@ -232,7 +218,6 @@ class GlobalSpace(Space):
     name, view = "global", staticmethod(everything)
 
     def __init__(self, memory, program, watch):
-        super().__init__(None)
         self.regions = memory.regions or [Region(0, 0, "nothing")]
         self.starts = np.array([r.start for r in self.regions])
         self.ends = np.array([r.end if r.alive else 0 for r in self.regions])

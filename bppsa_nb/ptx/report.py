@@ -30,8 +30,6 @@ class Finding:
         What was touched: an argument's name, or that of an array in shared or local memory.
     place : int, tuple or None
         Where in it: an index; elements are of the access's size where the array's own is not known.
-    other_line : int
-        The line of the other one's access, 0 where that is not known any more.
     instruction : str
         The instruction, as PTX.
     """
@@ -46,12 +44,13 @@ class Finding:
     other: tuple | None
     array: str | None
     place: object
-    other_line: int
     instruction: str
     count: int = 1
 
     def __str__(self):
-        where = f"{Path(self.file).name}, line {self.line}" if self.file else f"at {self.instruction!r}"
+        file = Path(self.file)
+        name = "its cell" if file.parent.name.startswith("ipykernel_") else file.name
+        where = f"{name}, line {self.line}" if self.file else f"at {self.instruction!r}"
         more = f" (and {self.count - 1} more)" if self.count > 1 else ""
         return f"{self.kind}: {self.kernel}, {where}: thread {self.thread} of block {self.block} {self.message}{more}"
 
@@ -79,7 +78,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
 
-    def add(self, key, message, at, who, *, other=None, where=(None, None, 0), count=1, note=False):
+    def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
         kind, key = key[0], (key, at, note)
         if key in self.found:
@@ -88,9 +87,8 @@ class Report:
         i = self.program.instructions[at] if at is not None else None
         file, line = (i.source if i is not None and i.source else None) or ("", 0)
         block, thread = self.form(who)
-        other = other and self.form(other)
-        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other, *where,
-                                  i.text if i is not None else "", count)  # fmt: skip
+        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
+                                  *where, i.text if i is not None else "", count)  # fmt: skip
         (self.notes if note else self.findings).append(self.found[key])
 
     @property

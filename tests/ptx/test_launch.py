@@ -290,30 +290,6 @@ def test_arrays_as_numba_cuda_mlir_passes_them():
         ptx.run(numba, 1, 12, x, out)
 
 
-PRINT = """.extern .func (.param .b32 result) vprintf(.param .b64 a, .param .b64 b);
-.global .align 1 .b8 said[20] = {37, 115, 32, 37, 53, 46, 49, 102, 32, 37, 117, 37, 37, 32, 37, 108, 108, 100, 10, 0};
-.const .align 1 .b8 word[3] = {104, 105, 0};
-.const .align 1 .b8 star[4] = {37, 42, 100, 0};
-"""
-PRINTS = """.local .align 8 .b8 depot[32]; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5;
-setp.gt.u32 %p2, %r1, 1; @%p2 ret;
-mov.u64 %rd7, word; st.local.u64 [%rd5], %rd7; cvt.u64.u32 %rd8, %r1; st.local.u64 [%rd5+24], %rd8;
-st.local.f64 [%rd5+8], 0d4004000000000000; st.local.u32 [%rd5+16], -1; mov.u64 %rd7, TEXT;
-{ .param .b64 p0; .param .b64 p1; .param .b32 q;
-  st.param.b64 [p0+0], %rd7; st.param.b64 [p1+0], %rd6;
-  call.uni (q), vprintf, (p0, p1);
-  ld.param.b32 %r3, [q+0]; }"""
-
-
-def test_what_a_kernel_prints_is_printed_by_each_thread(capsys):
-    out, report = run(PRINTS.replace("TEXT", "said"), PRINT)
-    assert report.findings == [] and capsys.readouterr().out == "".join(f"hi   2.5 {2**32 - 1}% {n}\n" for n in (0, 1))
-    assert (out[:3] == [4, 4, -1]).all()
-    for text, said in (("star", r"not known to print: '%\*d'"), ("12345", "no variable of the PTX")):
-        with pytest.raises(ValueError, match=said):
-            run(PRINTS.replace("TEXT", text), PRINT)
-
-
 def test_ctrl_c_ends_a_launch(foreground):
     """A kernel without end, and a signal meanwhile, from its own loads."""
     fresh, steps = ptx.empty(1, "i4"), []
