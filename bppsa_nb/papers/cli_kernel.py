@@ -27,7 +27,6 @@ an argument, in the kernel's order, is one of
   x:float32[64]=0        one of zeros, or another number
   x=file.npy             one that NumPy has saved
   n=1000, a:float32=0.5  a number, of Numba's type for it or of its own
-
 for example
   bppsa-nb check-kernel kernels.py:saxpy --grid 4 --block 256 n=1000 a=2.0 x:float32[1000] out:float32[1000]=empty"""
 WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
@@ -115,7 +114,7 @@ def _argument(text, rng):
 
 
 def _kernel(file, name):
-    """Return the kernel of a name from a file of Python, which is run as if it was imported."""
+    """Return a kernel from a file of Python, which is run as if it was imported."""
     from bppsa_nb.machine.cuda_compiler import require
 
     require()
