@@ -285,7 +285,7 @@ def conversions(x, out, n):
         f, cut = np.float32(w), whole(np.trunc(v))
         reals = [f, directed(w, -np.inf), directed(w, np.inf)]
         toward = directed(np.float64(cut), -np.inf if cut > 0 else np.inf)
-        within = np.float32(0) if np.isnan(v) else np.clip(np.float32(v), np.float32(0), np.float32(1))
+        within = min(np.float32(v), np.float32(1)) if v > 0 else np.float32(0)  # of -0, too
         results = [whole(np.rint(v)), cut, whole(np.ceil(v)), whole(np.floor(v)), whole(np.rint(f), least=0)]
         results += [int(r.view(np.int32)) for r in reals] + [int(np.float16(w).view(np.int16))]
         results += [int(toward.view(np.int32)), int(within.view(np.int32)), whole(np.rint(v), 64) >> 16]
