@@ -5,6 +5,7 @@ recursion is refused.
 """
 
 import re
+from functools import lru_cache
 
 from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
@@ -95,22 +96,23 @@ class Assembler:
 
     def add(self, item):
         """Add an instruction; a guarded one is jumped over."""
-        blocks, kind = self.kernel.blocks, item.kind
-        if item.guard and kind != "bra":
-            register, negated = item.guard
-            blocks[-1].end = "bra", register, not negated, len(blocks) + 1
-            blocks.append(Block())
-        block, ends = blocks[-1], {"ret": ("ret",), "exit": ("ret",), "trap": ("trap",)}
+        blocks, kind, over = self.kernel.blocks, item.kind, f"$over{len(self.kernel.blocks)}"
+        ends = {"ret": ("ret",), "exit": ("ret",), "trap": ("trap",)}
         if kind == "bra":
-            block.end, block.last = ("bra", *(item.guard or (None, False)), item.operands[0]), item
+            blocks[-1].end, blocks[-1].last = ("bra", *(item.guard or (None, False)), item.operands[0]), item
+        elif item.guard:
+            blocks[-1].end = "bra", item.guard[0], not item.guard[1], over
+            blocks.append(Block())
+            self.add(item._replace(guard=None))
+            self.label(over)
+            return
         elif kind in ends or kind in ("bar", "barrier") and "warp" not in item.mods:
-            block.end, block.last = ends.get(kind, ("bar",)), item
+            blocks[-1].end, blocks[-1].last = ends.get(kind, ("bar",)), item
         else:
-            block.body += self.moves(item)
-            if not item.guard:
-                return
+            blocks[-1].body += self.moves(item)
+            return
         blocks.append(Block())
-        if "red" in item.mods and block.end == ("bar",):  # what it computes, after the barrier
+        if kind not in ends and "red" in item.mods:  # what a barrier computes, after it
             blocks[-1].body.append(item)
 
     def moves(self, item):
@@ -143,22 +145,19 @@ class Assembler:
     def link(self):
         """Turn labels into numbers of blocks, and find out which registers live where."""
         blocks = self.kernel.blocks
-        if not blocks[-1].body and not blocks[-1].end:
-            blocks[-1].end = ("ret",)
+        blocks[-1].end = blocks[-1].end or ("ret",)
         for n, block in enumerate(blocks):
-            kind, *rest = block.end or ("",)
-            if kind == "bra" and isinstance(rest[2], str):
-                if rest[2] not in self.kernel.labels:
+            (kind, register, negated, target), block.next = (*block.end, *4 * ("",))[:4], [n + 1]
+            if kind == "bra":
+                if target not in self.kernel.labels:
                     raise ValueError(f"line {block.last.line} of the PTX text: no such label: {block.last.text!r}")
-                rest[2] = self.kernel.labels[rest[2]]
-                block.end = kind, *rest
-            for reads, writes in map(effects, block.body):
+                target = self.kernel.labels[target]
+                block.end, block.next = (kind, register, negated, target), [target] + [n + 1] * bool(register)
+            elif kind in ("ret", "trap"):
+                block.next = []
+            for reads, writes in [*map(effects, block.body), ({register} - {None, ""}, set())]:
                 block.used |= reads - block.made
                 block.made |= writes
-            block.used |= {rest[0]} - {None} - block.made if kind == "bra" else set()
-            block.next = [rest[2]] if kind == "bra" else []
-            if kind in ("", "bar") or kind == "bra" and rest[0]:
-                block.next.append(n + 1)
         changed = True
         while changed:
             changed = False
@@ -176,6 +175,7 @@ def effects(item):
     return set().union(*others, first if stores else ()), set() if stores else first
 
 
+@lru_cache(256)
 def parse(text):
     """Return the kernels of PTX by name; a text that is cut off or not understood is a `ValueError`."""
     reader = Reader(text)

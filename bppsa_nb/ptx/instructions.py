@@ -5,6 +5,9 @@ instruction or a modifier that is not listed here is refused with a LookupError,
 Functions take the instruction and `value(operand, dtype)`, which gives an operand's source.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from bppsa_nb.ptx.parse import DTYPES, SIZES
 
 # In expressions, {0} is the first operand after the result, of the instruction's type, {1:u4} the second, as uint32.
@@ -13,7 +16,7 @@ from bppsa_nb.ptx.parse import DTYPES, SIZES
 WHOLE = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul.lo": "{0} * {1}", "mul.hi": "high({0}, {1}, {code!r})",
          "mul.wide": "multiply({0}, {1}, dtype={wide!r})", "mad.lo": "{0} * {1} + {2}",
          "mad.hi": "high({0}, {1}, {code!r}) + {2}",
-         "mad.wide": "multiply({0}, {1}, dtype={wide!r}) + {2:wide}",
+         "mad.wide": "multiply({0}, {1}, dtype={wide!r}) + {2:{wide}}",
          # "div", towards zero; by zero, what comes is unspecified. "rem" has the sign of the dividend.
          "div": "({0} - fmod({0}, {1})) // {1}", "rem": "fmod({0}, {1})",
          "neg": "-{0}", "abs": "abs({0})", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})",
@@ -50,14 +53,15 @@ def signed(code):
     return code.replace("u", "i")
 
 
-class _Operand:
-    """An operand in an expression, which may ask for a dtype."""
+class _Operand(NamedTuple):
+    """An operand in an expression, which may ask for another dtype than the instruction's."""
 
-    def __init__(self, value, operand, code, wide=""):
-        self.read = lambda asked: value(operand, {"": code, "wide": wide}.get(asked, asked))
+    value: Callable
+    text: str
+    code: str
 
     def __format__(self, asked):
-        return self.read(asked)
+        return self.value(self.text, asked or self.code)
 
 
 def express(i, value):
@@ -71,7 +75,7 @@ def express(i, value):
     if i.kind in ("and", "or", "xor", "not", "shl", "selp"):  # of which a sign is a bit like others
         code = signed(code)
     wide = f"{code[0]}{bits // 4}"
-    args = [_Operand(value, operand, code, wide) for operand in i.operands[1:]]
+    args = (_Operand(value, operand, code) for operand in i.operands[1:])
     source = WHOLE[name].format(*args, code=code, wide=wide, bits=bits)
     return source, "i4" if i.kind in ("popc", "clz", "bfind") else wide if "wide" in name else code
 
@@ -80,15 +84,13 @@ def _real(i, value, code):
     """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
     mods = set(i.mods[:-1])
     mode = next((m for m in _DIRECTED if m in mods), "rn")
-    if not mods <= {"rn", "approx", "full", "ftz", "sat", *_DIRECTED}:
+    known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if i.kind in ("fma", "mad") and code != "f8" else ())}
+    if not mods <= known:
         raise LookupError(i.text)
-    if mode != "rn" and (i.kind not in ("fma", "mad") or code == "f8"):
-        raise LookupError(i.text)
-    read = value
+    args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
     if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
-        read = lambda operand, code: f"flushed({value(operand, code)})" if code[0] == "f" else value(operand, code)  # noqa: E731
-    source = REAL[i.kind].format(*(_Operand(read, operand, code) for operand in i.operands[1:]), mode=mode)
-    source = f"flushed({source})" if "ftz" in mods else source
+        args, source = [f"flushed({a})" for a in args], f"flushed({source})"
+    source = source.format(*args, mode=mode)
     return f"saturated({source})" if "sat" in mods else source, code
 
 
@@ -140,8 +142,8 @@ def class_of(i):
         return f"{i.kind[:2]}.{space_of(i.mods)}"
     if i.kind in ("bar", "barrier"):
         return "warp" if "warp" in i.mods else "barrier"
-    real = i.type[:1] == "f"
-    return _CLASSES.get(i.kind) if i.kind in _CLASSES and (real or i.kind != "div") else "float" if real else "integer"
+    number = "float" if i.type[:1] == "f" else "integer"
+    return number if (i.kind, number) == ("div", "integer") else _CLASSES.get(i.kind, number)
 
 
 _CLASSES = {kind: name for name, kinds in {

@@ -55,13 +55,7 @@ class Writer:
     """Writes the instructions of a kernel as Python."""
 
     def __init__(self, kernel):
-        self.kernel, self.constants, self.names = kernel, {}, {}
-
-    def constant(self, value):
-        """Return the name of a NumPy number."""
-        name = self.names.setdefault((value.dtype.str, value.tobytes()), f"K{len(self.names)}")
-        self.constants[name] = value
-        return name
+        self.kernel, self.constants = kernel, {}
 
     def value(self, operand, code):
         """Return source for an operand, read as a dtype."""
@@ -77,7 +71,9 @@ class Writer:
         name, _, offset = operand.partition("+")
         if name in self.kernel.symbols:
             operand = str(self.kernel.symbols[name][1] + int(offset or 0))
-        return self.constant(number("32" if operand == "WARP_SZ" else operand, code))
+        name = f"K{len(self.constants)}"
+        self.constants[name] = number("32" if operand == "WARP_SZ" else operand, code)
+        return name
 
     def full(self, operand, code):
         """Return source of an array, for a number, too."""
@@ -147,9 +143,7 @@ class Writer:
         parts = target.strip("{}").split(",")
         if space == "param":
             name, _, offset = place.strip("[]").partition("+")
-            offsets = [int(offset or 0) + n * SIZES[i.type] for n in range(len(parts))]
-            values = ", ".join(f"full(m.param({name!r}, {n}, {code!r}), {code!r})" for n in offsets)
-            return self.put_all(target, f"[{values}]", code)
+            return self.put_all(target, f"m.param({name!r}, {int(offset or 0)}, {code!r}, {len(parts)})", code)
         space = "global" if space == "const" else space
         if i.kind == "st":
             values = ", ".join(self.full(part, code) for part in parts)
@@ -202,11 +196,11 @@ class Program:
         self.kernel, self.writer, self.instructions, self.source = kernel, Writer(kernel), [], []
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
-            lines = [line for i in block.body for line in self.writer.instruction(i, self.numbered(i))]
-            if block.last is not None:
-                block.at = self.numbered(block.last)
-                block.end = barrier(block.last) if block.end[0] == "bar" else block.end
-            block.count = len(self.instructions) - block.first
+            lines = [line for at, i in enumerate(block.body, block.first) for line in self.writer.instruction(i, at)]
+            if block.end and block.end[0] == "bar":
+                block.end = barrier(block.last)
+            self.instructions += block.body + [block.last] * (block.last is not None)
+            block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
             block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
             block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
             self.write(n, block, lines)
@@ -218,11 +212,6 @@ class Program:
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
-
-    def numbered(self, i):
-        """Return an instruction's number in the kernel."""
-        self.instructions.append(i)
-        return len(self.instructions) - 1
 
     def write(self, n, block, lines):
         """Write a block's two functions."""
@@ -239,21 +228,15 @@ def barrier(i):
     """Return ("bar", number, threads or None) of a barrier of a block, whose result is computed after it."""
     numbers = i.operands[1:-1] if "red" in i.mods else i.operands
     known = {"sync", "cta", "aligned", "red", "popc", "and", "or", "pred", "u32"}
-    if not numbers or not all(n.isdigit() for n in numbers) or not set(i.mods) <= known or i.guard and "red" in i.mods:
+    if not numbers or not all(n.isdigit() for n in numbers) or not set(i.mods) <= known:
         raise unknown(i)
     return ("bar", *map(int, numbers), None)[:3]
-
-
-@lru_cache(256)
-def kernels_of(text):
-    """Return the kernels of a PTX text by name."""
-    return parse(text)
 
 
 @lru_cache(1024)
 def program_of(text, entry=None):
     """Return the program of one kernel of a PTX text: the one that is named, or the only one there is."""
-    found = kernels_of(text)
+    found = parse(text)
     if entry is None and len(found) == 1:
         entry = next(iter(found))
     if entry not in found:

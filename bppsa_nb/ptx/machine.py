@@ -91,9 +91,10 @@ class Machine:
             return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
         return self.of(self.specials[name]).astype(code)
 
-    def param(self, name, offset, code):
-        """Return a number from a parameter's bytes."""
-        return self.params[name][offset : offset + np.dtype(code).itemsize].view(code)[0]
+    def param(self, name, offset, code, count):
+        """Return numbers from a parameter's bytes."""
+        values = self.params[name][offset : offset + count * np.dtype(code).itemsize].view(code)
+        return [np.full(self.N if self.idx is None else len(self.idx), value) for value in values]
 
     def of(self, array):
         """Return the part of an array that belongs to the lanes at work."""
@@ -219,8 +220,7 @@ class Machine:
 
     def end(self, kind, message, block):
         """Tell why the launch ends here, and end it."""
-        at = getattr(block, "at", block.first)
-        self.report.add((kind,), message, min(at, len(self.program.instructions) - 1), self.who(0))
+        self.report.add((kind,), message, max(block.at, 0), self.who(0))
         raise Stop
 
     def open(self, groups, waiting):
