@@ -88,16 +88,6 @@ def saturated(a):
     return np.where(a > 0, np.minimum(a, a.dtype.type(1)), a.dtype.type(0))
 
 
-def smaller(a, b):
-    """Return the smaller number: of a NaN and a number the number, of zeros the negative one ("min")."""
-    return np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))
-
-
-def larger(a, b):
-    """Return the larger number: of a NaN and a number the number, of zeros the positive one ("max")."""
-    return np.where(a == b, np.where(np.signbit(a), b, a), np.fmax(a, b))
-
-
 def whole(a, code):
     """Convert to integers: the nearest that there is, and NaN as the manual says ("cvt", "Integer Notes")."""
     info = np.iinfo(code)
@@ -132,11 +122,6 @@ def top_bit(a):
     return place
 
 
-def reversed_bits(a):
-    """Turn the order of bits around ("brev")."""
-    return np.packbits(np.unpackbits(a.byteswap().view("u1"), bitorder="little")).view(a.dtype)
-
-
 def extracted(a, start, length):
     """Return a field of bits, filled up with its sign where numbers are signed ("bfe"); start and length are bytes."""
     bits, start, length = 8 * a.itemsize, start & 255, length & 255
@@ -157,12 +142,6 @@ def permuted(a, b, selector):
     choice = selector[:, None] >> np.arange(0, 16, 4, "u4")
     byte = np.take_along_axis(np.stack([a, b], axis=1).view("u1"), (choice & 7).astype(int), axis=1)
     return np.where(choice & 8, (byte >> 7) * np.uint8(255), byte).view("u4").ravel()
-
-
-def funnel(a, b, by, way):
-    """Shift two numbers as one, and return the upper or the lower half ("shf"); uint32."""
-    pair, by = b.astype("u8") << np.uint64(32) | a, by.astype("u8")
-    return ((pair << by) >> np.uint64(32) if way == "l" else pair >> by).astype("u4")
 
 
 def chosen(a, b, c, table):

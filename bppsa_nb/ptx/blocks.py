@@ -23,11 +23,19 @@ class Block:
 
 
 class Kernel:
-    """A kernel in basic blocks: `params` are (name, type, bytes); `symbols` (space, place) of variables by name."""
+    """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
 
-    def __init__(self, name, params):
-        self.name, self.params, self.blocks, self.labels = name, params, [Block()], {}
+    `params` are (name, type, bytes); `symbols` (space, place) of variables by name, `arrays` those in global memory.
+    """
+
+    def __init__(self, reader, name):
+        self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
+        function = self.functions[name]
+        self.params = [(p, kind, SIZES[kind] * int(count.strip("[]") or 1)) for p, kind, count in function.params]
         self.registers, self.symbols, self.shared, self.local, self.arrays = {}, {}, 0, 0, {}
+        self.add_function(function, "", {}, ())
+        self.place(reader.variables)
+        self.link()
 
     def code_of(self, register):
         """Return the dtype of a register's lanes."""
@@ -35,21 +43,9 @@ class Kernel:
             raise ValueError(f"register %{register} of kernel {short_name(self.name)} is not declared")
         return DTYPES[self.registers[register]].replace("u", "i")
 
-
-class Assembler:
-    """Makes a kernel of functions: calls replaced by what is called, statements put into blocks."""
-
-    def __init__(self, reader, name):
-        self.reader, function, self.copies = reader, reader.functions[name], 0
-        params = [(param, kind, SIZES[kind] * int(count.strip("[]") or 1)) for param, kind, count in function.params]
-        self.kernel = Kernel(name, params)
-        self.add_function(function, "", {}, ())
-        self.place_symbols()
-        self.link()
-
     def add_function(self, function, suffix, formal, within):
         """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
-        self.kernel.registers |= {name + suffix: kind for name, kind in function.registers.items()}
+        self.registers |= {name + suffix: kind for name, kind in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
 
         def renamed(found):
@@ -74,7 +70,7 @@ class Assembler:
         """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
         results, (name,), params, *_ = [*([[]] if item.operands[0][0] != "(" else []), *lists, []]
-        function = self.reader.functions.get(name)
+        function = self.functions.get(name)
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
         if function is None:
             why = "is not in the text"
@@ -90,13 +86,13 @@ class Assembler:
 
     def label(self, name):
         """Begin a block."""
-        if self.kernel.blocks[-1].body or self.kernel.blocks[-1].end:
-            self.kernel.blocks.append(Block())
-        self.kernel.labels[name] = len(self.kernel.blocks) - 1
+        if self.blocks[-1].body or self.blocks[-1].end:
+            self.blocks.append(Block())
+        self.labels[name] = len(self.blocks) - 1
 
     def add(self, item):
         """Add an instruction; a guarded one is jumped over."""
-        blocks, kind, over = self.kernel.blocks, item.kind, f"$over{len(self.kernel.blocks)}"
+        blocks, kind, over = self.blocks, item.kind, f"$over{len(self.blocks)}"
         ends = {"ret": ("ret",), "exit": ("ret",), "trap": ("trap",)}
         if kind == "bra":
             blocks[-1].end, blocks[-1].last = ("bra", *(item.guard or (None, False)), item.operands[0]), item
@@ -124,34 +120,33 @@ class Assembler:
         made, size = [], SIZES[item.type]
         for n, part in enumerate(target.strip("{}").split(",")):
             register, kind = f"{name}_{int(offset or 0) + n * size}", "b16" if size == 1 else item.type
-            self.kernel.registers[register[1:]] = kind
+            self.registers[register[1:]] = kind
             operands = [register, part] if item.kind == "st" else [part, register]
             made.append(item._replace(kind="mov", mods=(kind,), operands=operands))
         return made
 
-    def place_symbols(self):
-        """Give the variables that the kernel names their places."""
-        kernel = self.kernel
-        named = {name for b in kernel.blocks for i in b.body for text in i.operands for name in NAME.findall(text)}
-        found = [(name, v) for name, v in self.reader.variables.items() if name in named]
-        for name, (space, align, size, array) in sorted(found, key=lambda entry: entry[1][2] == 0):  # dynamic: last
+    def place(self, variables):
+        """Give the variables that are named their places; dynamic shared memory is last."""
+        named = {name for b in self.blocks for i in b.body for text in i.operands for name in NAME.findall(text)}
+        for name in sorted((n for n in variables if n in named), key=lambda n: variables[n][2] == 0):
+            space, align, size, array = variables[name]
             if array is not None:
-                kernel.symbols[name], kernel.arrays[name] = (space, int(array.ctypes.data)), array
+                self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data)), array
                 continue
-            place = -(-getattr(kernel, space) // align) * align
-            kernel.symbols[name] = space, place
-            setattr(kernel, space, place + size)
+            place = -(-getattr(self, space) // align) * align
+            self.symbols[name] = space, place
+            setattr(self, space, place + size)
 
     def link(self):
         """Turn labels into numbers of blocks, and find out which registers live where."""
-        blocks = self.kernel.blocks
+        blocks = self.blocks
         blocks[-1].end = blocks[-1].end or ("ret",)
         for n, block in enumerate(blocks):
             (kind, register, negated, target), block.next = (*block.end, *4 * ("",))[:4], [n + 1]
             if kind == "bra":
-                if target not in self.kernel.labels:
+                if target not in self.labels:
                     raise ValueError(f"line {block.last.line} of the PTX text: no such label: {block.last.text!r}")
-                target = self.kernel.labels[target]
+                target = self.labels[target]
                 block.end, block.next = (kind, register, negated, target), [target] + [n + 1] * bool(register)
             elif kind in ("ret", "trap"):
                 block.next = []
@@ -179,4 +174,4 @@ def effects(item):
 def parse(text):
     """Return the kernels of PTX by name; a text that is cut off or not understood is a `ValueError`."""
     reader = Reader(text)
-    return {name: Assembler(reader, name).kernel for name in reader.kernels}
+    return {name: Kernel(reader, name) for name in reader.kernels}

@@ -26,16 +26,20 @@ WHOLE = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul.lo": "{0} * {1}", "mul.hi"
          "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}", "selp": "where({2:?}, {0}, {1})",
          "popc": "bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})",
          "bfind": "top_bit({0})", "bfind.shiftamt": "where({0}, {bits} - 1 - top_bit({0}), -1)",
-         "brev": "reversed_bits({0})", "bfe": "extracted({0}, {1:u4}, {2:u4})",
+         "brev": "packbits(unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
+         "bfe": "extracted({0}, {1:u4}, {2:u4})",
          "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})", "prmt": "permuted({0}, {1}, {2})",
          "lop3": "chosen({0}, {1}, {2}, {3})",
-         "shf.l.wrap": "funnel({0}, {1}, {2} & 31, 'l')", "shf.r.wrap": "funnel({0}, {1}, {2} & 31, 'r')",
-         "shf.l.clamp": "funnel({0}, {1}, minimum({2}, 32), 'l')",
-         "shf.r.clamp": "funnel({0}, {1}, minimum({2}, 32), 'r')"}  # fmt: skip
+         "shf.l.wrap": "(({1}.astype('u8') << 32 | {0}) << ({2} & 31) >> 32).astype('u4')",
+         "shf.r.wrap": "(({1}.astype('u8') << 32 | {0}) >> ({2} & 31)).astype('u4')",
+         "shf.l.clamp": "(({1}.astype('u8') << 32 | {0}) << minimum({2}, 32) >> 32).astype('u4')",
+         "shf.r.clamp": "(({1}.astype('u8') << 32 | {0}) >> minimum({2}, 32)).astype('u4')"}  # fmt: skip
 REAL = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "sqrt": "sqrt({0})",
         "fma": "fma({0}, {1}, {2}, {mode!r})", "mad": "fma({0}, {1}, {2}, {mode!r})",
         "rcp": "1 / {0}", "rsqrt": "1 / sqrt({0})", "neg": "-{0}", "abs": "abs({0})", "copysign": "copysign({1}, {0})",
-        "min": "smaller({0}, {1})", "max": "larger({0}, {1})", "selp": "where({2:?}, {0}, {1})",
+        # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one.
+        "min": "where({0} == {1}, where(signbit({0}), {0}, {1}), fmin({0}, {1}))",
+        "max": "where({0} == {1}, where(signbit({0}), {1}, {0}), fmax({0}, {1}))", "selp": "where({2:?}, {0}, {1})",
         "ex2": "exp2({0})", "lg2": "log2({0})", "sin": "sin({0})", "cos": "cos({0})", "tanh": "tanh({0})"}  # fmt: skip
 _COMPARE = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
 _WHOLE_COMPARE = _COMPARE | {"lo": "{} < {}", "ls": "{} <= {}", "hi": "{} > {}", "hs": "{} >= {}"}
@@ -46,11 +50,6 @@ _REAL_COMPARE = _COMPARE | {
     "nan": "({0} != {0}) | ({1} != {1})"}  # fmt: skip
 _ROUND = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _DIRECTED = ("rz", "rm", "rp")
-
-
-def signed(code):
-    """Return the dtype that registers have."""
-    return code.replace("u", "i")
 
 
 class _Operand(NamedTuple):
@@ -73,7 +72,7 @@ def express(i, value):
         return _real(i, value, code)
     name, bits = ".".join((i.kind, *i.mods[:-1])), 8 * SIZES[i.type]
     if i.kind in ("and", "or", "xor", "not", "shl", "selp"):  # of which a sign is a bit like others
-        code = signed(code)
+        code = code.replace("u", "i")
     wide = f"{code[0]}{bits // 4}"
     args = (_Operand(value, operand, code) for operand in i.operands[1:])
     source = WHOLE[name].format(*args, code=code, wide=wide, bits=bits)
@@ -106,7 +105,7 @@ def _compare(i, value):
 
 def _move(i, value):
     """Copy; `cvta` goes between an address in a space and a generic one, where shared and local memory have windows."""
-    code = signed(DTYPES[i.type])
+    code = DTYPES[i.type].replace("u", "i")
     source = value(i.operands[1], code)
     space = next((m for m in i.mods if i.kind == "cvta" and m in ("shared", "local")), "")
     if space:

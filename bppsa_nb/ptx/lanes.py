@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_nb.ptx import arithmetic
 from bppsa_nb.ptx.blocks import parse
-from bppsa_nb.ptx.instructions import class_of, express, signed, space_of
+from bppsa_nb.ptx.instructions import class_of, express, space_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
@@ -22,8 +22,9 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sy
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
-_NAMES = ("abs", "bitwise_count", "ceil", "copysign", "cos", "exp2", "floor", "fmod", "log2", "maximum", "minimum",
-          "multiply", "rint", "sin", "sqrt", "stack", "tanh", "trunc", "where")  # fmt: skip
+_NAMES = ("abs", "bitwise_count", "ceil", "copysign", "cos", "exp2", "floor", "fmax", "fmin", "fmod", "log2",
+          "maximum", "minimum", "multiply", "packbits", "rint", "signbit", "sin", "sqrt", "stack", "tanh", "trunc",
+          "unpackbits", "where")  # fmt: skip
 HELPERS = {name: getattr(np, name) for name in _NAMES} | vars(arithmetic)
 HELPERS |= {"shared_window": SHARED_WINDOW, "local_window": LOCAL_WINDOW}
 # What lanes of a warp make of what each brings, and threads of a block: its type ("": the instruction's), source, and
@@ -157,7 +158,7 @@ class Writer:
         op, *more = [m for m in i.mods[:-1] if m in _ATOMICS]
         if more or not set(i.mods[:-1]) <= {op, *_STRONG, "global", "shared", "noftz", "shared::cta"}:
             raise LookupError(i.text)
-        code = DTYPES[i.type] if op not in ("cas", "exch") else signed(DTYPES[i.type])
+        code = DTYPES[i.type].replace("u", "i" if op in ("cas", "exch") else "u")
         made, needed = ", ".join(self.full(v, code) for v in values), target != "_"
         call = f"m.atomic_{space_of(i.mods)}({at}, {self.address(place)}, {code!r}, {op!r}, {needed}, {made})"
         return self.put(target, call + "[0]", code) if needed else [call]

@@ -87,14 +87,6 @@ class Reader:
         self.files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', self.text)}
         self.functions, self.kernels, self.variables = {}, [], {}
         self.function, self.source, self.line, self.scopes = None, None, 1, []
-        self.read()
-
-    def wrong(self, what, statement):
-        """Return an error that names the line and what stands there."""
-        return ValueError(f"line {self.line} of the PTX text: {what}: {' '.join(statement.split())[:120]!r}")
-
-    def read(self):
-        """Go through the text once."""
         if not self.text.lstrip().startswith(".version"):
             raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
         place = 0
@@ -104,6 +96,10 @@ class Reader:
             self.statement(found.lastgroup, found[found.lastgroup])
         if self.function is not None or not self.kernels:
             raise self.wrong("the text ends within a function, or has no kernel", self.text[-100:])
+
+    def wrong(self, what, statement):
+        """Return an error that names the line and what stands there."""
+        return ValueError(f"line {self.line} of the PTX text: {what}: {' '.join(statement.split())[:120]!r}")
 
     def statement(self, kind, text):
         """Take in one statement."""
