@@ -10,37 +10,38 @@ from typing import NamedTuple
 
 from bppsa_nb.ptx.parse import DTYPES, SIZES
 
-# In expressions, {0} is the first operand after the result, of the instruction's type, {1:u4} the second, as uint32.
-# `code` is that dtype, `wide` the one of twice its size, `bits` how many it has. Names are those of NumPy or
-# `arithmetic`. "shl" and "shr": by the width or more everything is shifted out, which is what NumPy does, too.
-WHOLE = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul.lo": "{0} * {1}", "mul.hi": "high({0}, {1}, {code!r})",
-         "mul.wide": "multiply({0}, {1}, dtype={wide!r})", "mad.lo": "{0} * {1} + {2}",
-         "mad.hi": "high({0}, {1}, {code!r}) + {2}",
-         "mad.wide": "multiply({0}, {1}, dtype={wide!r}) + {2:{wide}}",
-         # "div", towards zero; by zero, what comes is unspecified. "rem" has the sign of the dividend.
-         "div": "({0} - fmod({0}, {1})) // {1}", "rem": "fmod({0}, {1})",
-         "neg": "-{0}", "abs": "abs({0})", "min": "minimum({0}, {1})", "max": "maximum({0}, {1})",
-         "sad": "maximum({0}, {1}) - minimum({0}, {1}) + {2}",
-         "shl": "{0} << minimum({1:u4}, {bits}).astype({code!r})",
-         "shr": "{0} >> minimum({1:u4}, {bits}).astype({code!r})",
-         "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}", "selp": "where({2:?}, {0}, {1})",
-         "popc": "bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})",
-         "bfind": "top_bit({0})", "bfind.shiftamt": "where({0}, {bits} - 1 - top_bit({0}), -1)",
-         "brev": "packbits(unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
-         "bfe": "extracted({0}, {1:u4}, {2:u4})",
-         "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})", "prmt": "permuted({0}, {1}, {2})",
-         "lop3": "chosen({0}, {1}, {2}, {3})",
-         "shf.l.wrap": "(({1}.astype('u8') << 32 | {0}) << ({2} & 31) >> 32).astype('u4')",
-         "shf.r.wrap": "(({1}.astype('u8') << 32 | {0}) >> ({2} & 31)).astype('u4')",
-         "shf.l.clamp": "(({1}.astype('u8') << 32 | {0}) << minimum({2}, 32) >> 32).astype('u4')",
-         "shf.r.clamp": "(({1}.astype('u8') << 32 | {0}) >> minimum({2}, 32)).astype('u4')"}  # fmt: skip
-REAL = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "sqrt": "sqrt({0})",
-        "fma": "fma({0}, {1}, {2}, {mode!r})", "mad": "fma({0}, {1}, {2}, {mode!r})",
-        "rcp": "1 / {0}", "rsqrt": "1 / sqrt({0})", "neg": "-{0}", "abs": "abs({0})", "copysign": "copysign({1}, {0})",
-        # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one.
-        "min": "where({0} == {1}, where(signbit({0}), {0}, {1}), fmin({0}, {1}))",
-        "max": "where({0} == {1}, where(signbit({0}), {1}, {0}), fmax({0}, {1}))", "selp": "where({2:?}, {0}, {1})",
-        "ex2": "exp2({0})", "lg2": "log2({0})", "sin": "sin({0})", "cos": "cos({0})", "tanh": "tanh({0})"}  # fmt: skip
+# In expressions, {0} is the first operand after the result, of the instruction's type, {1:u4} the second, as uint32;
+# `code` is that type's dtype, `wide` the one of twice its size, `bits` how many it has.
+_ANY = {"add": "{0} + {1}", "sub": "{0} - {1}", "neg": "-{0}", "abs": "abs({0})", "selp": "np.where({2:?}, {0}, {1})"}
+WHOLE = _ANY | {
+    "mul.lo": "{0} * {1}", "mul.hi": "high({0}, {1}, {code!r})", "mul.wide": "np.multiply({0}, {1}, dtype={wide!r})",
+    "mad.lo": "{0} * {1} + {2}", "mad.hi": "high({0}, {1}, {code!r}) + {2}",
+    "mad.wide": "np.multiply({0}, {1}, dtype={wide!r}) + {2:{wide}}",
+    # "div", towards zero; by zero, what comes is unspecified. "rem" has the sign of the dividend.
+    "div": "({0} - np.fmod({0}, {1})) // {1}", "rem": "np.fmod({0}, {1})", "min": "np.minimum({0}, {1})",
+    "max": "np.maximum({0}, {1})", "sad": "np.maximum({0}, {1}) - np.minimum({0}, {1}) + {2}",
+    # "shl", "shr": by the width or more everything is shifted out, which is what NumPy does, too.
+    "shl": "{0} << np.minimum({1:u4}, {bits}).astype({code!r})",
+    "shr": "{0} >> np.minimum({1:u4}, {bits}).astype({code!r})",
+    "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}",
+    "popc": "np.bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})", "bfind": "top_bit({0})",
+    "bfind.shiftamt": "np.where({0}, {bits} - 1 - top_bit({0}), -1)",
+    "brev": "np.packbits(np.unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
+    "bfe": "extracted({0}, {1:u4}, {2:u4})", "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})",
+    "prmt": "permuted({0}, {1}, {2})", "lop3": "chosen({0}, {1}, {2}, {3})",
+    # "shf": two numbers as one, and the upper or the lower half of what comes
+    "shf.l.wrap": "(({1}.astype('u8') << 32 | {0}) << ({2} & 31) >> 32).astype('u4')",
+    "shf.r.wrap": "(({1}.astype('u8') << 32 | {0}) >> ({2} & 31)).astype('u4')",
+    "shf.l.clamp": "(({1}.astype('u8') << 32 | {0}) << np.minimum({2}, 32) >> 32).astype('u4')",
+    "shf.r.clamp": "(({1}.astype('u8') << 32 | {0}) >> np.minimum({2}, 32)).astype('u4')"}  # fmt: skip
+REAL = _ANY | {
+    "mul": "{0} * {1}", "div": "{0} / {1}", "rcp": "1 / {0}", "fma": "fma({0}, {1}, {2}, {mode!r})",
+    "mad": "fma({0}, {1}, {2}, {mode!r})", "copysign": "np.copysign({1}, {0})", "sqrt": "np.sqrt({0})",
+    "rsqrt": "1 / np.sqrt({0})", "ex2": "np.exp2({0})", "lg2": "np.log2({0})", "sin": "np.sin({0})",
+    "cos": "np.cos({0})", "tanh": "np.tanh({0})",
+    # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one
+    "min": "np.where({0} == {1}, np.where(np.signbit({0}), {0}, {1}), np.fmin({0}, {1}))",
+    "max": "np.where({0} == {1}, np.where(np.signbit({0}), {1}, {0}), np.fmax({0}, {1}))"}  # fmt: skip
 _COMPARE = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
 _WHOLE_COMPARE = _COMPARE | {"lo": "{} < {}", "ls": "{} <= {}", "hi": "{} > {}", "hs": "{} >= {}"}
 # "Floating Point Comparisons": the ordered ones are false where one is NaN, the unordered ones true.
@@ -48,7 +49,8 @@ _REAL_COMPARE = _COMPARE | {
     "ne": "({0} < {1}) | ({0} > {1})", "equ": "~(({0} < {1}) | ({0} > {1}))", "neu": "{} != {}", "ltu": "~({} >= {})",
     "leu": "~({} > {})", "gtu": "~({} <= {})", "geu": "~({} < {})", "num": "({0} == {0}) & ({1} == {1})",
     "nan": "({0} != {0}) | ({1} != {1})"}  # fmt: skip
-_ROUND = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
+WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
 _DIRECTED = ("rz", "rm", "rp")
 
 
@@ -107,9 +109,9 @@ def _move(i, value):
     """Copy; `cvta` goes between an address in a space and a generic one, where shared and local memory have windows."""
     code = DTYPES[i.type].replace("u", "i")
     source = value(i.operands[1], code)
-    space = next((m for m in i.mods if i.kind == "cvta" and m in ("shared", "local")), "")
+    space = next((m for m in i.mods if i.kind == "cvta" and m in WINDOWS), None)
     if space:
-        return f"{source} {'-' if 'to' in i.mods else '+'} {space}_window", code
+        return f"{source} {'-' if 'to' in i.mods else '+'} {WINDOWS[space]}", code
     return f"{source}.copy()" if i.operands[1][0] == "%" else source, code
 
 

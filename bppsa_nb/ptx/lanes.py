@@ -15,23 +15,17 @@ from bppsa_nb.ptx.blocks import parse
 from bppsa_nb.ptx.instructions import class_of, express, space_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 
-SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys"}
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
-_NAMES = ("abs", "bitwise_count", "ceil", "copysign", "cos", "exp2", "floor", "fmax", "fmin", "fmod", "log2",
-          "maximum", "minimum", "multiply", "packbits", "rint", "signbit", "sin", "sqrt", "stack", "tanh", "trunc",
-          "unpackbits", "where")  # fmt: skip
-HELPERS = {name: getattr(np, name) for name in _NAMES} | vars(arithmetic)
-HELPERS |= {"shared_window": SHARED_WINDOW, "local_window": LOCAL_WINDOW}
 # What lanes of a warp make of what each brings, and threads of a block: its type ("": the instruction's), source, and
 # what type that has.
 _TOGETHER = {
     "activemask": ("", "m.together('or', m.of(m.warp), m.special('lanemask_eq', 'u4'))", "u4"),
-    "vote.ballot": ("?", "m.together('or', m.of(m.warp), where({}, m.special('lanemask_eq', 'u4'), 0))", "u4"),
+    "vote.ballot": ("?", "m.together('or', m.of(m.warp), np.where({}, m.special('lanemask_eq', 'u4'), 0))", "u4"),
     "vote.all": ("?", "m.together('and', m.of(m.warp), {})", "?"),
     "vote.any": ("?", "m.together('or', m.of(m.warp), {})", "?"),
     "vote.uni": ("?", "m.together('and', m.of(m.warp), {0}) == m.together('or', m.of(m.warp), {0})", "?"),
@@ -124,7 +118,7 @@ class Writer:
             parts = f"{self.full(source, code)}.view({part!r}).reshape(-1, {count}).T.copy()"
             return self.put_all(target, parts, part)
         made = ", ".join(self.full(p, part) for p in source.strip("{}").split(","))
-        return self.put(target, f"stack([{made}], axis=1).reshape(-1).view({code!r})", code)
+        return self.put(target, f"np.stack([{made}], axis=1).reshape(-1).view({code!r})", code)
 
     def address(self, operand):
         """Return source of the addresses that an operand in brackets gives, an array of int64."""
@@ -205,7 +199,7 @@ class Program:
             block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
             block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
             self.write(n, block, lines)
-        spaces = dict(HELPERS, **self.writer.constants)
+        spaces = vars(arithmetic) | self.writer.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
         crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.ptx.lanes import LOCAL_WINDOW, SHARED_WINDOW
+from bppsa_nb.ptx.instructions import WINDOWS
 from bppsa_nb.ptx.memory import UFUNCS, GlobalSpace, OwnSpace
 from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
 from bppsa_nb.ptx.report import Report
@@ -133,8 +133,8 @@ class Machine:
 
     def generic(self, what, at, address, *args):
         """Do a memory operation at generic addresses, of which shared and local memory have windows."""
-        window, made = np.where(address >= LOCAL_WINDOW, 2, address >= SHARED_WINDOW), None
-        for n, (name, base) in enumerate((("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW))):
+        window, made = np.where(address >= WINDOWS["local"], 2, address >= WINDOWS["shared"]), None
+        for n, (name, base) in enumerate(({"global": 0} | WINDOWS).items()):
             mask, call = window == n, getattr(self, f"{what}_{name}")
             if mask.all():
                 return call(at, address - base, *args)
