@@ -30,8 +30,7 @@ class Kernel:
 
     def __init__(self, reader, name):
         self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
-        function = self.functions[name]
-        self.params = [(p, kind, SIZES[kind] * int(count.strip("[]") or 1)) for p, kind, count in function.params]
+        function, self.params = self.functions[name], self.functions[name].params
         self.registers, self.symbols, self.shared, self.local, self.arrays = {}, {}, 0, 0, {}
         self.add_function(function, "", {}, ())
         self.place(reader.variables)
@@ -41,11 +40,11 @@ class Kernel:
         """Return the dtype of a register's lanes."""
         if register not in self.registers:
             raise ValueError(f"register %{register} of kernel {short_name(self.name)} is not declared")
-        return DTYPES[self.registers[register]].replace("u", "i")
+        return self.registers[register]
 
     def add_function(self, function, suffix, formal, within):
         """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
-        self.registers |= {name + suffix: kind for name, kind in function.registers.items()}
+        self.registers |= {name + suffix: code for name, code in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
 
         def renamed(found):
@@ -69,7 +68,9 @@ class Kernel:
     def call(self, item, within):
         """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
-        results, (name,), params, *_ = [*([[]] if item.operands[0][0] != "(" else []), *lists, []]
+        lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
+        results, names, params = [*lists, [], []][:3]
+        name = names[0] if names else ""
         function = self.functions.get(name)
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
         if function is None:
@@ -78,7 +79,7 @@ class Kernel:
             why = f"has {len(function.params)} arguments and {len(function.results)} results"
         if why:
             raise ValueError(f"line {item.line} of the PTX text: a call of {name}, which {why}: {item.text!r}")
-        formal = dict(zip([p[0] for p in function.params] + function.results, params + results, strict=True))
+        formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"
         self.add_function(function, suffix, formal, within)
@@ -120,7 +121,7 @@ class Kernel:
         made, size = [], SIZES[item.type]
         for n, part in enumerate(target.strip("{}").split(",")):
             register, kind = f"{name}_{int(offset or 0) + n * size}", "b16" if size == 1 else item.type
-            self.registers[register[1:]] = kind
+            self.registers[register[1:]] = DTYPES[kind].replace("u", "i")
             operands = [register, part] if item.kind == "st" else [part, register]
             made.append(item._replace(kind="mov", mods=(kind,), operands=operands))
         return made

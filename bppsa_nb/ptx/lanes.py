@@ -19,8 +19,8 @@ _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys"}
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-_NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
+_NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
 # What lanes of a warp make of what each brings, and threads of a block: its type ("": the instruction's), source, and
 # what type that has.
 _TOGETHER = {
@@ -46,11 +46,39 @@ def seen(source, of, to):
     return f"({source}).{'view' if same else 'astype'}({to!r})"
 
 
-class Writer:
-    """Writes the instructions of a kernel as Python."""
+class Program:
+    """A kernel that can run, written as Python: functions by block, instructions by number, and what is counted."""
 
     def __init__(self, kernel):
-        self.kernel, self.constants = kernel, {}
+        self.kernel, self.constants, self.instructions, self.source = kernel, {}, [], []
+        for n, block in enumerate(kernel.blocks):
+            block.first = len(self.instructions)
+            lines = [line for at, i in enumerate(block.body, block.first) for line in self.instruction(i, at)]
+            if block.end and block.end[0] == "bar":
+                block.end = barrier(block.last)
+            self.instructions += block.body + [block.last] * (block.last is not None)
+            block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
+            block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
+            block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
+            self.write(n, block, lines)
+        spaces = vars(arithmetic) | self.constants
+        exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
+        self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
+        crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
+        self.registers = {variable(f"%{r}"): kernel.code_of(r) for r in sorted(crossing)}
+        touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
+        self.grain = min([SIZES[i.type] for i in touched], default=4)
+        self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
+
+    def write(self, n, block, lines):
+        """Write a block's two functions."""
+        used = [variable(f"%{r}") for r in sorted(block.used)]
+        made = [variable(f"%{r}") for r in sorted(block.live_out & block.made)]
+        given = block.end[1] if block.end and block.end[0] == "bra" else None
+        for name, lanes in (("all", ""), ("some", "[idx]")):
+            self.source += [f"def {name}_{n}(m, R, idx, full):", *(f"    {r} = R[{r!r}]{lanes}" for r in used)]
+            self.source += [f"    {line}" for line in lines] + [f"    R[{r!r}]{lanes} = {r}" for r in made]
+            self.source += [f"    return {variable('%' + given) if given else None}"]
 
     def value(self, operand, code):
         """Return source for an operand, read as a dtype."""
@@ -182,41 +210,6 @@ def unknown(i, error=""):
 def variable(register):
     """Return a register's name in Python."""
     return "_" + register[1:].replace("$", "_S")
-
-
-class Program:
-    """A kernel that can run: functions by block, instructions by number, and what is counted of each block."""
-
-    def __init__(self, kernel):
-        self.kernel, self.writer, self.instructions, self.source = kernel, Writer(kernel), [], []
-        for n, block in enumerate(kernel.blocks):
-            block.first = len(self.instructions)
-            lines = [line for at, i in enumerate(block.body, block.first) for line in self.writer.instruction(i, at)]
-            if block.end and block.end[0] == "bar":
-                block.end = barrier(block.last)
-            self.instructions += block.body + [block.last] * (block.last is not None)
-            block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
-            block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
-            block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
-            self.write(n, block, lines)
-        spaces = vars(arithmetic) | self.writer.constants
-        exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
-        self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
-        crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
-        self.registers = {variable(f"%{r}"): kernel.code_of(r) for r in sorted(crossing)}
-        touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
-        self.grain = min([SIZES[i.type] for i in touched], default=4)
-        self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
-
-    def write(self, n, block, lines):
-        """Write a block's two functions."""
-        used = [variable(f"%{r}") for r in sorted(block.used)]
-        made = [variable(f"%{r}") for r in sorted(block.live_out & block.made)]
-        given = block.end[1] if block.end and block.end[0] == "bra" else None
-        for name, lanes in (("all", ""), ("some", "[idx]")):
-            self.source += [f"def {name}_{n}(m, R, idx, full):", *(f"    {r} = R[{r!r}]{lanes}" for r in used)]
-            self.source += [f"    {line}" for line in lines] + [f"    R[{r!r}]{lanes} = {r}" for r in made]
-            self.source += [f"    return {variable('%' + given) if given else None}"]
 
 
 def barrier(i):

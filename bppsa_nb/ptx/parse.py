@@ -33,7 +33,7 @@ _VARIABLE = re.compile(
     r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)"
 )
 _PARAM = re.compile(
-    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(\[\d*\])?"
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(?:\[(\d*)\])?"
 )
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
 NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*")
@@ -57,11 +57,11 @@ class Instruction(NamedTuple):
 
 
 class Function:
-    """A kernel or a device function: its parameters and results, its registers' types, its instructions and labels."""
+    """A kernel or a device function: `params` and `results` are (name, type, bytes), `items` statements, labels."""
 
     def __init__(self, name, params, results):
         self.name, self.params, self.results = name, params, results
-        self.items, self.registers = [], {}
+        self.items, self.registers = [], {}  # by register, its lanes' dtype
 
 
 def short_name(name):
@@ -93,7 +93,10 @@ class Reader:
         for found in _STATEMENT.finditer(self.text):
             begin = found.start(found.lastgroup)
             self.line, place = self.line + self.text.count("\n", place, begin), begin
-            self.statement(found.lastgroup, found[found.lastgroup])
+            try:
+                self.statement(found.lastgroup, found[found.lastgroup])
+            except (AttributeError, LookupError) as error:  # an unknown type, for one
+                raise self.wrong(f"not understood ({error!r})", found[0]) from error
         if self.function is not None or not self.kernels:
             raise self.wrong("the text ends within a function, or has no kernel", self.text[-100:])
 
@@ -127,10 +130,11 @@ class Reader:
         """Begin a function."""
         if text[-1] == ";":  # declared here, not written here
             return
-        if not (found := _HEAD.search(text)):
-            raise self.wrong("not understood", text)
-        params = [(name, self.known(kind, text), count) for kind, name, count in _PARAM.findall(found[4] or "")]
-        results = [name for _, name, _ in _PARAM.findall(found[2] or "")]
+        found = _HEAD.search(text)
+        params, results = (
+            [(name, kind, SIZES[kind] * int(count or 1)) for kind, name, count in _PARAM.findall(part or "")]
+            for part in (found[4], found[2])
+        )
         self.function, self.scopes, self.source = Function(found[3], params, results), [{}], None
         self.functions[found[3]] = self.function
         if found[1] == "entry":
@@ -141,7 +145,7 @@ class Reader:
         if found := re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.S):
             for given, count in re.findall(r"(%?[\w$]+)(?:<(\d+)>)?", found[2]):
                 for name in [f"{given}{n}" for n in range(int(count))] if count else [given]:
-                    self.function.registers[self.own(name)] = self.known(found[1], text)
+                    self.function.registers[self.own(name)] = DTYPES[found[1]].replace("u", "i")
         elif text.startswith(".param"):
             for _, name, _ in _PARAM.findall(text):
                 self.own(name)
@@ -157,15 +161,9 @@ class Reader:
             self.scopes[-1][given] = "%" + name
         return name
 
-    def known(self, kind, text):
-        """Return a type, if it is one."""
-        if kind not in DTYPES:
-            raise self.wrong("an unknown type", text)
-        return kind
-
     def variable(self, text, space, align, kind, name, counts):
         """Take in a variable of shared, local, constant or global memory; of the last two, memory is the process's."""
-        code = DTYPES[self.known(kind, text)]
+        code = DTYPES[kind]
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
         if space in ("const", "global"):
