@@ -104,12 +104,6 @@ def pairs(code, rng, other=None):
     return blocks(a.ravel(), b.ravel())
 
 
-def triples(code, rng, count=1024):
-    """Return triples of edges, at random."""
-    pool = edges(code, rng, 12)
-    return tuple(rng.choice(pool, count) for _ in range(3))
-
-
 def blocks(*arrays):
     """Fill arrays up to a multiple of 256, with what they begin with."""
     n = -(-len(arrays[0]) // 256) * 256

@@ -180,15 +180,10 @@ def bits(x, y, out, n):
         octets = [*a.to_bytes(4, "little"), *b.to_bytes(4, "little")]
         results = [a.bit_count(), 32 - a.bit_length(), (a & -a).bit_length(), int(f"{a:032b}"[::-1], 2), a * b >> 32]
         results += [less * signed(b, 32) >> 32, sum(octets[q] << 8 * k for k, q in enumerate((4, 0, 6, 1)))]
-        results += [wide_left(a, b, a & 31), a // one, (abs(less) % abs(by)) * (-1 if less < 0 else 1)]
+        results += [(b << 32 | a) << (a & 31) >> 32, a // one, (abs(less) % abs(by)) * (-1 if less < 0 else 1)]
         results += [less >> (b & 31), 64 - wide.bit_length(), wide.bit_count(), wide // (a | 1), abs(a - b) + 7]
         results += [max(less, signed(b, 32)), min(a, b), signed(a, 16), signed(b, 8), a * a + b]
         out[:, i] = [v & 0xFFFFFFFF for v in results]
-
-
-def wide_left(low, high, by):
-    """The upper word of two, shifted left."""
-    return (high << 32 | low) << by >> 32
 
 
 def votes(keys, out):
