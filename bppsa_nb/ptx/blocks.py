@@ -7,7 +7,7 @@ recursion is refused.
 import re
 from functools import lru_cache
 
-from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
+from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of
 
 
 class Block:
@@ -25,7 +25,8 @@ class Block:
 class Kernel:
     """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
 
-    `params` are (name, type, bytes); `symbols` (space, place) of variables by name, `arrays` those in global memory.
+    `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place) of variables, `arrays`
+    those in global memory.
     """
 
     def __init__(self, reader, name):
@@ -35,12 +36,6 @@ class Kernel:
         self.add_function(function, "", {}, ())
         self.place(reader.variables)
         self.link()
-
-    def code_of(self, register):
-        """Return the dtype of a register's lanes."""
-        if register not in self.registers:
-            raise ValueError(f"register %{register} of kernel {short_name(self.name)} is not declared")
-        return self.registers[register]
 
     def add_function(self, function, suffix, formal, within):
         """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
@@ -94,7 +89,6 @@ class Kernel:
     def add(self, item):
         """Add an instruction; a guarded one is jumped over."""
         blocks, kind, over = self.blocks, item.kind, f"$over{len(self.blocks)}"
-        ends = {"ret": ("ret",), "exit": ("ret",), "trap": ("trap",)}
         if kind == "bra":
             blocks[-1].end, blocks[-1].last = ("bra", *(item.guard or (None, False)), item.operands[0]), item
         elif item.guard:
@@ -103,13 +97,18 @@ class Kernel:
             self.add(item._replace(guard=None))
             self.label(over)
             return
-        elif kind in ends or kind in ("bar", "barrier") and "warp" not in item.mods:
-            blocks[-1].end, blocks[-1].last = ends.get(kind, ("bar",)), item
+        elif kind in ("ret", "exit", "trap"):
+            blocks[-1].end, blocks[-1].last = ("trap" if kind == "trap" else "ret",), item
+        elif kind in ("bar", "barrier") and "warp" not in item.mods:
+            numbers = item.operands[1:-1] if "red" in item.mods else item.operands
+            if not numbers or not all(n.isdigit() for n in numbers) or "arrive" in item.mods:
+                raise item.unknown()
+            blocks[-1].end, blocks[-1].last = ("bar", *map(int, numbers), None)[:3], item
         else:
             blocks[-1].body += self.moves(item)
             return
         blocks.append(Block())
-        if kind not in ends and "red" in item.mods:  # what a barrier computes, after it
+        if "red" in item.mods:  # what a barrier computes, after it
             blocks[-1].body.append(item)
 
     def moves(self, item):
@@ -148,10 +147,11 @@ class Kernel:
                 if target not in self.labels:
                     raise ValueError(f"line {block.last.line} of the PTX text: no such label: {block.last.text!r}")
                 target = self.labels[target]
-                block.end, block.next = (kind, register, negated, target), [target] + [n + 1] * bool(register)
+                block.end, block.next = (kind, register, negated, target), [target, n + 1] if register else [target]
             elif kind in ("ret", "trap"):
                 block.next = []
-            for reads, writes in [*map(effects, block.body), ({register} - {None, ""}, set())]:
+            guard = {register} if kind == "bra" and register else set()
+            for reads, writes in [*map(effects, block.body), (guard, set())]:
                 block.used |= reads - block.made
                 block.made |= writes
         changed = True

@@ -87,7 +87,7 @@ def _real(i, value, code):
     mode = next((m for m in _DIRECTED if m in mods), "rn")
     known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if i.kind in ("fma", "mad") and code != "f8" else ())}
     if not mods <= known:
-        raise LookupError(i.text)
+        raise LookupError("modifiers")
     args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
     if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
         args, source = [f"flushed({a})" for a in args], f"flushed({source})"
@@ -121,7 +121,7 @@ def _convert(i, value):
     code, of_code = DTYPES[to], DTYPES[of]
     source, mode = value(i.operands[1], of_code), next((m for m in how if m in _DIRECTED), "rn")
     if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat"} or mode != "rn" and of in ("s64", "u64"):
-        raise LookupError(i.text)
+        raise LookupError("modifiers")
     if of_code[0] != "f" and code[0] != "f":
         return (f"fitted({source}, {code!r})" if "sat" in how else f"({source}).astype({code!r})"), code
     source = f"flushed({source})" if "ftz" in how and of == "f32" else source

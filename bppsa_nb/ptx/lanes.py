@@ -54,8 +54,6 @@ class Program:
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
             lines = [line for at, i in enumerate(block.body, block.first) for line in self.instruction(i, at)]
-            if block.end and block.end[0] == "bar":
-                block.end = barrier(block.last)
             self.instructions += block.body + [block.last] * (block.last is not None)
             block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
             block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
@@ -65,7 +63,7 @@ class Program:
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
         crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
-        self.registers = {variable(f"%{r}"): kernel.code_of(r) for r in sorted(crossing)}
+        self.registers = {variable(f"%{r}"): kernel.registers[r] for r in sorted(crossing)}
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
@@ -87,7 +85,7 @@ class Program:
         if found := _SPECIAL.match(operand):
             return f"m.special({found[1]!r}, {code!r})"
         if operand[0] == "%":
-            own = self.kernel.code_of(operand[1:])
+            own = self.kernel.registers[operand[1:]]
             if np.dtype(own).itemsize < np.dtype(code).itemsize:
                 raise LookupError(f"{own} as {code}")
             return seen(variable(operand), own, code)
@@ -110,7 +108,7 @@ class Program:
             return [f"pair_ = {source}", *self.put(first, "pair_[0]", code), *self.put(second, "pair_[1]", "?")]
         if target == "_":
             return [f"_ = {source}"]
-        return [f"{variable(target)} = {seen(source, code, self.kernel.code_of(target[1:]))}"]
+        return [f"{variable(target)} = {seen(source, code, self.kernel.registers[target[1:]])}"]
 
     def put_all(self, operand, source, code):
         """Assign to a register, or to a list of them, what stands in a list."""
@@ -135,7 +133,7 @@ class Program:
             source, code = express(i, self.value if any(map(names_of, i.operands[1:])) else self.full)
             return self.put(i.operands[0], source, code)
         except (LookupError, ValueError) as error:
-            raise unknown(i, error) from error
+            raise i.unknown(f": {error}") from error
 
     def pack(self, i):
         """Two or four parts to one number, or one number to its parts ("mov")."""
@@ -153,14 +151,14 @@ class Program:
         base, _, offset = operand.strip("[]").partition("+")
         if base[0] != "%":
             return self.full(operand.strip("[]"), "i8")
-        wide = self.kernel.code_of(base[1:]) == "i8"
+        wide = self.kernel.registers[base[1:]] == "i8"
         source = self.value(base, "i8") if wide else f"{self.value(base, 'u4')}.astype('i8')"
         return f"{source} + {int(offset, 0)}" if offset and int(offset, 0) else source
 
     def memory(self, i, at):
         """Load or store, several numbers at once, too."""
         if not all(_PLACES.fullmatch(m) or m in _STRONG for m in i.mods[:-1]):
-            raise LookupError(i.text)
+            raise LookupError("modifiers")
         code, space, strong = DTYPES[i.type], space_of(i.mods), bool(_STRONG & set(i.mods))
         target, place = i.operands if i.kind != "st" else i.operands[::-1]
         parts = target.strip("{}").split(",")
@@ -179,7 +177,7 @@ class Program:
         target, place, *values = i.operands if i.kind == "atom" else ["_", *i.operands]
         op, *more = [m for m in i.mods[:-1] if m in _ATOMICS]
         if more or not set(i.mods[:-1]) <= {op, *_STRONG, "global", "shared", "noftz", "shared::cta"}:
-            raise LookupError(i.text)
+            raise LookupError("modifiers")
         code = DTYPES[i.type].replace("u", "i" if op in ("cas", "exch") else "u")
         made, needed = ", ".join(self.full(v, code) for v in values), target != "_"
         call = f"m.atomic_{space_of(i.mods)}({at}, {self.address(place)}, {code!r}, {op!r}, {needed}, {made})"
@@ -200,25 +198,9 @@ class Program:
         return self.put(target, source.format(value), code or own)
 
 
-def unknown(i, error=""):
-    """Return the error for an instruction that is not known."""
-    where = f" ({i.source[0]}, line {i.source[1]})" if i.source else ""
-    why = f": {error}" if "register" in str(error) else ""
-    return ValueError(f"line {i.line} of the PTX text: an instruction that is not known: {i.text!r}{where}{why}")
-
-
 def variable(register):
     """Return a register's name in Python."""
     return "_" + register[1:].replace("$", "_S")
-
-
-def barrier(i):
-    """Return ("bar", number, threads or None) of a barrier of a block, whose result is computed after it."""
-    numbers = i.operands[1:-1] if "red" in i.mods else i.operands
-    known = {"sync", "cta", "aligned", "red", "popc", "and", "or", "pred", "u32"}
-    if not numbers or not all(n.isdigit() for n in numbers) or not set(i.mods) <= known:
-        raise unknown(i)
-    return ("bar", *map(int, numbers), None)[:3]
 
 
 @lru_cache(1024)

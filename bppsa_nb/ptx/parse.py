@@ -55,6 +55,11 @@ class Instruction(NamedTuple):
         """Its last type, "f32" for one."""
         return self.mods[-1] if self.mods else ""
 
+    def unknown(self, why=""):
+        """Return the error for an instruction that is not known."""
+        where = f"{self.text!r}" + (f" ({self.source[0]}, line {self.source[1]})" if self.source else "")
+        return ValueError(f"line {self.line} of the PTX text: an instruction that is not known: {where}{why}")
+
 
 class Function:
     """A kernel or a device function: `params` and `results` are (name, type, bytes), `items` statements, labels."""
