@@ -113,6 +113,13 @@ def high(a, b, code):
     return (wide >> bits).astype(code)
 
 
+def carried(op, a, b, carry):
+    """Add or subtract unsigned numbers and a carry; return the carry, too ("Extended-Precision Integer Arithmetic")."""
+    if op == "sub":
+        return a - b - carry, (a < b) | (a - b < carry)
+    return a + b + carry, (a + b < a) | (a + b + carry < a + b)
+
+
 def top_bit(a):
     """Return the place of the highest bit that is set in unsigned numbers, -1 where none is ("bfind", "clz")."""
     place = np.full(a.shape, -1, "i4")

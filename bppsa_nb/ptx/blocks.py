@@ -7,7 +7,7 @@ recursion is refused.
 import re
 from functools import lru_cache
 
-from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of
+from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
 
 class Block:
@@ -66,6 +66,11 @@ class Kernel:
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
         results, names, params = [*lists, [], []][:3]
         name = names[0] if names else ""
+        if name == "vprintf" and (len(results), len(params)) == (1, 2):  # which every GPU has
+            made = [f"{each}_0" for each in results + params]
+            self.registers[made[0][1:]] = "i4"
+            self.add(item._replace(kind=name, mods=(), operands=made))
+            return
         function = self.functions.get(name)
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
         if function is None:
@@ -73,7 +78,7 @@ class Kernel:
         elif (len(params), len(results)) != (len(function.params), len(function.results)):
             why = f"has {len(function.params)} arguments and {len(function.results)} results"
         if why:
-            raise ValueError(f"line {item.line} of the PTX text: a call of {name}, which {why}: {item.text!r}")
+            raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
         formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"

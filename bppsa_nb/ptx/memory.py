@@ -50,8 +50,9 @@ class Region:
         if a is None:
             return (address - self.start) // size
         flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
-        if a.flags.c_contiguous and 0 <= flat < a.size and a.ndim > 1:
-            return tuple(int(n) for n in np.unravel_index(flat, a.shape))
+        if a.flags.c_contiguous and a.size and a.ndim > 1:  # what lies outside has a first index that there is not
+            first, rest = divmod(flat, a.size // len(a))
+            return first, *map(int, np.unravel_index(rest, a.shape[1:]))
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
 
 
@@ -157,10 +158,12 @@ class Space:
     def teller(self, at, address, size):
         """Return the function that notes a race."""
 
-        def tell(bad, other, did, to, equal=False):
+        def tell(bad, other, by, did, to, equal=False):
             if bad.any():
-                self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, bad, address, size, other, equal)
+                text = f"{did} {{what}}, which {{other}} {to}"
+                self.tell("race", text, at, bad, address, size, (other, by), equal)
 
+        tell.at = at
         return tell
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
@@ -172,10 +175,11 @@ class Space:
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
         key, why = (kind,), ""
         if other is not None:
-            other, key = thread_of(other[lane]), (kind, message)
-            named = report.form(other)
+            other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
+            named, key = report.form(other), (kind, message)
+            why = f" in line {by.source[1]}" if by.source else ""
             near = other[0] == who[0]
-            why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
+            why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
         text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
         count = int(np.count_nonzero(bad))
         report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)

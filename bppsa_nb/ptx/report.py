@@ -48,7 +48,9 @@ class Finding:
     count: int = 1
 
     def __str__(self):
-        where = f"{Path(self.file).name}, line {self.line}" if self.file else f"at {self.instruction!r}"
+        file = Path(self.file)
+        name = "its cell" if file.parent.name.startswith("ipykernel_") else file.name
+        where = f"{name}, line {self.line}" if self.file else f"at {self.instruction!r}"
         more = f" (and {self.count - 1} more)" if self.count > 1 else ""
         return f"{self.kind}: {self.kernel}, {where}: thread {self.thread} of block {self.block} {self.message}{more}"
 
@@ -112,7 +114,9 @@ class Report:
 
     def __str__(self):
         c = self.counters
-        lines = [f"kernel {self.kernel}: " + (f"{len(self.findings)} findings" if self.findings else "nothing found")]
+        several = "s" if len(self.findings) > 1 else ""
+        found = f"{len(self.findings)} finding{several}" if self.findings else "nothing found"
+        lines = [f"kernel {self.kernel}: {found}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         active = f"{c['active lanes']:.0%} of their lanes active"

@@ -31,6 +31,28 @@ def integers(kind, function, *arrays):
     return np.array(made, f"u{bits // 8}")
 
 
+CARRIES = [  # of three numbers, each instruction with the carry of the one before
+    ("add.cc.K %d, %a0, %a1; addc.K %d, %a2, %a0;", lambda x, y, z, bits: x + z + (x + y >> bits)),
+    ("add.cc.K %d, %a0, %a1; addc.cc.K %d, %a2, %a1; addc.K %d, 0, 0;",
+     lambda x, y, z, bits: z + y + (x + y >> bits) >> bits),
+    ("sub.cc.K %d, %a0, %a1; subc.cc.K %d, %a2, %a1; subc.K %d, 0, 0;", lambda x, y, z, bits: -(z - y - (x < y) < 0)),
+    ("sub.cc.K %d, %a0, %a1; subc.K %d, %a2, %a0;", lambda x, y, z, bits: z - x - (x < y)),
+    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.K %d, %a0, %a1, %a2;",
+     lambda x, y, z, bits: (x * y + z >> bits) + z),
+    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.cc.K %d, %a0, %a1, %a2; madc.lo.K %d, %a0, %a1, 0;",
+     lambda x, y, z, bits: x * y + ((x * y + z >> bits) + z >> bits)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["u32", "u64"])
+@pytest.mark.parametrize("text, function", CARRIES)
+def test_integers_with_a_carry(text, function, kind):
+    a, b = pairs(CODES[kind], RNG)
+    c, bits = np.roll(b, 5), 8 * a.itemsize
+    wanted = integers(kind, lambda *numbers: function(*numbers, bits), a, b, c)
+    check(text.replace("K", kind), kind, wanted, (kind, a), (kind, b), (kind, c))
+
+
 @pytest.mark.parametrize("kind", WHOLE[2:])
 def test_integer_arithmetic(kind):
     a, b = pairs(CODES[kind], RNG)
