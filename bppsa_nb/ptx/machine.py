@@ -208,7 +208,7 @@ class Machine:
 
     def run(self, most):
         """Run until every lane has returned, or for so many steps."""
-        self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
+        R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
         while groups or waiting:
