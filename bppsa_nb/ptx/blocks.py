@@ -55,10 +55,12 @@ class Kernel:
                 item = item._replace(operands=operands, guard=item.guard and (item.guard[0] + suffix, item.guard[1]))
             if item.kind == "call":
                 self.call(item, (*within, function.name))
-            elif item.kind == "ret" and suffix:
-                self.add(item._replace(kind="bra", operands=["$after" + suffix]))
-            else:
-                self.add(item)
+                continue
+            try:
+                after = {"kind": "bra", "operands": ["$after" + suffix]} if item.kind == "ret" and suffix else {}
+                self.add(item._replace(**after))
+            except LookupError as error:
+                raise item.unknown(f": {error}") from error
 
     def call(self, item, within):
         """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
@@ -159,6 +161,8 @@ class Kernel:
             for reads, writes in [*map(effects, block.body), (guard, set())]:
                 block.used |= reads - block.made
                 block.made |= writes
+        if lost := set().union(*(block.used | block.made for block in blocks)) - self.registers.keys():
+            raise ValueError(f"kernel {short_name(self.name)} of the PTX text declares no register %{min(lost)}")
         changed = True
         while changed:
             changed = False

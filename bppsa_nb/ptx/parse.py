@@ -135,7 +135,8 @@ class Reader:
         """Begin a function."""
         if text[-1] == ";":  # declared here, not written here
             return
-        found = _HEAD.search(text)
+        if not (found := _HEAD.search(text)):
+            raise self.wrong("not understood", text)
         params, results = (
             [(name, kind, SIZES[kind] * int(count or 1)) for kind, name, count in _PARAM.findall(part or "")]
             for part in (found[4], found[2])
