@@ -29,25 +29,25 @@ from typing import NamedTuple
 import numpy as np
 
 KERNELS = Path(__file__).parent / "ptx" / "kernels"
-VIEW = np.dtype(
-    [*((n, "f8") for n in ("left", "top", "step")), ("width", "i4"), ("height", "i4"), ("limit", "u2")], align=True
-)
+VIEW = [*((n, "f8") for n in ("left", "top", "step")), ("width", "i4"), ("height", "i4"), ("limit", "u2")]
+VIEW = np.dtype(VIEW, align=True)
 
 
 class Case(NamedTuple):
-    """A launch: `form` is the kernel in NumPy, with its arguments; `arguments(rng)` makes them, arrays and scalars."""
+    """A launch: `form` is the kernel in NumPy, of the same name; `arguments(rng)` are its arrays and scalars."""
 
     form: Callable
-    grid: tuple
-    block: tuple
+    grid: int | tuple
+    block: int | tuple
     arguments: Callable
-    shared: int = 0
     tolerance: float = 0  # relative and absolute; 0: the same numbers
+    shared: int = 0
     arch: str = "sm_90"
+    name: str = ""  # if it is another than the form's
 
     @property
     def entry(self):
-        return self.form.__name__
+        return self.name or self.form.__name__
 
     @property
     def source(self):
@@ -84,7 +84,7 @@ def floats(rng, *shape, dtype=np.float32):
 # The kernels in NumPy: what they write is written into the same arguments.
 
 
-def vector_add(a, b, c, n):
+def vector_add(a, b, c, n, *scratch):
     c[:n] = a[:n] + b[:n]
 
 
@@ -96,23 +96,11 @@ def saxpy_half(a, x, y, n):
     y[:n] = np.float16(a).astype(np.float32) * x[:n].astype(np.float32) + y[:n]
 
 
-def matmul_naive(a, b, c, n, m, k):
+def matmul(a, b, c, *sizes):
     c[:] = a @ b
 
 
-def matmul_tiled(a, b, c, n):
-    c[:] = a @ b
-
-
-def transpose_naive(a, out, rows, columns):
-    out[:] = a.T
-
-
-def transpose_tiled(a, out, n):
-    out[:] = a.T
-
-
-def transpose_padded(a, out, n):
+def transpose(a, out, *sizes):
     out[:] = a.T
 
 
@@ -192,15 +180,10 @@ def bits(x, y, out, n):
         octets = [*a.to_bytes(4, "little"), *b.to_bytes(4, "little")]
         results = [a.bit_count(), 32 - a.bit_length(), (a & -a).bit_length(), int(f"{a:032b}"[::-1], 2), a * b >> 32]
         results += [less * signed(b, 32) >> 32, sum(octets[q] << 8 * k for k, q in enumerate((4, 0, 6, 1)))]
-        results += [wide_left(a, b, a & 31), a // one, (abs(less) % abs(by)) * (-1 if less < 0 else 1)]
+        results += [(b << 32 | a) << (a & 31) >> 32, a // one, (abs(less) % abs(by)) * (-1 if less < 0 else 1)]
         results += [less >> (b & 31), 64 - wide.bit_length(), wide.bit_count(), wide // (a | 1), abs(a - b) + 7]
         results += [max(less, signed(b, 32)), min(a, b), signed(a, 16), signed(b, 8), a * a + b]
         out[:, i] = [v & 0xFFFFFFFF for v in results]
-
-
-def wide_left(low, high, by):
-    """The upper word of two, shifted left."""
-    return (high << 32 | low) << by >> 32
 
 
 def votes(keys, out):
@@ -285,7 +268,7 @@ def conversions(x, out, n):
         f, cut = np.float32(w), whole(np.trunc(v))
         reals = [f, directed(w, -np.inf), directed(w, np.inf)]
         toward = directed(np.float64(cut), -np.inf if cut > 0 else np.inf)
-        within = np.float32(0) if np.isnan(v) else np.clip(np.float32(v), np.float32(0), np.float32(1))
+        within = min(np.float32(v), np.float32(1)) if v > 0 else np.float32(0)  # of -0, too
         results = [whole(np.rint(v)), cut, whole(np.ceil(v)), whole(np.floor(v)), whole(np.rint(f), least=0)]
         results += [int(r.view(np.int32)) for r in reals] + [int(np.float16(w).view(np.int16))]
         results += [int(toward.view(np.int32)), int(within.view(np.int32)), whole(np.rint(v), 64) >> 16]
@@ -294,137 +277,62 @@ def conversions(x, out, n):
         out[:, i] = [np.int64(int(r) & 0xFFFFFFFF).astype(np.int32) for r in results]
 
 
-def vector_add_triton(a, b, c, n, scratch, profile):
-    c[:n] = a[:n] + b[:n]
-
-
 def numbers(rng):
     """A hundred numbers of all sizes, halves, ends and NaN among them."""
-    ends = [
-        0.0,
-        -0.0,
-        0.5,
-        -0.5,
-        1.5,
-        2.5,
-        -2.5,
-        1e-310,
-        np.inf,
-        -np.inf,
-        np.nan,
-        2.0**31,
-        -(2.0**31) - 1,
-        2.0**63,
-        65520.0,
-    ]
-    return np.append(ends, rng.standard_normal(85) * 2.0 ** rng.integers(-30, 40, 85))
+    ends = [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-310, np.inf, -np.inf, np.nan, 2.0**31, -(2.0**31) - 1, 2.0**63]
+    return np.append([*ends, 65520.0], rng.standard_normal(85) * 2.0 ** rng.integers(-30, 40, 85))
 
 
-i4, f4 = np.int32, np.float32
+i4, u4, f2, f4, f8 = np.int32, np.uint32, np.float16, np.float32, np.float64
 CASES = [
-    Case(vector_add, (4,), (64,), lambda r: [floats(r, 200), floats(r, 200), np.zeros(200, f4), i4(200)], arch="sm_75"),
-    Case(scale_strided, (2,), (64,), lambda r: [floats(r, 500, dtype=np.float64), np.float64(-2.5), np.int64(500)]),
-    Case(
-        *(
-            saxpy_half,
-            (2,),
-            (64,),
-            lambda r: [f4(1.5), floats(r, 151, dtype=np.float16), floats(r, 151, dtype=np.float16), i4(151)],
-        ),
-        tolerance=2e-3,
-        arch="sm_75",
-    ),
-    Case(
-        *(matmul_naive, (2, 3), (16, 8)),
-        lambda r: [floats(r, 20, 11), floats(r, 11, 30), np.zeros((20, 30), f4), i4(20), i4(11), i4(30)],
-        tolerance=1e-5,
-    ),
-    Case(
-        *(matmul_tiled, (3, 3), (8, 8)),
-        lambda r: [floats(r, 20, 20), floats(r, 20, 20), np.zeros((20, 20), f4), i4(20)],
-        tolerance=1e-5,
-    ),
-    Case(
-        *(transpose_naive, (3, 2), (16, 16)),
-        lambda r: [floats(r, 25, 40, dtype=np.float64), np.zeros((40, 25)), i4(25), i4(40)],
-    ),
-    Case(transpose_tiled, (3, 3), (16, 4), lambda r: [floats(r, 40, 40), np.zeros((40, 40), f4), i4(40)]),
-    Case(
-        *(transpose_padded, (2, 2), (16, 16)),
-        lambda r: [r.integers(-1000, 1000, (32, 32), i4), np.zeros((32, 32), i4), i4(32)],
-    ),
-    Case(reduce_shared, (3,), (64,), lambda r: [floats(r, 190), np.zeros(3, f4), i4(190)], shared=256, tolerance=1e-4),
-    Case(reduce_shuffle, (3,), (96,), lambda r: [floats(r, 1000), np.ones(1, f4), i4(1000)], tolerance=1e-3),
-    Case(
-        dot,
-        (3,),
-        (64,),
-        lambda r: [floats(r, 190, dtype=np.float64), floats(r, 190, dtype=np.float64), np.ones(1), i4(190)],
-        tolerance=1e-12,
-    ),
-    Case(histogram, (3,), (96,), lambda r: [r.integers(0, 256, 1000, np.uint8), np.ones(256, np.uint32), i4(1000)]),
-    Case(scan_hillis_steele, (3,), (96,), lambda r: [r.integers(-99, 99, (3, 96), i4)], shared=2 * 96 * 4),
-    Case(scan_blelloch, (1,), (64,), lambda r: [floats(r, 128), i4(128)], shared=512, tolerance=1e-4),
-    Case(stencil, (4,), (64,), lambda r: [r.integers(-99, 99, 250, i4), np.zeros(250, i4), i4(250)]),
-    Case(softmax, (3,), (128,), lambda r: [10 * floats(r, 3, 200), np.zeros((3, 200), f4), i4(200)], tolerance=1e-5),
-    Case(bitonic_sort, (2,), (128,), lambda r: [r.integers(-999, 999, (2, 128), np.int16)], shared=256),
-    Case(
-        *(matvec_warp, (3,), (64,)),
-        lambda r: [floats(r, 5, 140), floats(r, 140), np.zeros(5, f4), i4(5), i4(140)],
-        tolerance=1e-4,
-    ),
-    Case(
-        *(convolution, (2, 3), (16, 8), lambda r: [floats(r, 20, 30), np.zeros((20, 30), f4), i4(20), i4(30)]),
-        tolerance=1e-5,
-    ),
-    Case(
-        *(compact, (3,), (96,)),
-        lambda r: [r.integers(-9, 9, 250, i4), np.zeros(288, i4), np.zeros(3, i4), i4(250)],
-    ),
-    Case(
-        *(mandelbrot, (3, 2), (8, 8)),
-        lambda r: [np.array((-2, -1.2, 0.125, 24, 16, 60), VIEW)[()], np.zeros((16, 24), np.uint16)],
-        arch="sm_75",
-    ),
-    Case(median, (2,), (64,), lambda r: [floats(r, 100), np.zeros(100, f4), i4(100)]),
-    Case(
-        *(bits, (2,), (64,)),
-        lambda r: [*(r.integers(0, 1 << 32, 100, np.uint32) for _ in "xy"), np.zeros((20, 100), np.uint32), i4(100)],
-    ),
-    Case(votes, (2,), (64,), lambda r: [r.integers(0, 4, 128, np.uint32), np.zeros((6, 128), np.uint32)]),
-    Case(
-        *(forces, (2,), (64,), lambda r: [floats(r, 100, 4), np.zeros((100, 3), f4), i4(100)]),
-        tolerance=1e-3,
-    ),
-    Case(
-        *(life, (3, 3), (16, 8)),
-        lambda r: [r.integers(0, 2, (20, 40), np.uint8), np.zeros((20, 40), np.uint8), i4(20), i4(40)],
-    ),
-    Case(
-        *(spmv, (2,), (32,)),
-        lambda r: [*sparse(r, 50, 40), floats(r, 40, dtype=np.float64), np.zeros(50), i4(50)],
-        tolerance=1e-12,
-    ),
-    Case(largest, (3,), (64,), lambda r: [floats(r, 190), np.full(1, -9, f4), i4(190)], arch="sm_75"),
-    Case(
-        *(sum_last_block, (3,), (64,), lambda r: [floats(r, 500), np.zeros(3, f4), np.zeros(1, f4), i4(500)]),
-        tolerance=1e-4,
-    ),
-    Case(lock, (4,), (32,), lambda r: [np.zeros(1, i4)]),
-    Case(
-        *(gather_cached, (4,), (64,)),
-        lambda r: [floats(r, 100), (r.permutation(200) % 100).astype(i4), np.zeros(200, f4), i4(200)],
-    ),
-    Case(
-        *(elementary, (2,), (64,), lambda r: [3 * floats(r, 100), np.zeros((19, 100), f4), i4(100)]),
-        tolerance=1e-5,
-    ),
-    Case(conversions, (2,), (64,), lambda r: [numbers(r), np.zeros((16, 100), i4), i4(100)]),
-    Case(
-        *(vector_add_triton, (2,), (128,)),
-        lambda r: [floats(r, 500), floats(r, 500), np.zeros(500, f4), i4(500), np.uint64(0), np.uint64(0)],
-    ),
-]
+    Case(vector_add, 4, 64, lambda r: [floats(r, 200), floats(r, 200), np.zeros(200, f4), i4(200)], arch="sm_75"),
+    Case(scale_strided, 2, 64, lambda r: [floats(r, 500, dtype=f8), f8(-2.5), np.int64(500)]),
+    Case(saxpy_half, 2, 64, lambda r: [f4(1.5), floats(r, 151, dtype=f2), floats(r, 151, dtype=f2), i4(151)], 2e-3,
+         arch="sm_75"),
+    Case(matmul, (2, 3), (16, 8),
+         lambda r: [floats(r, 20, 11), floats(r, 11, 30), np.zeros((20, 30), f4), i4(20), i4(11), i4(30)], 1e-5,
+         name="matmul_naive"),
+    Case(matmul, (3, 3), (8, 8),
+         lambda r: [floats(r, 20, 20), floats(r, 20, 20), np.zeros((20, 20), f4), i4(20)], 1e-5,
+         name="matmul_tiled"),
+    Case(transpose, (3, 2), (16, 16),
+         lambda r: [floats(r, 25, 40, dtype=f8), np.zeros((40, 25)), i4(25), i4(40)], name="transpose_naive"),
+    Case(transpose, (3, 3), (16, 4), lambda r: [floats(r, 40, 40), np.zeros((40, 40), f4), i4(40)],
+         name="transpose_tiled"),
+    Case(transpose, (2, 2), (16, 16),
+         lambda r: [r.integers(-1000, 1000, (32, 32), i4), np.zeros((32, 32), i4), i4(32)], name="transpose_padded"),
+    Case(reduce_shared, 3, 64, lambda r: [floats(r, 190), np.zeros(3, f4), i4(190)], 1e-4, shared=256),
+    Case(reduce_shuffle, 3, 96, lambda r: [floats(r, 1000), np.ones(1, f4), i4(1000)], 1e-3),
+    Case(dot, 3, 64, lambda r: [floats(r, 190, dtype=f8), floats(r, 190, dtype=f8), np.ones(1), i4(190)], 1e-12),
+    Case(histogram, 3, 96, lambda r: [r.integers(0, 256, 1000, np.uint8), np.ones(256, u4), i4(1000)]),
+    Case(scan_hillis_steele, 3, 96, lambda r: [r.integers(-99, 99, (3, 96), i4)], shared=2 * 96 * 4),
+    Case(scan_blelloch, 1, 64, lambda r: [floats(r, 128), i4(128)], 1e-4, shared=512),
+    Case(stencil, 4, 64, lambda r: [r.integers(-99, 99, 250, i4), np.zeros(250, i4), i4(250)]),
+    Case(softmax, 3, 128, lambda r: [10 * floats(r, 3, 200), np.zeros((3, 200), f4), i4(200)], 1e-5),
+    Case(bitonic_sort, 2, 128, lambda r: [r.integers(-999, 999, (2, 128), np.int16)], shared=256),
+    Case(matvec_warp, 3, 64, lambda r: [floats(r, 5, 140), floats(r, 140), np.zeros(5, f4), i4(5), i4(140)], 1e-4),
+    Case(convolution, (2, 3), (16, 8), lambda r: [floats(r, 20, 30), np.zeros((20, 30), f4), i4(20), i4(30)], 1e-5),
+    Case(compact, 3, 96, lambda r: [r.integers(-9, 9, 250, i4), np.zeros(288, i4), np.zeros(3, i4), i4(250)]),
+    Case(mandelbrot, (3, 2), (8, 8),
+         lambda r: [np.array((-2, -1.2, 0.125, 24, 16, 60), VIEW)[()], np.zeros((16, 24), np.uint16)], arch="sm_75"),
+    Case(median, 2, 64, lambda r: [floats(r, 100), np.zeros(100, f4), i4(100)]),
+    Case(bits, 2, 64, lambda r: [*r.integers(0, 1 << 32, (2, 100), u4), np.zeros((20, 100), u4), i4(100)]),
+    Case(votes, 2, 64, lambda r: [r.integers(0, 4, 128, u4), np.zeros((6, 128), u4)]),
+    Case(forces, 2, 64, lambda r: [floats(r, 100, 4), np.zeros((100, 3), f4), i4(100)], 1e-3),
+    Case(life, (3, 3), (16, 8),
+         lambda r: [r.integers(0, 2, (20, 40), np.uint8), np.zeros((20, 40), np.uint8), i4(20), i4(40)]),
+    Case(spmv, 2, 32, lambda r: [*sparse(r, 50, 40), floats(r, 40, dtype=f8), np.zeros(50), i4(50)], 1e-12),
+    Case(largest, 3, 64, lambda r: [floats(r, 190), np.full(1, -9, f4), i4(190)], arch="sm_75"),
+    Case(sum_last_block, 3, 64, lambda r: [floats(r, 500), np.zeros(3, f4), np.zeros(1, f4), i4(500)], 1e-4),
+    Case(lock, 4, 32, lambda r: [np.zeros(1, i4)]),
+    Case(gather_cached, 4, 64,
+         lambda r: [floats(r, 100), (r.permutation(200) % 100).astype(i4), np.zeros(200, f4), i4(200)]),
+    Case(elementary, 2, 64, lambda r: [3 * floats(r, 100), np.zeros((19, 100), f4), i4(100)], 1e-5),
+    Case(conversions, 2, 64, lambda r: [numbers(r), np.zeros((16, 100), i4), i4(100)]),
+    Case(vector_add, 2, 128,
+         lambda r: [floats(r, 500), floats(r, 500), np.zeros(500, f4), i4(500), np.uint64(0), np.uint64(0)],
+         name="vector_add_triton"),
+]  # fmt: skip
 # Texts with what is not known, by what an error must name.
 UNKNOWN = {"called": "call", "tensor_cores": "wmma.load", "copied_async": "cp.async"}
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.ptx.lanes import LOCAL_WINDOW, SHARED_WINDOW
-from bppsa_nb.ptx.memory import LOOK, GlobalSpace, OwnSpace
+from bppsa_nb.ptx.instructions import WINDOWS
+from bppsa_nb.ptx.memory import LOOK, UFUNCS, GlobalSpace, OwnSpace
 from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
 from bppsa_nb.ptx.report import Report
 
@@ -93,9 +93,10 @@ class Machine:
             return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
         return self.of(self.specials[name]).astype(code)
 
-    def param(self, name, offset, code):
-        """Return a number from a parameter's bytes."""
-        return self.params[name][offset : offset + np.dtype(code).itemsize].view(code)[0]
+    def param(self, name, offset, code, count):
+        """Return numbers from a parameter's bytes."""
+        values = self.params[name][offset : offset + count * np.dtype(code).itemsize].view(code)
+        return [np.full(self.N if self.idx is None else len(self.idx), value) for value in values]
 
     def of(self, array):
         """Return the part of an array that belongs to the lanes at work."""
@@ -134,8 +135,8 @@ class Machine:
 
     def generic(self, what, at, address, *args):
         """Do a memory operation at generic addresses, of which shared and local memory have windows."""
-        window, made = np.where(address >= LOCAL_WINDOW, 2, address >= SHARED_WINDOW), None
-        for n, (name, base) in enumerate((("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW))):
+        window, made = np.where(address >= WINDOWS["local"], 2, address >= WINDOWS["shared"]), None
+        for n, (name, base) in enumerate(({"global": 0} | WINDOWS).items()):
             mask, call = window == n, getattr(self, f"{what}_{name}")
             if mask.all():
                 return call(at, address - base, *args)
@@ -163,37 +164,12 @@ class Machine:
                             (block, thread), other=other, count=int(np.count_nonzero(missing)))  # fmt: skip
         return value[np.where(missing, np.arange(len(lane)), place)], ok
 
-    def by_warp(self, ufunc, start, values):
-        """Reduce values over each warp's lanes at work; return the result in each of them."""
-        warp = self.of(self.warp) - self.of(self.warp)[0]
-        made = np.full(int(warp[-1]) + 1, start, values.dtype)
-        ufunc.at(made, warp, values)
-        return made[warp]
-
-    def vote(self, how, predicate):
-        """Return what the lanes at work say together ("vote.sync", "activemask")."""
-        lane = np.int64(1) << self.of(self.t) % 32
-        yes = self.by_warp(np.bitwise_or, 0, np.where(predicate, lane, 0))
-        if how == "ballot":
-            return yes.astype("u4").view("i4")
-        there = self.by_warp(np.bitwise_or, 0, lane)
-        return {"all": yes == there, "any": yes != 0, "uni": (yes == there) | (yes == 0)}[how]
-
-    def match(self, value):
-        """Return a mask of the warp's lanes that have the same value ("match.any.sync")."""
-        pairs = np.stack([self.of(self.warp), value.view(f"i{value.itemsize}")], axis=1)
-        _, group = np.unique(pairs, axis=0, return_inverse=True)
-        made = np.zeros(len(value), "i8")
-        np.bitwise_or.at(made, group.ravel(), np.int64(1) << self.of(self.t) % 32)
-        return made[group.ravel()].astype("u4").view("i4")
-
-    def reduce(self, how, value):
-        """Return a warp's sum, least, greatest or joined bits ("redux.sync")."""
-        info = np.iinfo(value.dtype)
-        ufunc, start = {"add": (np.add, 0), "min": (np.minimum, info.max), "max": (np.maximum, info.min),
-                        "or": (np.bitwise_or, 0), "xor": (np.bitwise_xor, 0),
-                        "and": (np.bitwise_and, -1 if info.min else info.max)}[how]  # fmt: skip
-        return self.by_warp(ufunc, start, value)
+    def together(self, how, key, values):
+        """Return what the values of all lanes at work that have the same key make together, in each of them."""
+        _, group = np.unique(key, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        return UFUNCS[how].reduceat(values[order], starts, dtype=values.dtype)[group]
 
     def printf(self, at, form, values):
         """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
@@ -233,7 +209,7 @@ class Machine:
 
     def run(self, steps=None):
         """Run until every lane has returned, or for so many steps."""
-        self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
+        R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
         while groups or waiting:
@@ -276,8 +252,7 @@ class Machine:
 
     def end(self, kind, message, block):
         """Tell why the launch ends here, and end it."""
-        at = getattr(block, "at", block.first)
-        self.report.add((kind,), message, min(at, len(self.program.instructions) - 1), self.who(0))
+        self.report.add((kind,), message, max(block.at, 0), self.who(0))
         raise Stop
 
     def open(self, groups, waiting):
@@ -298,20 +273,9 @@ class Machine:
             left = waiting.pop(pc)
             self.report.barriers += 1 + int(np.count_nonzero(np.diff(self.here[lanes])))
             self.stamp[lanes] += 1 << EPOCH
-            if blocks[pc].end[3] is not None:
-                self.combine(pc, lanes)
             if len(lanes) < len(left):
                 waiting[pc] = np.setdiff1d(left, lanes)
             join(groups, pc + 1, lanes)
-
-    def combine(self, pc, lanes):
-        """Reduce a predicate over the threads at a barrier ("barrier.red")."""
-        _, _, _, target, how, predicate, negated = self.kernel.blocks[pc].end
-        yes, here = self.R[predicate][lanes] ^ negated, self.here[lanes]
-        count, there = np.bincount(here, yes)[here], np.bincount(here)[here]
-        made = {"popc": count, "and": count == there, "or": count > 0}[how]
-        name = "_" + target[1:].replace("$", "_S")
-        self.R[name][lanes] = made.astype(self.R[name].dtype)
 
     def tell_barrier(self, waiting):
         """Tell of a barrier that not all threads of a block reach; others follow from the first."""

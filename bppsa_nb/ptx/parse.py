@@ -12,7 +12,7 @@ import numpy as np
 DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "u2", "s32": "i4", "u32": "u4",
           "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f16x2": "f2", "f32": "f4", "f64": "f8",
           "pred": "?"}  # fmt: skip
-SIZES = {"f16x2": 4} | {kind: np.dtype(code).itemsize for kind, code in DTYPES.items() if kind != "f16x2"}
+SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()} | {"f16x2": 4}
 SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
            *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
 
@@ -23,14 +23,17 @@ _STATEMENT = re.compile(
     |(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*[{;])
     |(?P<label>[\w$]+)\s*:(?!:)
     |(?P<scope>[{}])
-    |(?P<statement>[^;{}]+(?:\{[^{}]*\}[^;{}]*)*;))""",
+    |(?P<statement>[^;{}]+(?:\{[^{}]*\}[^;{}]*)*;)
+    |(?P<rest>\S[\s\S]*))""",
     re.X,
 )
+_HEAD = re.compile(r"\.(entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?[^)]*$", re.S)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _VARIABLE = re.compile(
     r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)"
 )
 _PARAM = re.compile(
-    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(\[\d*\])?"
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(?:\[(\d*)\])?"
 )
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
 NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*")
@@ -52,13 +55,18 @@ class Instruction(NamedTuple):
         """Its last type, "f32" for one."""
         return self.mods[-1] if self.mods else ""
 
+    def unknown(self, why=""):
+        """Return the error for an instruction that is not known."""
+        where = f"{self.text!r}" + (f" ({self.source[0]}, line {self.source[1]})" if self.source else "")
+        return ValueError(f"line {self.line} of the PTX text: an instruction that is not known: {where}{why}")
+
 
 class Function:
-    """A kernel or a device function: its parameters and results, what it declares, its instructions and labels."""
+    """A kernel or a device function: `params` and `results` are (name, type, bytes), `items` statements, labels."""
 
     def __init__(self, name, params, results):
         self.name, self.params, self.results = name, params, results
-        self.items, self.registers, self.callee_params = [], {}, set()
+        self.items, self.registers = [], {}  # by register, its lanes' dtype
 
 
 def short_name(name):
@@ -86,41 +94,34 @@ class Reader:
         self.files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', self.text)}
         self.functions, self.kernels, self.variables = {}, [], {}
         self.function, self.source, self.line, self.scopes = None, None, 1, []
+        if not self.text.lstrip().startswith(".version"):
+            raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
+        place = 0
+        for found in _STATEMENT.finditer(self.text):
+            begin = found.start(found.lastgroup)
+            self.line, place = self.line + self.text.count("\n", place, begin), begin
+            try:
+                self.statement(found.lastgroup, found[found.lastgroup])
+            except (AttributeError, LookupError) as error:  # an unknown type, for one
+                raise self.wrong(f"not understood ({error!r})", found[0]) from error
+        if self.function is not None or not self.kernels:
+            raise self.wrong("the text ends within a function, or has no kernel", self.text[-100:])
 
     def wrong(self, what, statement):
         """Return an error that names the line and what stands there."""
         return ValueError(f"line {self.line} of the PTX text: {what}: {' '.join(statement.split())[:120]!r}")
 
-    def read(self):
-        """Go through the text once."""
-        place, end = 0, len(self.text.rstrip())
-        if not self.text.lstrip().startswith(".version"):
-            raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
-        while place < end:
-            found = _STATEMENT.match(self.text, place)
-            begin = found.start(found.lastgroup) if found else place
-            self.line += self.text.count("\n", place, begin)
-            if not found:
-                raise self.wrong("the text ends within a statement, or is no PTX", self.text[place : place + 200])
-            try:
-                self.statement(found.lastgroup, found[found.lastgroup])
-            except (AttributeError, LookupError) as error:
-                raise self.wrong(f"not understood ({error!r})", found[0]) from error
-            self.line += self.text.count("\n", begin, found.end())
-            place = found.end()
-        if self.function is not None or not self.kernels:
-            raise self.wrong("the text ends within a function, or has no kernel", self.text[-100:])
-
     def statement(self, kind, text):
         """Take in one statement."""
+        if kind == "rest":
+            raise self.wrong("the text ends within a statement, or is no PTX", text)
         if kind == "line":
-            if found := re.match(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?", text):
-                own, called = (found[1], found[2]), (found[3], found[4])
-                file, line = called if found[3] not in (None, found[1]) else own  # the caller, not a library's header
-                self.source = self.files.get(int(file), "?"), int(line)
+            if found := _LOC.match(text):
+                inlined = found[3] not in (None, found[1])  # of another file: the caller's line, not a library's
+                self.source = self.files.get(int(found[3 if inlined else 1]), "?"), int(found[4 if inlined else 2])
         elif kind == "head":
             self.head(text)
-        elif kind == "statement" and text.startswith("."):
+        elif kind == "statement" and text[0] == ".":
             self.directive(text.rstrip(" ;\n"))
         elif self.function is None and kind != "section":
             raise self.wrong("outside of a function", text)
@@ -129,88 +130,83 @@ class Reader:
         elif text == "}":
             self.scopes.pop()
             self.function = self.function if self.scopes else None
-        elif kind == "label":
-            self.function.items.append(text)
-        elif kind == "statement":
-            self.function.items.append(self.instruction(" ".join(text.rstrip(";").split())))
+        elif kind != "section":
+            self.function.items.append(text if kind == "label" else self.instruction(text))
 
     def head(self, text):
         """Begin a function."""
-        if text.endswith(";"):  # declared here, not written here
+        if text[-1] == ";":  # declared here, not written here
             return
-        found = re.search(r"\.(entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?[^)]*$", text, re.S)
-        if not found:
+        if not (found := _HEAD.search(text)):
             raise self.wrong("not understood", text)
-        params = [(name, self.known(kind, text), count) for _, kind, name, count in _PARAM.findall(found[4] or "")]
-        results = [name for _, _, name, _ in _PARAM.findall(found[2] or "")]
+        params, results = (
+            [(name, kind, SIZES[kind] * int(count or 1)) for kind, name, count in _PARAM.findall(part or "")]
+            for part in (found[4], found[2])
+        )
         self.function, self.scopes, self.source = Function(found[3], params, results), [{}], None
         self.functions[found[3]] = self.function
         if found[1] == "entry":
             self.kernels.append(found[3])
 
     def directive(self, text):
-        """Take in a declaration."""
+        """Take in a declaration. A name that is no register's, or is known in these braces only, gets one's."""
         if found := re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.S):
-            for given in re.findall(r"(%?[\w$]+)(?:<\d+>)?", found[2]):
-                name = given.lstrip("%")
-                if len(self.scopes) > 1:  # its own in these braces
-                    name = f"{name}_s{self.line}_{len(self.function.registers)}"
-                if "%" + name != given:
-                    self.scopes[-1][given] = "%" + name
-                self.function.registers[name] = self.known(found[1], text)
-        elif re.match(r"\.param\b", text):
-            self.function.callee_params |= {name for _, _, name, _ in _PARAM.findall(text)}
+            for given, count in re.findall(r"(%?[\w$]+)(?:<(\d+)>)?", found[2]):
+                for name in [f"{given}{n}" for n in range(int(count))] if count else [given]:
+                    self.function.registers[self.own(name)] = DTYPES[found[1]].replace("u", "i")
+        elif text.startswith(".param"):
+            for _, name, _ in _PARAM.findall(text):
+                self.own(name)
         elif found := _VARIABLE.search(text):
             self.variable(text, *found.groups())
         elif not text.startswith(".pragma"):
             raise self.wrong("an unknown directive", text)
 
-    def known(self, kind, text):
-        """Return a type, if it is one."""
-        if kind not in DTYPES:
-            raise self.wrong("an unknown type", text)
-        return kind
+    def own(self, given):
+        """Return a register's name for one that is declared in braces."""
+        name = given.lstrip("%") + (f"_s{self.line}" if len(self.scopes) > 1 else "")
+        if "%" + name != given:
+            self.scopes[-1][given] = "%" + name
+        return name
 
     def variable(self, text, space, align, kind, name, counts):
         """Take in a variable of shared, local, constant or global memory; of the last two, memory is the process's."""
-        code = DTYPES[self.known(kind, text)]
+        code = DTYPES[kind]
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
         if space in ("const", "global"):
             array = np.zeros(size + 32, "u1")
             array = array[-array.ctypes.data % 16 :][: max(size, 1)]
-            values = [v for v in re.split(r"[\s,{}]+", text.partition("=")[2]) if v]
             try:
-                made = np.array([number(v, code) for v in values], code).view("u1")
+                values = [number(v, code) for v in re.split(r"[\s,{}]+", text.partition("=")[2]) if v]
             except ValueError:
                 raise self.wrong("an unknown value", text) from None
+            made = np.array(values, code).view("u1")
             array[: len(made)] = made
         self.variables[name] = space, int(align or SIZES[kind]), size, array
 
     def instruction(self, text):
         """Take an instruction apart."""
-        guard = re.match(r"@(!?)(%?[\w$]+)\s+", text)
-        name, _, rest = (text[guard.end() :] if guard else text).partition(" ")
-        operands = _OPERAND.findall(rest)
+        text = " ".join(text.rstrip(";").split())
+        found = re.fullmatch(r"(?:@(!?)(%?[\w$]+) )?([a-z][a-z0-9]*)((?:\.[\w:]+)*)(?: (.*))?", text)
+        if not found:
+            raise self.wrong("no instruction", text)
         names = {k: v for scope in self.scopes for k, v in scope.items()}
-        register = names.get(guard[2], guard[2]).lstrip("%") if guard else ""
+        operands = [operand.replace(" ", "") for operand in _OPERAND.findall(found[5] or "")]
         if names:
             operands = [NAME.sub(lambda m: names.get(m[0], m[0]), operand) for operand in operands]
-        kind, *mods = name.split(".")
-        if not re.fullmatch(r"[a-z][a-z0-9]*", kind):
-            raise self.wrong("no instruction", text)
-        guard = (register, guard[1] == "!") if guard else None
-        return Instruction(kind, tuple(mods), operands, text, guard, self.line, self.source)
+        guard = (names.get(found[2], found[2]).lstrip("%"), found[1] == "!") if found[2] else None
+        return Instruction(found[3], tuple(found[4].split(".")[1:]), operands, text, guard, self.line, self.source)
 
 
 def number(text, code):
     """Return an immediate operand as a NumPy number of a dtype."""
-    if found := re.match(r"0([fFdD])((?:[0-9A-Fa-f]{8}){1,2})$", text):
-        single = found[1] in "fF"
-        value = np.array(int(found[2], 16), "u4" if single else "u8").view("f4" if single else "f8")[()]
+    if found := re.fullmatch(r"0[fFdD]((?:[0-9A-Fa-f]{8}){1,2})", text):
+        size = len(found[1]) // 2
+        value = np.array(int(found[1], 16), f"u{size}").view(f"f{size}")[()]
         return value.astype(code) if code[0] == "f" else value.view(code)
     value = int(re.sub(r"^(-?)0([0-7]+)$", r"\g<1>0o\2", text.removesuffix("U")), 0)
-    if code in ("?", "f2", "f4", "f8"):
+    if code[0] in "?f":
         return np.dtype(code).type(value)
-    bits = 8 * np.dtype(code).itemsize
-    return np.array(value & (1 << bits) - 1, f"u{bits // 8}").view(code)[()]
+    size = np.dtype(code).itemsize
+    return np.array(value & (1 << 8 * size) - 1, f"u{size}").view(code)[()]

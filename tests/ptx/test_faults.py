@@ -241,21 +241,19 @@ def test_nothing_is_found_in_what_is_right(name):
     assert ptx.assert_clean(KERNELS[name], 1, 64, 100, x, out, *([np.zeros((4, 16), F32)] if name == "bounds" else []))
 
 
-SHARED = {0: {"thread": 0, "other": (0, 63), "place": 63}, 1: {"thread": 0, "other": (0, 63),
-          "place": 0}, 2: {"thread": 0, "other": (0, 16), "place": 16}, 3: {"thread": 0, "other": (0,
-          1), "place": 0}, 4: {"thread": 0, "place": 0}, 5: {}, 6: {"thread": 0, "array": "shared array 2", "place": 0},
-          7: {"thread": 7, "other": (0, 9), "place": 0}, 8: {"thread": 0, "other": (0, 32),
-          "place": 32}}  # fmt: skip
+SHARED = [dict(thread=0, other=(0, 63), place=63), dict(thread=0, other=(0, 63), place=0),
+          dict(thread=0, other=(0, 16), place=16), dict(thread=0, other=(0, 1), place=0), dict(thread=0, place=0), {},
+          dict(thread=0, array="shared array 2", place=0), dict(thread=7, other=(0, 9), place=0),
+          dict(thread=0, other=(0, 32), place=32)]  # fmt: skip
 
 
-@pytest.mark.parametrize("which", list(SHARED))
+@pytest.mark.parametrize("which", range(len(SHARED)))
 def test_races_in_shared_memory(which):
     expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
 
 
-GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"block": 0, "thread": 0,
-          "other": (1, 31), "array": "out", "place": 0}, 3: {"array": "out"}, 4: {"array": "out",
-          "place": 0}}  # fmt: skip
+GLOBAL = [dict(thread=0, array="out", place=0), dict(array="x"), dict(thread=0, other=(1, 31), array="out", place=0),
+          dict(array="out"), dict(array="out", place=0)]  # fmt: skip
 
 
 @pytest.mark.parametrize("writer, other, line", [(9, 5, 4), (5, 3, 6), (3, 5, 4)])
@@ -276,10 +274,10 @@ def test_both_lines_of_a_race_are_told(writer, other, line):
     assert f"which thread {other} of block 0 reads in line {first + line}; no barrier" in str(found)
 
 
-@pytest.mark.parametrize("which", list(GLOBAL))
+@pytest.mark.parametrize("which", range(len(GLOBAL)))
 def test_races_between_blocks(which):
     report = go("blocks", which, *((64, 1) if which == 1 else (2, 32)))
-    found = expect(report, "blocks", which, "race", **{"block": report.findings[0].block} | GLOBAL[which])
+    found = expect(report, "blocks", which, "race", block=report.findings[0].block, **GLOBAL[which])
     assert found.other[0] != found.block and "blocks of a launch do not wait for each other" in str(found)
 
 
@@ -395,15 +393,8 @@ def test_blocks_and_threads_are_told_as_they_were_given():
 def test_counters_and_the_page():
     report = go("sharing", 100)
     counters = report.counters
-    assert set(counters) == {
-        "warp instructions",
-        "active lanes",
-        "sectors per request",
-        "shared passes per request",
-        "barriers",
-        "atomics",
-        "multiply-adds",
-    }
+    names = "warp instructions, active lanes, sectors per request, shared passes per request, barriers, atomics"
+    assert set(counters) == {*names.split(", "), "multiply-adds"}
     assert counters["sectors per request"] == 4 and counters["shared passes per request"] == 1
     assert str(report).startswith("kernel sharing: nothing found\n")
     assert str(go("sharing", 0)).startswith("kernel sharing: 1 finding\n")

@@ -43,9 +43,8 @@ def run(body, before="", n=N, x=None, out=None, **more):
 
 
 def test_a_guarded_return_and_guarded_instructions():
-    out, report = run(
-        "ld.global.u32 %r3, [%rd1];\nand.b32 %r4, %r3, 1;\nsetp.eq.s32 %p2, %r4, 1;\n@!%p2 add.s32 %r3, %r3, 100;", n=40
-    )
+    body = "ld.global.u32 %r3, [%rd1]; and.b32 %r4, %r3, 1; setp.eq.s32 %p2, %r4, 1; @!%p2 add.s32 %r3, %r3, 100;"
+    out, report = run(body, n=40)
     wanted = np.where(np.arange(N) % 2, np.arange(N), np.arange(N) + 100)
     assert report.findings == [] and (out == np.where(np.arange(N) < 40, wanted, -1)).all()
 
@@ -93,13 +92,13 @@ def test_device_functions_are_read_in_where_they_are_called():
     assert (again == out).all()
 
 
-@pytest.mark.parametrize(
-    "name,why", [("nobody", "not in the text"), ("square", "2 arguments and 1 results"), ("self", "calls itself")]
-)
+CALLS = [("nobody", "not in the text"), ("square", "2 arguments and 1 results"), ("self", "calls itself")]
+
+
+@pytest.mark.parametrize("name,why", CALLS)
 def test_calls_that_cannot_be(name, why):
-    mine = FUNCTIONS + FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :].replace(
-        "twice", "self"
-    ).replace("square, (p0, p1)", "self, (p0)")
+    twice = FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :]
+    mine = FUNCTIONS + twice.replace("twice", "self").replace("square, (p0, p1)", "self, (p0)")
     with pytest.raises(ValueError, match=rf"line \d+ of the PTX text: .*{why}"):
         run(CALL.replace("FUNCTION", name), mine)
 
@@ -114,29 +113,15 @@ ld.const.u32 %r3, [%rd6]; ld.global.f32 %f1, [numbers+4]; cvt.rzi.s32.f32 %r5, %
 
 
 def test_local_memory_is_each_threads_own_and_begins_unwritten():
-    before = ""
     body = """.local .align 8 .b8 depot[32]; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5;
 st.local.u32 [%rd5+8], %r1; ld.u32 %r3, [%rd6+8]; ld.local.u32 %r4, [%rd5+4]; ld.local.u32 %r4, [%rd5+36];"""
-    out, report = run(body, before)
+    out, report = run(body)
     assert (out == np.arange(N)).all()
     assert [(f.kind, f.thread, f.place) for f in report.findings] == [("uninitialized", 0, 1), ("out of bounds", 0, 9)]
     assert report.findings[0].file == "" and "ld.local.u32 %r4, [%rd5+4]" in str(report.findings[0])
 
 
-ATOMICS = {
-    "add": sum,
-    "min": min,
-    "max": max,
-    "and": None,
-    "or": None,
-    "xor": None,
-    "exch": None,
-    "inc": None,
-    "dec": None,
-}
-
-
-@pytest.mark.parametrize("op", list(ATOMICS))
+@pytest.mark.parametrize("op", ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec"])
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_atomic_operations(op, space):
     x, out = (np.arange(N) * 37 % 101 - 50).astype("i4"), np.full(N, 3, "i4")
@@ -153,17 +138,9 @@ def test_atomic_operations(op, space):
     out, report = run(body, ".shared .align 4 .b32 place;\n", x=x, out=out)
     state = 3
     for v in x.tolist():
-        state = {
-            "add": state + v,
-            "min": min(state, v),
-            "max": max(state, v),
-            "and": state & v,
-            "or": state | v,
-            "xor": state ^ v,
-            "exch": v,
-            "inc": 0 if state >= v else state + 1,
-            "dec": v if state == 0 or state > v else state - 1,
-        }[op]
+        state = {"add": state + v, "min": min(state, v), "max": max(state, v), "and": state & v, "or": state | v,
+                 "xor": state ^ v, "exch": v, "inc": 0 if state >= v else state + 1,
+                 "dec": v if state == 0 or state > v else state - 1}[op]  # fmt: skip
     assert out[0] == state and report.findings == [] and report.counters["atomics"] == N
     if space == "shared":
         assert report.notes  # all wrote 3 to it
@@ -174,19 +151,11 @@ def test_a_lock_by_compare_and_swap():
     assert report.findings == [] and (out == [0, 0, *[1] * (N - 2)]).all()
 
 
-@pytest.mark.parametrize(
-    "mode,by,clamp",
-    [
-        ("up", 3, 0),
-        ("down", 5, 31),
-        ("bfly", 9, 31),
-        ("idx", 4, 31),
-        ("up", 2, 0x1800),
-        ("down", 3, 0x181F),
-        ("idx", 11, 0x181F),
-        ("bfly", 7, 0x181F),
-    ],
-)
+SHUFFLES = [("up", 3, 0), ("down", 5, 31), ("bfly", 9, 31), ("idx", 4, 31), ("up", 2, 0x1800), ("down", 3, 0x181F),
+            ("idx", 11, 0x181F), ("bfly", 7, 0x181F)]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode,by,clamp", SHUFFLES)
 def test_shuffles(mode, by, clamp):
     out, report = run(
         f"ld.global.u32 %r4, [%rd1]; shfl.sync.{mode}.b32 %r5|%p2, %r4, {by}, {clamp}, -1;"
@@ -203,11 +172,12 @@ def test_shuffles(mode, by, clamp):
 
 
 def test_votes():
-    for how, wanted in (("any", 1), ("all", 0), ("uni", 0)):
+    for how, low, high in (("any", 0, 1), ("all", 0, 1), ("uni", 1, 1)):  # of the two warps
         out, _ = run(f"setp.gt.u32 %p2, %r1, 31; vote.sync.{how}.pred %p3, %p2, -1; selp.b32 %r3, 1, 0, %p3;")
-        assert (
-            out == (wanted if how == "any" else 1) * (np.arange(N) > 31) + (how == "uni") * (np.arange(N) < 32)
-        ).all()
+        assert (out[:32] == low).all() and (out[32:] == high).all()
+    for how, low, high in (("any", 0, 1), ("all", 0, 0), ("uni", 1, 0)):
+        out, _ = run(f"setp.gt.u32 %p2, %r1, 40; vote.sync.{how}.pred %p3, %p2, -1; selp.b32 %r3, 1, 0, %p3;")
+        assert (out[:32] == low).all() and (out[32:] == high).all()
     out, _ = run("setp.gt.u32 %p2, %r1, 40; vote.sync.ballot.b32 %r3, %p2, -1;")
     assert (out[:32] == 0).all() and (out[32:].view("u4") == (1 << 32) - (1 << 9)).all()
 
@@ -250,12 +220,8 @@ def test_texts_that_are_cut_off_are_refused():
     for cut in range(0, end, 7):
         with pytest.raises(ValueError, match="PTX"):
             ptx.run(whole[:cut] + "\n", 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
-    for good, bad in (
-        ("%r3, [q+0]", "%q3, [q+0]"),
-        ("bra big", "bra nowhere"),
-        (".reg .pred", ".reg .prod"),
-        (".version", ".wersion"),
-    ):
+    changes = {"%r3, [q+0]": "%q3, [q+0]", "bra big": "bra nowhere", ".reg .pred": ".reg .prod", ".version": ".wersion"}
+    for good, bad in changes.items():
         with pytest.raises(ValueError, match="PTX"):
             ptx.run(whole.replace(good, bad), 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
 
@@ -319,27 +285,17 @@ def test_wrong_arguments_are_refused(tmp_path):
     ):
         with pytest.raises((TypeError, ValueError), match=error):
             ptx.run(text, 1, N, *arguments)
-    for change, error in (
-        ({"grid": 0}, "grid"),
-        ({"block": (1, 2, 3, 4)}, "block"),
-        ({"block": 2000}, "at most 1024"),
-        ({"block": (1, 1, 65)}, "64 along z"),
-        ({"grid": (1 << 40, 1 << 40)}, "grid has 1208925819614629174706176 blocks"),
-        ({"grid": (1, 1 << 16)}, "65535 along y and z"),
-        ({"entry": ["k"]}, "entry is the name"),
-        ({"shared": -1}, "shared"),
-        ({"shared": 1 << 20}, "shared memory"),
-        ({"entry": "j"}, "entry is one of k, not 'j'"),
-        ({"kernel": 5}, "kernel is"),
-        ({"kernel": "nothing.ptx"}, "path"),
-        ({"grid": True}, "grid"),
-        ({"grid": 1 << 23}, "blocks"),
-    ):
-        given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | change
+    refused = [("grid", 0, "grid"), ("block", (1, 2, 3, 4), "block"), ("block", 2000, "at most 1024"),
+               ("shared", -1, "shared"), ("shared", 1 << 20, "shared memory"), ("kernel", 5, "kernel is"),
+               ("entry", "j", "entry is one of k, not 'j'"), ("kernel", "nothing.ptx", "path"), ("grid", True, "grid"),
+               ("grid", 1 << 23, "blocks"), ("block", (1, 1, 65), "64 along z"), ("entry", ["k"], "entry is the name"),
+               ("grid", (1 << 40, 1 << 40), f"grid has {1 << 80} blocks"),
+               ("grid", (1, 1 << 16), "65535 along y and z")]  # fmt: skip
+    for name, value, error in refused:
+        given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | {name: value}
+        launch = given.pop("kernel"), given.pop("grid"), given.pop("block"), x, x, 1
         with pytest.raises((TypeError, ValueError), match=error):
-            ptx.run(
-                given["kernel"], given["grid"], given["block"], x, x, 1, shared=given["shared"], entry=given["entry"]
-            )
+            ptx.run(*launch, **given)
     path = tmp_path / "k.ptx"
     path.write_text(text)
     assert ptx.run(path, 1, N, x, x, np.int32(N)).findings == [] and (x == 1).all()
