@@ -1,4 +1,4 @@
-"""Seconds that a training step takes from PTX on the CPU, bare and with all accesses watched, and by kernel; and NumPy's.
+"""Seconds that a training step takes from PTX on the CPU, bare and watched, by kernel too, and what NumPy takes.
 
 They say how long one waits for a check, and nothing of a GPU:
 
