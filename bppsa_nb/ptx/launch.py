@@ -8,16 +8,10 @@ import numpy as np
 
 from bppsa_nb.ptx.lanes import program_of
 from bppsa_nb.ptx.machine import Launch
-from bppsa_nb.ptx.memory import Memory
+from bppsa_nb.ptx.memory import Allocation, Memory, allocate, owner_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
 MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
-
-
-class _Fresh(np.ndarray):
-    """An array in which `written` says which bytes a kernel has written."""
-
-    written = None
 
 
 def empty(shape, dtype=np.float32):
@@ -25,20 +19,9 @@ def empty(shape, dtype=np.float32):
 
     It holds NaN, or zeros. What a kernel has written counts as written in the launches that follow.
     """
-    array = np.full(shape, np.nan if np.dtype(dtype).kind in "fc" else 0, dtype).view(_Fresh)
-    array.written = np.zeros(array.nbytes, "u1")
+    array = allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    array.fill(np.nan if array.dtype.kind in "fc" else 0)
     return array
-
-
-def written(array):
-    """Return which bytes of an array count as written, from its first to its last, or None if all do."""
-    whole = array
-    while isinstance(whole, np.ndarray) and getattr(whole, "written", None) is None:
-        whole = whole.base
-    if whole is None or not array.size:
-        return None
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return whole.written[low - whole.ctypes.data : high - whole.ctypes.data]
 
 
 def run(kernel, grid, block, *arguments, shared=0, entry=None):
@@ -80,8 +63,8 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True):
-    """Run a kernel; without `watch`, addresses are checked and nothing else is."""
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, operation=None):
+    """Run a kernel; without `watch`, addresses are checked and nothing else is. `operation` is what it is on a stream."""
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
     threads = int(np.prod(sizes["block"]))
     if threads > 1024:
@@ -106,7 +89,10 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True):
         return tuple(_form(n, size, given) for n, size, given in
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
-    return Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form).run()
+    made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    if operation and watch:
+        made.space.begin(operation)
+    return made.run()
 
 
 def _sizes(given, name):
@@ -164,7 +150,7 @@ def _compiled(kernel, arguments):
     for name, argument in _flat(arguments, names):
         if not isinstance(argument, (np.ndarray, np.generic, int, float, complex)):
             raise TypeError(f"{name} is a NumPy array or a number, not {type(argument).__name__}")
-    plain = [a.view(np.ndarray) if isinstance(a, _Fresh) else a for a in arguments]
+    plain = [a.view(np.ndarray) if isinstance(a, Allocation) else a for a in arguments]
     types = tuple(kernel.typeof_pyval(a) for a in plain)
     key = kernel.py_func, types
     if key not in _TEXTS:
@@ -208,7 +194,8 @@ def _register(label, array, memory, owners):
     first = owner.ctypes.data
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
-    known = {"writable": array.flags.writeable, "shift": shift, "written": written(array)}
+    whole = owner_of(array)
+    known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
     memory.add(low + shift, high - low, label, array=array.view(np.ndarray), **known)
     return array.ctypes.data + shift
 
