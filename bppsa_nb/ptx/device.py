@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_nb.machine import backends
 from bppsa_nb.ptx.launch import empty, launch
-from bppsa_nb.ptx.memory import mark_written
+from bppsa_nb.ptx.memory import owner_of
 from bppsa_nb.ptx.streams import LEGACY, Event, Stream
 
 FREE = 1 << 36  # bytes of memory that are said to be free
@@ -57,24 +57,24 @@ class DeviceArray:
 
     def copy_to_host(self, array=None, stream=0):
         """Return a copy, or write it into an array of the host."""
-        _issue_copy("copy_to_host", stream or self.stream, self.array)
-        if array is None:
-            return np.array(self.array, copy=True, subok=False)
-        array[...] = self.array
+        array = np.empty_like(self.array, subok=False) if array is None else array
+        (stream or self.stream or LEGACY).issue("copy_to_host", _copy, (self.array, array))
         return array
 
     def copy_to_device(self, array, stream=0):
         """Take the numbers of another array, on the host or here."""
-        other = array.array if isinstance(array, DeviceArray) else array
-        _issue_copy("copy_to_device", stream or self.stream, other, self.array)
-        self.array[...] = other
-        mark_written(self.array)
+        array = array.array if isinstance(array, DeviceArray) else np.asarray(array)
+        (stream or self.stream or LEGACY).issue("copy_to_device", _copy, (array, self.array))
 
 
-def _issue_copy(name, stream, source, target=None):
-    operation = (stream or LEGACY).issue(name)
+def _copy(operation, arrays):
+    source, target = arrays
     if operation and current() and current().watch:
         operation.copy(source, target)
+    target[...] = source
+    if (owner := owner_of(target)) is not None and (owner.written is not None) and target.size:
+        low, high = np.lib.array_utils.byte_bounds(target)
+        owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
 
 
 class Device:
@@ -104,18 +104,13 @@ class Device:
     new_stream = staticmethod(Stream)  # for `machine/cuda.py`
 
     def launch(self, kernel, configuration, *arguments):
-        """Run a kernel, as ``kernel[configuration](*arguments)``, or record it; an AssertionError tells what was found."""
+        """Run a kernel, as ``kernel[configuration](*arguments)``, or record it; an AssertionError tells what it did."""
         grid, block, stream, shared = (*configuration, 0, 0)[:4]
-        stream, name = stream or LEGACY, kernel.py_func.__name__
         arguments = [argument.array if isinstance(argument, DeviceArray) else argument for argument in arguments]
-        run = partial(self.run, kernel, grid, block, shared)
-        if stream.graph:
-            stream.graph.add(stream, name, run, arguments)
-        else:
-            run(stream.issue(name), arguments)
+        (stream or LEGACY).issue(kernel.py_func.__name__, partial(self.run, kernel, grid, block, shared), arguments)
 
     def run(self, kernel, grid, block, shared, operation, arguments):
-        """Run a kernel, which is an operation where others can race with it."""
+        """Run a kernel now."""
         report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch, operation=operation)
         if self.watch:
             self.reports.append(report)

@@ -64,7 +64,7 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
 
 
 def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, operation=None):
-    """Run a kernel; without `watch`, addresses are checked and nothing else is. `operation` is what it is on a stream."""
+    """Run a kernel, as an operation on a stream; without `watch`, addresses are checked and nothing else is."""
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
     threads = int(np.prod(sizes["block"]))
     if threads > 1024:

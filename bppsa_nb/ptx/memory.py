@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_nb.ptx.parse import DTYPES, short_name
-from bppsa_nb.ptx.races import BLOCK, OTHERS, Races, thread_of
+from bppsa_nb.ptx.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
@@ -48,16 +48,6 @@ def owner_of(array):
     while isinstance(array, np.ndarray) and getattr(array, "touched", None) is None:
         array = array.base
     return array if isinstance(array, np.ndarray) else None
-
-
-def mark_written(array):
-    """Note that all of an array was written that has an allocation."""
-    owner = owner_of(array)
-    if array.nbytes == owner.size:
-        owner.written = None
-    elif owner.written is not None and array.size:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
 
 
 @dataclass
@@ -266,7 +256,8 @@ class GlobalSpace(Space):
         self.operation, self.met = operation, []
         for r, by in self.owned:
             for other, runs in operation.unordered(r.owner):
-                self.races.claim(OTHERS + len(self.met), [np.clip(part + r.shift, r.start, r.end) + by for part in runs])
+                parts = [np.clip(part + r.shift, r.start, r.end) + by for part in runs]
+                self.races.claim(OTHERS + len(self.met), parts)
                 self.met.append(other)
 
     def keep(self):

@@ -64,7 +64,7 @@ class Races:
         self.updaters = Seen(grains) if atomics else None
 
     def claim(self, block, parts):
-        """Let a block have read, written and updated parts of memory, each an array (n, 2) of where runs begin and end."""
+        """Let a block have read, written and updated parts of memory, each (n, 2) of where runs begin and end."""
         stamp = block + 1 << BLOCK
         for seen, part in zip((self.readers, None, self.updaters), parts, strict=True):
             for first, end in part:

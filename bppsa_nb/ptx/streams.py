@@ -44,16 +44,16 @@ class Stream:
             frame = frame.f_back
         return f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
 
-    def issue(self, name):
-        """Return the operation that is issued, or None where no other can race with it."""
-        before = self.reach()
+    def issue(self, name, run, arguments):
+        """Run a launch or a copy, a function of an operation and arguments, or record it as a step."""
+        before, title = self.reach(), self.titled(name)
         if self.graph:
-            raise RuntimeError(f"{name} on {self.name}, which is recorded: only launches can be")
-        if self is LEGACY:
-            return None
-        operation = Operation(self.titled(name), before)
-        self.done = before | {operation}
-        return operation
+            self.done = before | {len(self.graph.steps)}
+            self.graph.steps.append((before, title, run, [held(a) for a in arguments]))
+        else:
+            operation = Operation(title, before)
+            self.done = before | {operation}
+            run(None if self is LEGACY else operation, arguments)
 
     def wait(self, other):
         """Let what is issued here from now on come after all that another stream has so far, or an event has seen."""
@@ -139,26 +139,21 @@ class Graph:
         stream.done, stream.graph = frozenset(), self
         return stream.done
 
-    def add(self, stream, name, launch, arguments):
-        """Record a step: which others come before, its title, a function of an operation and arguments."""
-        self.steps.append((stream.done, stream.titled(name), launch, [held(a) for a in arguments]))
-        stream.done |= {len(self.steps) - 1}
-
     def launch(self, stream):
-        """Replay the launches, after what the stream has so far and after earlier replays."""
+        """Replay the steps, after what the stream has so far and after earlier replays."""
         before, made = stream.reach() | self.done, []
-        for inner, title, launch, arguments in self.steps:
+        for inner, title, run, arguments in self.steps:
             made.append(Operation(f"{title}, recorded,", before.union(made[n] for n in inner)))
-            launch(made[-1], [find() for find in arguments])
+            run(made[-1], [find() for find in arguments])
         self.done = stream.done = before.union(made)
 
 
 def held(argument):
-    """Return what finds an argument again. A graph does not keep memory: instead of what was freed, it finds a dummy."""
+    """Return what finds an argument again; a graph keeps no memory, and instead of what was freed it finds a dummy."""
     if not isinstance(argument, np.ndarray):
         return lambda: argument
     if (owner := owner_of(argument)) is None:
-        raise RuntimeError("a launch with an array of the host cannot be recorded: it would have to be copied")
+        raise RuntimeError("what copies an array of the host, or to it, cannot be recorded")
     there, size, start = weakref.ref(owner), owner.size, argument.ctypes.data - owner.ctypes.data
     shape, dtype, strides = argument.shape, argument.dtype, argument.strides
     return lambda: Allocation(shape, dtype, allocate(size, False) if there() is None else there(), start, strides)
@@ -175,7 +170,7 @@ class Operation:
         return [(other, runs) for other, runs in owner.touched if other in _live and other not in self.before]
 
     def note(self, touched):
-        """Note (allocation, which runs of bytes were read, written and updated); forget what tells no more than that."""
+        """Note (allocation, runs of bytes that were read, written and updated); forget what tells no more than that."""
         for owner, runs in touched:
             kept = [(other, theirs) for other, theirs in owner.touched if other in _live
                     and not (other in self.before and all(map(np.array_equal, theirs, runs)))]  # fmt: skip

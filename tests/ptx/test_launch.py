@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 
 from bppsa_nb import ptx
-from bppsa_nb.ptx.lanes import program_of
-from bppsa_nb.ptx.machine import Launch
-from bppsa_nb.ptx.memory import Memory
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 KERNEL = """.visible .entry k(.param .u64 x, .param .u64 out, .param .u32 n)
@@ -207,22 +204,6 @@ def test_votes():
         ).all()
     out, _ = run("setp.gt.u32 %p2, %r1, 40; vote.sync.ballot.b32 %r3, %p2, -1;")
     assert (out[:32] == 0).all() and (out[32:].view("u4") == (1 << 32) - (1 << 9)).all()
-
-
-def test_freed_memory_is_found():
-    program, memory, x = program_of(kernel("ld.global.u32 %r3, [%rd1];")), Memory(), np.zeros((2, N), "i4")
-    raw = {}
-    for name, array in zip(("x", "out"), x, strict=True):
-        memory.add(array.ctypes.data, array.nbytes, name)
-        raw[name] = np.array([array.ctypes.data]).view("u1")
-    raw["n"] = np.array([N], "i4").view("u1")
-    go = lambda: Launch(program, (1, 1, 1), (N, 1, 1), raw, 0, memory).run().findings  # noqa: E731
-    assert go() == []
-    memory.free(x[0].ctypes.data)
-    (found,) = go()
-    assert (found.kind, found.array, found.thread, found.count) == ("freed", "x", (0, 0)[1], N)
-    memory.add(x[0].ctypes.data, x[0].nbytes, "again")
-    assert go() == []
 
 
 def test_arrays_that_may_only_be_read_and_arrays_that_share_memory():
