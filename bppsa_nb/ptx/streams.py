@@ -5,7 +5,7 @@ or what the host waited for. Stream 0, the legacy default stream, waits for all 
 was issued before is over for all that follow.
 """
 
-import sys
+import inspect
 import time
 import weakref
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class Stream:
 
     def titled(self, name):
         """Return what an operation is called: its name, stream, and the line of source outside of this room."""
-        frame = sys._getframe(1)
+        frame = inspect.currentframe()
         while frame.f_globals["__name__"].startswith("bppsa_nb.ptx."):
             frame = frame.f_back
         return f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
