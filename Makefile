@@ -26,24 +26,20 @@ figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick --keep $(KEPT)
 	$(BIN)/bppsa-nb figures --only $(COLLECTED)
 
-# A process per core takes one file of tests after the other, the longest ones first. The CUDA simulator must be chosen
-# before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
+# A process per core takes one file of tests after the other, the longest ones first.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
 LONGEST := tests/test_machine_code.py tests/distributed tests/training/test_on_driver.py
-SIMULATED := tests/test_cuda.py tests/cells/test_chunked_cuda.py tests/cells/test_stacked_cuda.py tests/networks/test_residual_steps_cuda.py tests/puzzles/test_kernels.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_iterations.py
 
 test: lint
-	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m simulator $(SIMULATED)
-	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not gpu and not full and not simulator and not peers" $(LONGEST) tests
+	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not full and not peers" $(LONGEST) tests
 
 # What needs PyTorch and JAX, which no other command installs. Whatever is skipped here fails.
 test-peers: .venv/.peers
-	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m "peers and simulator" tests/test_torch.py
-	$(PYTEST) --dist=worksteal -m "peers and not gpu and not full and not simulator" tests
+	$(PYTEST) --dist=worksteal -m "peers and not full" tests
 
 # What takes gigabytes, or the GPU, has one process.
 test-full: test
-	$(BIN)/python -m pytest -m "(full or gpu) and not simulator"
+	$(BIN)/python -m pytest -m "full or gpu"
 
 book: .venv/.docs $(KEPT)
 	$(BIN)/python docs/book.py

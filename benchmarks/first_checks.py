@@ -154,7 +154,7 @@ def share_of_tests(part):
     marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if marks.search(path.read_text("utf-8"))]
     wanted = ["-m", "gpu", *map(str, marked)]
     if TINY:
-        wanted = ["-m", "simulator", "-k", "row_of_zeros", str(REPO / "tests" / "test_cuda.py")]
+        wanted = ["-m", "gpu", "-k", "row_of_zeros", str(REPO / "tests" / "test_cuda.py")]
     plugin = OneOfEachFirst(part)
     how = ["-W", "default", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
     status = pytest.main([*how, *wanted], plugins=[plugin])

@@ -210,8 +210,8 @@ def main(arguments=None):
         if not re.fullmatch("[0-9a-f]{40}", chosen.commit):
             parser.error(f"--commit must be the 40 digits of a commit, got {chosen.commit!r}")
         os.environ["BPPSA_NB_COMMIT"] = chosen.commit
-    if not backends.cuda_available() and not backends.simulated():
-        parser.error("no GPU was found; NUMBA_ENABLE_CUDASIM=1 tries a stage at tiny sizes")
+    if not backends.cuda_available():
+        parser.error("no GPU was found; BPPSA_NB_CUDA=ptx tries a stage at tiny sizes, on the CPU")
     try:
         provenance.check_committed()
     except provenance.UncommittedError as error:

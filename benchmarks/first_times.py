@@ -73,7 +73,7 @@ def profiled(cell, method):
     from comparisons import problem as make
 
     if TINY:
-        return ("kernels are not timed on the simulator",)
+        return ("kernels are not timed on the CPU",)
     T, B, H, inputs = problem(cell)
     model, x, y = make(cell, T, B, H, inputs, np.random.default_rng(0))
     forward = "linear" if method == "linear" else "auto"
@@ -155,7 +155,7 @@ def launches_of(issue, wait, rounds=20):
 def figures(part):
     """Measure Figures 8 and 9 and Tables 4 to 6, at the paper's sizes, briefly."""
     if TINY:
-        part.do("figures", lambda: ("figures and tables take the paper's sizes: not on the simulator",))
+        part.do("figures", lambda: ("figures and tables take the paper's sizes: not on the CPU",))
         return
     warm_up()
     iterations.RNN_SECONDS["paper"] = epochs.GRU_SECONDS["paper"] = 0.8
@@ -228,7 +228,7 @@ def said_of(compare, *arguments):
 def measure_prices(part):
     """Measure this GPU's prices."""
     if TINY:
-        part.do("prices", lambda: ("prices are not measured on the simulator",))
+        part.do("prices", lambda: ("a GPU's prices are not measured on the CPU",))
         return
     warm_up()
     part.do("prices", priced, part)

@@ -5,7 +5,7 @@
 #     PYTHON=python3.12 benchmarks/like_gpu_machine.sh
 #
 # All kernels compile; every stage runs on the stand-in for a driver (tests/driver), where kernels compute nothing, so that
-# what is compared there is WRONG; then those that the simulator has, where it is right. compute-sanitizer and ncu are
+# what is compared there is WRONG; then from PTX on the CPU, where it is right. compute-sanitizer and ncu are
 # scripts that write down how they were called, and run the program. Everything is in build/like_gpu, or in WHERE.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,8 +59,8 @@ for stage in counters speed layers grid sizes; do
     on_driver run "$stage" --minutes 1
 done
 
-say "the simulator: all parts, at tiny sizes"
-NUMBA_ENABLE_CUDASIM=1 run --minutes "$minutes"
+say "from PTX on the CPU: all parts, at tiny sizes"
+BPPSA_NB_CUDA=ptx run --minutes "$minutes"
 
 say "what was called"
 sort "$where/calls" | uniq -c

@@ -17,12 +17,12 @@ NOTES = "build/first_minutes"
 AGAIN, SHORT = 3, 4  # exit statuses: something failed, go on in a new process; time was over
 COUNTED = ("passed", "skipped", "clean")  # what need not be told one by one
 METHODS = ("linear", "chunked", "blelloch")
-TINY = backends.simulated()
+TINY = bool(backends.emulated())
 
 
 def device():
-    """Name the folder of this device's recordings; no table of the simulator is one of its processor."""
-    return "simulator" if TINY else provenance.device()
+    """Name the folder of this device's recordings; none of what stands in for a GPU is its processor's."""
+    return "executor" if TINY else provenance.device()
 
 
 def write(path, **note):

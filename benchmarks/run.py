@@ -66,8 +66,8 @@ def say(line):
 
 def check_device(backend, parts):
     """Raise RuntimeError where parts cannot be measured on a backend, or their tables would be filed wrongly."""
-    if backend == "cuda" and (backends.simulated() or not backends.cuda_available()):
-        raise RuntimeError("--device cuda needs an NVIDIA GPU with its driver, not a simulator; none was found")
+    if backend == "cuda" and (backends.emulated() or not backends.cuda_available()):
+        raise RuntimeError("--device cuda needs an NVIDIA GPU, not what stands in for one; none was found")
     if backend == "cpu" and provenance.gpu_name():
         gpu = provenance.gpu_name()
         raise RuntimeError(

@@ -4,20 +4,17 @@ import os
 import pathlib
 import signal
 import sys
-import tempfile
 
 # Before anything imports Matplotlib: tests draw to memory, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
-# What a user has calibrated is no matter of the tests.
-os.environ["BPPSA_NB_CACHE"] = os.path.join(tempfile.gettempdir(), "bppsa_nb-tests-have-no-cache")
-# The CUDA simulator polls its threads: by default, each time one of them goes on, it has waited 5 ms for the poller.
-if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    sys.setswitchinterval(1e-4)
+# What a user has calibrated is no matter of the tests; the PTX of kernels is, which all of their processes share.
+os.environ["BPPSA_NB_CACHE"] = str(pathlib.Path(__file__).parents[1] / "build" / "cache-of-tests")
 
 import pytest
 from hypothesis import settings
 
-from bppsa_nb.machine import files
+from bppsa_nb import ptx
+from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import experiments, provenance
 
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
@@ -65,6 +62,16 @@ def describe_as(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def from_ptx(request):
+    """Run what is marked `gpu` on the CPU where there is no GPU, every access watched; what is found fails the test."""
+    if not request.node.get_closest_marker("gpu") or backends.cuda_available():
+        yield
+        return
+    with ptx.device(watch=True):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def closed_figures():
     """Leave no figure open for the next test: Matplotlib warns of the twentieth."""
     yield
@@ -81,11 +88,9 @@ def foreground():
 
 
 @pytest.fixture
-def few_threads(monkeypatch):
-    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
-    from bppsa_nb.machine import backends
-
-    if backends.simulated():
+def few_threads(from_ptx, monkeypatch):
+    """Fewer threads than numbers where there is no GPU, so that every loop over them goes round."""
+    if backends.emulated():
         from bppsa_nb.cells import layer_cuda as cells
         from bppsa_nb.chains import levels_cuda as scan
         from bppsa_nb.chains import structured_cuda as structured
@@ -98,14 +103,9 @@ def few_threads(monkeypatch):
 
 
 @pytest.fixture
-def fetched(monkeypatch):
+def fetched(from_ptx, monkeypatch):
     """Sizes of all arrays that came back from the GPU to the host."""
-    from bppsa_nb.machine import backends
     from bppsa_nb.machine.cuda_compiler import cuda
-
-    if backends.simulated():  # whose threads are slow to start
-        for module in ("machine.arrays_cuda._", "cells.layer_cuda._", "chains.levels_cuda.MAX_"):
-            monkeypatch.setattr(f"bppsa_nb.{module}THREADS", 2)
 
     kind, sizes = type(cuda.device_array(1)), []
     fetch = kind.copy_to_host
@@ -137,16 +137,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if missing and item.get_closest_marker("peers"):
             item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
-    lacks = {"simulator": "NUMBA_ENABLE_CUDASIM=1", "gpu": "a CUDA device"}
-    marked = [(item, mark) for item in items for mark in lacks if item.get_closest_marker(mark)]
-    if not marked:
-        return
-    from bppsa_nb.machine import backends
-
-    here = {"simulator": backends.simulated(), "gpu": not backends.simulated() and backends.cuda_available()}
-    for item, mark in marked:
-        if not here[mark]:
-            item.add_marker(pytest.mark.skip(reason=f"needs {lacks[mark]}"))
+        if item.get_closest_marker("gpu") and importlib.util.find_spec("numba_cuda") is None:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA compiler: the gpu extra"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,7 +24,7 @@ import turns
 import bppsa_nb as bp
 from bppsa_nb.cells import gru, rnn
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import backends, files
+from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.scan.trace import trace
 
@@ -243,9 +243,9 @@ def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
         assert stop.value.code == 2 and said in capsys.readouterr().err
 
 
-def test_a_simulator_is_no_gpu_and_a_cpu_s_times_are_not_filed_under_one(monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not a simulator"):
-        patch.setattr(run.backends, "simulated", lambda: True)
+def test_what_stands_in_is_no_gpu_and_a_cpu_s_times_are_not_filed_under_one(monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not what stands in"):
+        patch.setattr(run.backends, "emulated", lambda: True)
         patch.setattr(run.backends, "cuda_available", lambda: True)
         run.check_device("cuda", ["chain"])
     monkeypatch.setattr(provenance, "gpu_name", lambda: "NVIDIA H200")
@@ -339,7 +339,7 @@ def test_rows_that_are_no_table_are_refused(rows, error):
     assert experiments.recordings("wrong") == []
 
 
-@pytest.mark.simulator
+@pytest.mark.gpu
 @pytest.mark.usefixtures("few_threads")
 @pytest.mark.parametrize("cell", ["RNN", "GRU", "dense"])
 def test_what_stays_on_the_device_is_found_again(cell):
@@ -439,8 +439,6 @@ def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys)
 @pytest.mark.full
 def test_every_stage_of_the_first_minutes_ends_on_the_stand_in(tmp_path, monkeypatch):
     """Values are zeros there; what counts is that every call is one that Numba and the driver take."""
-    if backends.simulated():
-        pytest.skip("the simulator needs no driver")
     if missing := on_driver.build(tmp_path):
         pytest.skip(missing)
     for name in ("bppsa_nb", "tests", "benchmarks"):

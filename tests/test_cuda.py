@@ -1,33 +1,25 @@
-"""Two of the CUDA kernels' three gates: they run on the simulator, and on a GPU. `test_machine_code.py` has the other.
-
-The simulator must be chosen before Numba is imported, so it has a process of its own:
-``NUMBA_ENABLE_CUDASIM=1 python -m pytest -m simulator``, which `make test` runs beside the other tests.
-"""
+"""The CUDA kernels on a GPU, or from their PTX with every access watched; `test_machine_code.py` has the other gate."""
 
 import naive
 import numpy as np
 import pytest
-from chain_draws import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
-from on_cuda import on_gpu, on_simulator
+from chain_draws import METHODS, TOLERANCE, cast, chain, error, hills
+from on_cuda import large
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb.chains import plan, stored_cpu
+from bppsa_nb.cells import layer_cuda
+from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
 from bppsa_nb.machine import backends
-from bppsa_nb.operands import products
+from bppsa_nb.machine.cuda import on_device, shared_bytes
+from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.operands import products, products_cuda
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.sparse import PlannedProduct
 
-if backends.simulated() or backends.cuda_available():
-    from bppsa_nb.cells import layer_cuda
-    from bppsa_nb.chains import levels_cuda, stored_cuda, structured_cuda
-    from bppsa_nb.machine.cuda import on_device, shared_bytes
-    from bppsa_nb.machine.cuda_compiler import cuda
-    from bppsa_nb.operands import products_cuda
-
 LEVELS = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]
-each_device = pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+pytestmark = pytest.mark.gpu
 
 
 def check_backprop(T, B, H, dtype, local, methods, shared=False):
@@ -45,32 +37,31 @@ def check_backprop(T, B, H, dtype, local, methods, shared=False):
 @pytest.mark.parametrize(
     ("T", "B", "H", "dtype", "local", "shared"),
     [
-        on_simulator(0, 1, 3, np.float32, False, False),
-        on_simulator(1, 1, 1, np.float64, True, False),
-        on_simulator(2, 2, 3, np.float32, True, False),
-        on_simulator(3, 1, 5, np.float32, False, False),
-        on_simulator(5, 2, 3, np.float64, True, True),
-        on_simulator(6, 1, 2, np.float32, False, False),
-        on_simulator(10, 1, 3, np.float64, False, False),
-        on_simulator(10, 2, 2, np.float32, False, True),
-        on_simulator(10, 1, 2, np.float32, True, False),
+        (0, 1, 3, np.float32, False, False),
+        (1, 1, 3, np.float64, True, False),
+        (2, 2, 3, np.float32, True, False),
+        (3, 1, 3, np.float32, False, False),
+        (5, 2, 3, np.float64, True, True),
+        (6, 1, 3, np.float32, False, False),
+        (10, 1, 3, np.float64, False, False),
+        (10, 2, 3, np.float32, False, True),
+        (10, 1, 3, np.float32, True, False),
     ],
 )
-def test_backprop_on_the_simulator(T, B, H, dtype, local, shared):
+def test_backprop(T, B, H, dtype, local, shared):
     check_backprop(T, B, H, dtype, local, LEVELS, shared)
 
 
-@pytest.mark.parametrize("H", [on_simulator(3), on_gpu(3)])
-def test_levels_of_any_size(H, monkeypatch):
+def test_levels_of_any_size(monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
-    check_backprop(5, 2, H, np.float32, True, [("blelloch", None), ("truncated", 1)])
+    check_backprop(5, 2, 3, np.float32, True, [("blelloch", None), ("truncated", 1)])
 
 
-@pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.parametrize("B", [1, 5])
 @pytest.mark.parametrize("H", [1, 3, 20, 33, 64, 128])
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 1000])
-def test_backprop_on_a_gpu(T, H, B):
+def test_backprop_at_many_sizes(T, H, B):
     if T * H > 64000:
         pytest.skip("the loop oracle takes minutes")
     for dtype in TOLERANCE:
@@ -78,7 +69,7 @@ def test_backprop_on_a_gpu(T, H, B):
         check_backprop(T, B, H, dtype, T <= 100, METHODS, shared=True)
 
 
-@pytest.mark.parametrize("H", [on_simulator(33), on_simulator(64)])
+@pytest.mark.parametrize("H", [33, 64])
 def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
 
@@ -88,6 +79,7 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     mats, exps, vecs, lost = levels_cuda.workspace(3, 1, 1, H, np.float64)
     operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
     levels_cuda.launch_prepare(levels_cuda.prepare, (operands,), mats, exps, lost)
+    vecs.copy_to_device(np.zeros(vecs.shape))
     threads, shared = levels_cuda._block(H, 8)
     levels_cuda.up_level[2, threads, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
     # Position 3 met position 2: a[3] = a[2] ⋄ a[3] = a[3] a[2], and position k is link T - k.
@@ -96,8 +88,7 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     np.testing.assert_allclose(product, expected, atol=1e-13)
 
 
-@each_device
-def test_extremes_are_found_wherever_they_stand(kind):
+def test_extremes_are_found_wherever_they_stand():
     """Nine threads, which are no power of two, with an entry each."""
     for place in range(9):
         for entry, exponent, lost in ((1024, 0, 0), (2.0**60, 61, 0), (2.0**-70, 1, 1)):
@@ -109,10 +100,9 @@ def test_extremes_are_found_wherever_they_stand(kind):
             assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
 
 
-@each_device
-def test_products_that_overflow_or_underflow(kind):
+def test_products_that_overflow_or_underflow():
     for rate in (1 / 64, 64):
-        J, g = hills(1, np.random.default_rng(4), rate, *((32, 640) if kind == "gpu" else (23, 46)))
+        J, g = hills(1, np.random.default_rng(4), rate, 23, 46)
         oracle = naive.backprop(J, g)
         result = bp.backprop(J, g, method="blelloch", backend="cuda")
         assert (np.abs(result - oracle).max((1, 2)) < 1e-5 * np.abs(oracle).max((1, 2))).all()
@@ -121,9 +111,8 @@ def test_products_that_overflow_or_underflow(kind):
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("K", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@each_device
-def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(kind, dtype, K):
-    """Where it does, and how far beyond the range: Python's own ldexp, which the simulator calls, raises."""
+def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(dtype, K):
+    """Where it does, and how far beyond the range."""
     rate = dtype(2.0 ** (np.finfo(dtype).maxexp // 3))
     links, g = np.full((9, 1, 1, 1), rate), np.ones((1, 1), dtype)
     if K:
@@ -136,8 +125,7 @@ def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@each_device
-def test_gates_that_are_open_or_closed(kind, dtype):
+def test_gates_that_are_open_or_closed(dtype):
     model = bp.GRU(2, 3, 4, rng=0, dtype=dtype)
     for size in (1, 30, 1e3, 1e30):
         x = dtype(size) * np.array([[[1, 1], [-1, -1]], [[-1, 1], [1, -1]]], dtype)
@@ -150,18 +138,18 @@ def test_gates_that_are_open_or_closed(kind, dtype):
 @pytest.mark.parametrize(
     ("T", "B", "H", "num_layers", "dtype"),
     [
-        on_simulator(0, 2, 3, 2, np.float32),
-        on_simulator(1, 1, 1, 1, np.float64),
-        on_simulator(3, 2, 2, 2, np.float32),
-        on_simulator(5, 1, 3, 1, np.float64),
-        on_gpu(0, 2, 3, 2, np.float32),
-        on_gpu(259, 16, 20, 2, np.float32),
-        on_gpu(1000, 16, 20, 1, np.float32),
-        on_gpu(100, 3, 600, 1, np.float64),
+        (0, 2, 3, 2, np.float32),
+        (1, 1, 3, 1, np.float64),
+        (3, 2, 3, 2, np.float32),
+        (5, 1, 3, 1, np.float64),
+        large(0, 2, 3, 2, np.float32),
+        large(259, 16, 20, 2, np.float32),
+        large(1000, 16, 20, 1, np.float32),
+        large(100, 3, 600, 1, np.float64),
     ],
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
-    if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
+    if backends.emulated():  # fewer threads than numbers, so that every loop over them goes round
         for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
             monkeypatch.setattr(layer_cuda, name, value)
     rng = np.random.default_rng(0)
@@ -194,19 +182,19 @@ def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
 @pytest.mark.parametrize(
     ("T", "B", "H", "K", "dtype"),
     [
-        on_simulator(0, 2, 3, 1, np.float32),
-        on_simulator(1, 1, 1, 0, np.float64),
-        on_simulator(7, 2, 3, 3, np.float32),
-        on_simulator(5, 1, 6, 1, np.float64),
-        on_gpu(7, 2, 3, 0, np.float64),
-        on_gpu(1000, 16, 20, 1, np.float32),
-        on_gpu(259, 5, 33, 3, np.float32),
-        on_gpu(100, 2, 128, 3, np.float64),
+        (0, 2, 3, 1, np.float32),
+        (1, 1, 3, 0, np.float64),
+        (7, 2, 3, 3, np.float32),
+        (5, 1, 3, 1, np.float64),
+        large(7, 2, 3, 0, np.float64),
+        large(1000, 16, 20, 1, np.float32),
+        large(259, 5, 33, 3, np.float32),
+        large(100, 2, 128, 3, np.float64),
     ],
 )
 @pytest.mark.parametrize("local", [False, True])
 def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
-    if backends.simulated():  # fewer threads than numbers, and rows in several groups
+    if backends.emulated():  # fewer threads than numbers, and rows in several groups
         for name, value in {"MAX_THREADS": 2, "_THREADS": 2}.items():
             monkeypatch.setattr(structured_cuda, name, value)
     rng = np.random.default_rng([T, B, H, K])
@@ -235,11 +223,11 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "length", "B", "H", "K", "dtype"),
     [
-        on_simulator(1, 3, 2, 3, 1, np.float32),
-        on_simulator(3, 2, 1, 4, 3, np.float64),
-        on_simulator(2, 1, 2, 2, 0, np.float64),
-        on_gpu(1, 500, 16, 20, 1, np.float32),
-        on_gpu(7, 40, 3, 33, 3, np.float64),
+        (1, 3, 2, 3, 1, np.float32),
+        (3, 2, 1, 3, 3, np.float64),
+        (2, 1, 2, 3, 0, np.float64),
+        large(1, 500, 16, 20, 1, np.float32),
+        large(7, 40, 3, 33, 3, np.float64),
     ],
 )
 def test_products_of_chunks(count, length, B, H, K, dtype):
@@ -254,16 +242,14 @@ def test_products_of_chunks(count, length, B, H, K, dtype):
         assert np.abs(moved - rows).max() < 10 * TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("T", [on_simulator(0), on_simulator(3), on_gpu(50)])
+@pytest.mark.parametrize("T", [0, 3, large(50)])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     links, grad_output, terms = cast(np.float64, *chain(T, 2, 3, np.random.default_rng(T), local=True))
     assert np.array_equal(*(structured_cuda.sweep(links, grad_output, each) for each in (terms, terms[:T])))
 
 
-@each_device
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is lost anyway
-def test_chunks_whose_products_leave_the_range(factor, kind):
+def test_chunks_whose_products_leave_the_range(factor):
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
     slopes[:, 8:16], slopes[:, :4] = factor, 1
@@ -283,8 +269,7 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
                 scan(case, grad_output, None, 5)
 
 
-@each_device
-def test_a_row_of_zeros_does_not_stop_chunks(kind):
+def test_a_row_of_zeros_does_not_stop_chunks():
     # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
     slopes = np.ones((1, 15, 1, 2), np.float32)
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
@@ -294,11 +279,9 @@ def test_a_row_of_zeros_does_not_stop_chunks(kind):
     np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
 @pytest.mark.parametrize("registers", [128, 0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@each_device
-def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypatch):
+def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
     rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
     for terms_are_lost in (False, True):
@@ -324,15 +307,10 @@ def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypat
         np.testing.assert_allclose(chunks.ends.copy_to_host()[0], expected, rtol=1e-6, atol=2 * least)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@each_device
-def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
+def test_range_is_kept_exactly_where_the_cpu_keeps_it(dtype):
     """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
     draws = 30
-    if backends.simulated():  # whose threads are slow to start
-        monkeypatch.setattr(levels_cuda, "MAX_THREADS", 2)
-        draws = 12
     rng, maxexp, kept = np.random.default_rng(0), np.finfo(dtype).maxexp, []
     for _ in range(draws):
         T, H, B = rng.integers(1, 6), rng.integers(1, 4), rng.integers(1, 3)
@@ -357,7 +335,7 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("T", "B", "H"), [on_simulator(0, 2, 3), on_simulator(1, 1, 2), on_simulator(4, 2, 2), on_gpu(500, 16, 20)]
+    ("T", "B", "H"), [(0, 2, 3), (1, 1, 3), (4, 2, 3), large(500, 16, 20)]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
@@ -384,7 +362,7 @@ def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
 
 
 @pytest.mark.parametrize("cell", [bp.RNN, bp.GRU])
-@pytest.mark.parametrize(("T", "B", "L"), [on_simulator(4, 2, 1), on_simulator(3, 1, 2), on_gpu(300, 16, 2)])
+@pytest.mark.parametrize(("T", "B", "L"), [(4, 2, 1), (3, 1, 2), large(300, 16, 2)])
 def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
     rng = np.random.default_rng([T, B, L])
     model = cell(2, 3, 4, L, rng=0, dtype=np.float64)
@@ -405,9 +383,7 @@ def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
                 np.testing.assert_allclose(grad.copy_to_host(), grads[name], rtol=1e-6, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
-@each_device
-def test_what_arrays_on_the_gpu_are_refused_for(kind):
+def test_what_arrays_on_the_gpu_are_refused_for():
     put, T, B, H = cuda.to_device, 3, 2, 2
     J, g, x = np.ones((T, B, H, H)), np.ones((B, H)), np.ones((T, B, 2))
     model, weights = bp.RNN(2, 3, 4, rng=0, dtype=np.float64), np.ones((1, H, H))
@@ -434,10 +410,12 @@ def test_what_arrays_on_the_gpu_are_refused_for(kind):
             call()
 
 
-@pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_arrays_of_other_libraries(library):
     module = pytest.importorskip(library)
+    if backends.emulated():
+        pytest.skip("needs a GPU")
     put = (lambda array: module.from_numpy(array).cuda()) if library == "torch" else module.asarray
     jacobians_T, grad_output, _ = cast(np.float32, *chain(100, 4, 20, np.random.default_rng(0)))
     found = bp.backprop(put(jacobians_T), put(grad_output))
@@ -461,15 +439,15 @@ def sparse_link(rng, m, n, kind, batch, dtype):
 @pytest.mark.parametrize(
     ("size", "dtype", "local"),
     [
-        on_simulator(5, np.float32, False),
-        on_simulator(4, np.float64, True),
-        on_gpu(5, np.float64, False),
-        on_gpu(300, np.float32, True),
-        on_gpu(20000, np.float32, False),  # more columns than shared memory holds
+        (5, np.float32, False),
+        (4, np.float64, True),
+        large(5, np.float64, False),
+        large(300, np.float32, True),
+        large(20000, np.float32, False),  # more columns than shared memory holds
     ],
 )
 def test_sparse_chain(size, dtype, local, monkeypatch):
-    if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
+    if backends.emulated():  # fewer threads and columns at a time than there are, so that every loop goes round
         for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
             monkeypatch.setattr(products_cuda, name, value)
     rng = np.random.default_rng(size)
@@ -488,9 +466,8 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
             np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE[dtype] * max(np.abs(y).max(), 1))
 
 
-@each_device
-def test_sparse_range_and_values(kind, monkeypatch):
-    if kind == "simulator":
+def test_sparse_range_and_values(monkeypatch):
+    if backends.emulated():
         for name, value in {"THREADS": 4, "_PART": 5}.items():
             monkeypatch.setattr(products_cuda, name, value)
     values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
@@ -515,12 +492,6 @@ def test_sparse_range_and_values(kind, monkeypatch):
     assert PlannedProduct(empty, dense)(empty.data, dense.data, backend="cuda").shape == (0,)
 
 
-@pytest.mark.simulator
-def test_auto_never_takes_the_simulator():
-    assert backends.resolve("auto") in BACKENDS
-
-
-@pytest.mark.simulator
 def test_a_row_too_long_for_shared_memory():
     assert levels_cuda.tile_rows(20, 4) == 20 and levels_cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from bppsa_nb.chains import costs
-from bppsa_nb.machine import backends, cuda_compiler
+from bppsa_nb.machine import cuda_compiler
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.ptx.lanes import program_of
 
-pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 OLDEST = "sm_75"
 REALS = ["float32", "float64"]
 MLIR = cuda_compiler.NAME == "numba-cuda-mlir"

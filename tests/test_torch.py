@@ -8,11 +8,12 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from on_cuda import on_gpu, on_simulator
+from on_cuda import on_gpu
 
 import bppsa_nb.torch as ours
 from bppsa_nb.chains import plan
@@ -255,9 +256,9 @@ def test_parametrized_weights():
 
 
 @pytest.fixture
-def gpu(request, monkeypatch):
-    """Where tensors on a GPU are; on the simulator the host, whose memory PyTorch and the simulator share."""
-    if not backends.simulated():
+def gpu(from_ptx, request, monkeypatch):
+    """Where tensors on a GPU are; on what stands in for one the host, whose memory PyTorch shares."""
+    if not backends.emulated() or request.node.get_closest_marker("full"):
         if not torch.cuda.is_available():
             pytest.skip("needs a PyTorch with CUDA")
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # which is 1e-3 off
@@ -271,11 +272,10 @@ def gpu(request, monkeypatch):
 
     monkeypatch.setattr(ours, "_on_gpu", lambda tensor: True)
     monkeypatch.setattr(ours, "_array", array)
-    monkeypatch.setattr(ours, "_tensor", lambda array, like: torch.from_numpy(array._ary))
+    monkeypatch.setattr(ours, "_tensor", lambda array, like: torch.from_numpy(np.asarray(array.array)))
     return torch.device("cpu")
 
 
-there = pytest.mark.parametrize("kind_of_gpu", [on_simulator("simulator"), on_gpu("gpu")])
 GPU_CASES = {  # T, B, inputs, H, L; what both know; what only ours know; what is read
     "defaults": ((5, 2, 2, 2, 1), {}, {}, "every output"),
     "two layers": ((4, 2, 3, 2, 2), {"batch_first": True}, {"method": "linear"}, "both"),
@@ -292,13 +292,13 @@ def in_short_chunks(layers):
         layers.forward_choice.how = lambda: {"method": "chunked", "length": 2}
 
 
-@there
+@pytest.mark.gpu
 @each_kind
 @pytest.mark.parametrize("name", GPU_CASES)
 @pytest.mark.parametrize("given_hx", [False, True])
-def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, kind_of_gpu, gpu):
+def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, gpu):
     (T, B, inputs, H, L), how, only, read = GPU_CASES[name]
-    if kind_of_gpu == "gpu":
+    if not backends.emulated():
         T, B, inputs, H = LARGE
     torch.manual_seed(0)
     both = pair(kind, inputs, H, L, **how, **only, device=gpu)
@@ -306,7 +306,7 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, kind_
     new = {"dtype": how.get("dtype"), "device": gpu, "requires_grad": True}
     x = torch.randn((B, T, inputs) if how.get("batch_first") else (T, B, inputs), **new)
     hx = torch.randn(L, B, H, **new) if given_hx else None
-    with plan.chunks_of(2) if kind_of_gpu == "simulator" else contextlib.nullcontext():
+    with plan.chunks_of(2) if backends.emulated() else contextlib.nullcontext():
         expected, found = (results(layers, x, hx, read) for layers in both)
     for one, other in zip(found, expected, strict=True):
         assert one.device == x.device
@@ -314,8 +314,8 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, kind_
         torch.testing.assert_close(one, other, rtol=0, atol=bound)
 
 
-@there
-def test_nothing_is_copied_to_or_from_a_gpu(kind_of_gpu, gpu, fetched):
+@pytest.mark.gpu
+def test_nothing_is_copied_to_or_from_a_gpu(gpu, fetched):
     layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
     names, params = layers._named()
     seen = layers.view_layers(names, params)
@@ -327,10 +327,9 @@ def test_nothing_is_copied_to_or_from_a_gpu(kind_of_gpu, gpu, fetched):
     assert fetched == [] and x.grad.device == layers.weight_hh_l0.grad.device == x.device
 
 
-@there
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
+@pytest.mark.gpu
 @pytest.mark.parametrize("forward", ["linear", "chunked"])
-def test_on_a_gpu_what_is_not_finite_passes_through(forward, kind_of_gpu, gpu):
+def test_on_a_gpu_what_is_not_finite_passes_through(forward, gpu):
     theirs, layers = pair("GRU", 3, 2, forward=forward, device=gpu)
     in_short_chunks(layers)
     x = torch.ones(5, 2, 3, device=gpu)
@@ -338,8 +337,8 @@ def test_on_a_gpu_what_is_not_finite_passes_through(forward, kind_of_gpu, gpu):
     torch.testing.assert_close(layers(x)[0], theirs(x)[0], equal_nan=True)
 
 
-@there
-def test_what_is_refused_on_a_gpu(kind_of_gpu, gpu):
+@pytest.mark.gpu
+def test_what_is_refused_on_a_gpu(gpu):
     x = torch.ones(2, 1, 3, device=gpu)
     with pytest.raises(ValueError, match="backend must be 'cuda' or 'auto' for arrays in a GPU's memory, got 'cpu'"):
         ours.GRU(3, 2, backend="cpu", device=gpu)(x)
@@ -352,6 +351,7 @@ def test_what_is_refused_on_a_gpu(kind_of_gpu, gpu):
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 @each_kind
 def test_on_another_stream_they_wait_for_what_was_launched_before(kind, gpu):
     T, B, inputs, H = LARGE
@@ -371,6 +371,7 @@ def test_on_another_stream_they_wait_for_what_was_launched_before(kind, gpu):
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 def test_on_a_gpu_that_is_not_the_first(gpu):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-ROOMS = "cells chains graphs machine multigrid networks operands puzzles scan schedule training test_garbage.py"
-SIMULATED = "puzzles/test_kernels.py test_cuda.py"
+ROOMS = "cells chains graphs machine multigrid networks operands puzzles scan schedule training test_cuda.py"
+ROOMS += " test_garbage.py"
 UV = [sys.executable, "-m", "uv"]  # unlike pip, it finds the oldest versions that there are wheels of
 
 
@@ -33,7 +33,5 @@ def test_quick_tests_pass(tmp_path, python, resolution):
     python = there / ("Scripts" if os.name == "nt" else "bin") / "python"
     tests = [python, "-m", "pytest", "-q", "--numprocesses=logical"]
     own = {"PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""}
-    quick = ["--dist=loadfile", "-m", "not gpu and not full and not simulator and not peers"]
+    quick = ["--dist=loadfile", "-m", "not full and not peers"]
     run([*tests, *quick, *(f"tests/{name}" for name in ROOMS.split())], tree, **own)
-    simulated = ["--dist=worksteal", "-m", "simulator", *(f"tests/{name}" for name in SIMULATED.split())]
-    run([*tests, *simulated], tree, **own, NUMBA_ENABLE_CUDASIM="1")

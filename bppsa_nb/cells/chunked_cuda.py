@@ -74,8 +74,9 @@ def run_chunks_of(steps):
         stop, goes_on = start, runs and start < last
         while goes_on:
             begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + CHECK_EVERY, last)
-            for j in range(tid, size, threads):
-                shared[old + j] = hidden[stop, b, j]
+            if not first_pass:  # which has nothing to meet
+                for j in range(tid, size, threads):
+                    shared[old + j] = hidden[stop, b, j]
             run_steps(products, weights, bias_hh, shared, hidden, gates, b, begin, stop)
             cuda.syncthreads()
             mismatch = infinite if first_pass else _distance(shared, old, size, infinite)

@@ -5,8 +5,6 @@ Prices are the coefficients of a linear cost model, in seconds, whose variables 
 
 import logging
 import math
-import os
-import sys
 from pathlib import Path
 
 from bppsa_nb.chains import counts
@@ -19,24 +17,9 @@ DEFAULTS = Path(__file__).with_name("prices.json")
 _log = logging.getLogger(__name__)
 
 
-def folder():
-    """Return the cache folder: what ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps a user's caches.
-
-    There is a FileNotFoundError if the user has no home folder, and nothing says where else.
-    """
-    if os.environ.get("BPPSA_NB_CACHE"):
-        return Path(os.environ["BPPSA_NB_CACHE"])
-    systems = {"win32": ("LOCALAPPDATA", ".cache"), "darwin": ("", "Library/Caches")}
-    variable, usual = systems.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    try:
-        return Path(os.environ.get(variable) or Path.home() / usual) / "bppsa-nb"
-    except RuntimeError as error:
-        raise FileNotFoundError("this user has no home folder; BPPSA_NB_CACHE can name one for prices") from error
-
-
 def path():
     """Name the file that holds this machine's prices."""
-    return folder() / "prices.json"
+    return files.cache_folder() / "prices.json"
 
 
 def machine(backend):

@@ -7,6 +7,7 @@ Kernels of a learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba
 
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from bppsa_nb.machine.backends import UnavailableError
 from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.machine.ptx_cache import kept
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where it asks for one and there is none
 
@@ -70,7 +72,8 @@ def require():
 
 def compile_ptx(function, signature, generation=GENERATION, **options):
     """Compile a function for argument types and a generation of GPUs, with options of the compiler; return PTX."""
-    return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
+    compiled = partial(cuda.compile_ptx, function, signature, cc=generation, **options)
+    return kept(lambda: compiled()[0], function, signature, NAME, generation, options)
 
 
 if NAME == "ptx":

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import stat
+import sys
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,21 @@ def shipped(*names):
         why = f"{'/'.join(names)}/ comes with a checkout of the project, not with the installed package"
         raise FileNotFoundError(f"{folder} is not there: {why}; run this in a checkout's folder")
     return folder
+
+
+def cache_folder():
+    """Return the cache folder: what ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps a user's caches.
+
+    There is a FileNotFoundError if the user has no home folder, and nothing says where else.
+    """
+    if os.environ.get("BPPSA_NB_CACHE"):
+        return Path(os.environ["BPPSA_NB_CACHE"])
+    systems = {"win32": ("LOCALAPPDATA", ".cache"), "darwin": ("", "Library/Caches")}
+    variable, usual = systems.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    try:
+        return Path(os.environ.get(variable) or Path.home() / usual) / "bppsa-nb"
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home folder; BPPSA_NB_CACHE can name one") from error
 
 
 def check_path(path, name="path"):

@@ -244,7 +244,7 @@ def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
 def slopes(states, weights, biases, activation):
     """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
     every = load(np.arange(len(weights) + 1))
-    sizes = cuda.device_array(len(weights), states.dtype)  # which a slope does not depend on
+    sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
     biases = biases.reshape(biases.size)
     return _sweep(states, None, (every, every[:-1], sizes), weights, biases, None, _SLOPE[activation])
 

@@ -143,9 +143,7 @@ class Progress:
 
 
 def _file():
-    from bppsa_nb.chains.prices import folder
-
-    return folder() / "puzzles.json"
+    return files.cache_folder() / "puzzles.json"
 
 
 def _solved():

@@ -1,19 +1,16 @@
-"""Chunks of the time loop on a GPU: on the simulator at tiny sizes, and on a GPU where there is one."""
+"""Chunks of the time loop on a GPU: on a GPU, or from their PTX on the CPU."""
 
 import numpy as np
 import pytest
-from on_cuda import on_gpu, on_simulator
+from on_cuda import large
 
 import bppsa_nb as bp
+from bppsa_nb.cells import chunked_cuda
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import cuda
 
-if backends.simulated() or backends.cuda_available():
-    from bppsa_nb.cells import chunked_cuda
-    from bppsa_nb.machine.cuda_compiler import cuda
-
-pytestmark = pytest.mark.usefixtures("few_threads")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
 MODELS = {"rnn": bp.RNN, "gru": bp.GRU}
-here = [on_simulator("simulator"), on_gpu("gpu")]
 
 
 def case(cell, T, B, H, layers=1, growth=1.0, dtype=np.float32):
@@ -35,17 +32,17 @@ def same(found, loop):
 @pytest.mark.parametrize(
     ("T", "B", "H", "layers", "length", "growth", "dtype"),
     [
-        on_simulator(1, 1, 2, 1, 1, 1, np.float32),
-        on_simulator(7, 2, 2, 1, 3, 1, np.float64),
-        on_simulator(9, 1, 2, 2, 4, 5, np.float32),
-        on_gpu(1000, 16, 20, 1, 50, 1, np.float32),
-        on_gpu(997, 5, 20, 2, 31, 5, np.float64),
-        on_gpu(300, 2, 300, 1, 40, 3, np.float32),
+        (1, 1, 3, 1, 1, 1, np.float32),
+        (7, 2, 3, 1, 3, 1, np.float64),
+        (9, 1, 3, 2, 4, 5, np.float32),
+        large(1000, 16, 20, 1, 50, 1, np.float32),
+        large(997, 5, 20, 2, 31, 5, np.float64),
+        large(300, 2, 300, 1, 40, 3, np.float32),
     ],
 )
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, length, growth, dtype, monkeypatch):
     model, x, h0 = case(cell, T, B, H, layers, growth, dtype)
-    monkeypatch.setattr(chunked_cuda, "CHECK_EVERY", 2 if backends.simulated() else chunked_cuda.CHECK_EVERY)
+    monkeypatch.setattr(chunked_cuda, "CHECK_EVERY", 2 if backends.emulated() else chunked_cuda.CHECK_EVERY)
     for any_size in (False, True):
         if any_size:
             monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
@@ -60,11 +57,10 @@ def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, len
                 assert solved.finished == "converged" or (solved.finished == "serially" and (most == 0 or T > 10))
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize("cell", MODELS)
-def test_what_it_took_is_what_numpy_counts(cell, kind):
-    T, B, length, tol = (24, 2, 6, 1e-2) if kind == "simulator" else (2000, 3, 100, 1e-5)
-    model, x, h0 = case(cell, T, B, 2)
+def test_what_it_took_is_what_numpy_counts(cell):
+    T, B, length, tol = 24, 2, 6, 1e-2
+    model, x, h0 = case(cell, T, B, 3)
     for most in (None, 0.2):
         how = {"method": "chunked", "length": length, "tol": tol, "most": most}
         (expected,), (found,) = (model.forward(x, h0, backend, **how).solved for backend in ("numpy", "cuda"))
@@ -78,34 +74,32 @@ def test_what_it_took_is_what_numpy_counts(cell, kind):
             assert found.work == pytest.approx(expected.work, abs=length / T)
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize("cell", MODELS)
-def test_arrays_on_a_gpu_stay_there(cell, kind):
-    model, x, h0 = case(cell, 9 if kind == "simulator" else 900, 2, 2, 2)
+def test_arrays_on_a_gpu_stay_there(cell):
+    model, x, h0 = case(cell, 9, 2, 3, 2)
     loop = model.forward(x, h0, "cuda", method="linear")
     length = len(x) // 3
     found = model.forward(cuda.to_device(x), h0, "cuda", method="chunked", length=length, tol=0)
     assert np.array_equal(found.hidden.copy_to_host(), loop.hidden)
     assert [one.length for one in found.solved] == [length] * 2
     by_price = model.forward(cuda.to_device(x), h0)
-    assert (by_price.solved is None) == (kind == "simulator")  # too short
+    assert by_price.solved is None  # too short
     assert abs(by_price.hidden.copy_to_host() - loop.hidden).max() < 2e-5
     with pytest.raises(ValueError, match="method must be 'auto', 'linear' or 'chunked' where x is on a GPU"):
         model.forward(cuda.to_device(x), method="newton")
 
 
-@pytest.mark.parametrize("kind", here)
-def test_newton_goes_through_the_host(kind):
-    model, x, h0 = case("gru", 7, 1, 2)
+def test_newton_goes_through_the_host():
+    model, x, h0 = case("gru", 7, 1, 3)
     loop = model.forward(x, h0, "cuda", method="linear")
     found = model.forward(x, h0, "cuda", method="newton", length=2)
     assert found.solved[0].method == "newton"
     np.testing.assert_allclose(found.hidden, loop.hidden, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("cell", [on_simulator(cell) for cell in MODELS])
+@pytest.mark.parametrize("cell", MODELS)
 def test_what_memory_held_before_the_first_pass_is_not_looked_at(cell, monkeypatch):
-    model, x, h0 = case(cell, 7, 2, 2)
+    model, x, h0 = case(cell, 7, 2, 3)
     loop = model.forward(x, h0, "cuda", method="linear")
     allocate = cuda.device_array
 

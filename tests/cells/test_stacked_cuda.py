@@ -1,23 +1,18 @@
-"""Layers on a GPU, apart from what reads their states: on the simulator at tiny sizes, and on a GPU if there is one."""
+"""Layers on a GPU, apart from what reads their states, or from their PTX on the CPU."""
 
-import threading
 from itertools import product
 
 import numpy as np
 import pytest
-from on_cuda import on_gpu, on_simulator
+from on_cuda import large
 
 import bppsa_nb as bp
-from bppsa_nb.cells import stacked
+from bppsa_nb.cells import stacked, stacked_cuda
 from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import cuda
 
-if backends.simulated() or backends.cuda_available():
-    from bppsa_nb.cells import stacked_cuda
-    from bppsa_nb.machine.cuda_compiler import cuda
-
-pytestmark = pytest.mark.usefixtures("few_threads")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
 CELLS = {"rnn": bp.RNN, "gru": bp.GRU}
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-10}
 METHODS = {"linear": None, "chunked": None, "blelloch": None, "truncated": 1}
@@ -51,11 +46,11 @@ def flat(found):
 @pytest.mark.parametrize(
     ("T", "B", "H", "L", "dtype", "length"),
     [
-        on_simulator(1, 1, 1, 1, np.float64, None),
-        on_simulator(5, 2, 2, 1, np.float32, 2),
-        on_simulator(4, 1, 3, 2, np.float64, None),
-        on_gpu(500, 16, 20, 2, np.float32, 50),
-        on_gpu(100, 3, 300, 1, np.float64, None),
+        (1, 1, 3, 1, np.float64, None),
+        (5, 2, 3, 1, np.float32, 2),
+        (4, 1, 3, 2, np.float64, None),
+        large(500, 16, 20, 2, np.float32, 50),
+        large(100, 3, 300, 1, np.float64, None),
     ],
 )
 def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, length):
@@ -80,19 +75,17 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
         close(flat(found), flat(grads), 10 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
-def test_without_initial_states_they_are_zeros(kind):
-    here, there, x, h0, *_ = case("gru", 3, 2, 2, 2, np.float64)
+def test_without_initial_states_they_are_zeros():
+    here, there, x, h0, *_ = case("gru", 3, 2, 3, 2, np.float64)
     expected, _ = stacked.forward(here, x, np.zeros_like(h0), SolverOptions("linear"), "numpy")
     saved, _ = stacked_cuda.forward(there, cuda.to_device(x), None, SolverOptions("linear"))
     for found, kept in zip(saved, expected, strict=True):
         close(found, kept, 1e-10)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 @pytest.mark.parametrize("cell", CELLS)
-def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, kind, fetched, monkeypatch):
-    _, there, x, h0, at_last, at_each = case(cell, 3, 2, 2, 2, np.float32)
+def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fetched, monkeypatch):
+    _, there, x, h0, at_last, at_each = case(cell, 3, 2, 3, 2, np.float32)
     x, h0, at_each, *ends = map(cuda.to_device, (x, h0, at_each, *at_last))
     made, sent, send = [], [], cuda.to_device
 
@@ -111,15 +104,13 @@ def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, kin
         )
         assert max(sent) == 1 and max(fetched, default=1) == 1  # whether all is in range
         assert all(any(array is one for one in made) for array in grads.values())
-        assert at_input.shape == x.shape and [start.shape for start in at_start] == [(2, 2)] * 2
+        assert at_input.shape == x.shape and [start.shape for start in at_start] == [(2, 3)] * 2
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_passes_through(cell, bad, kind):
-    here, there, x, h0, at_last, at_each = case(cell, 7, 2, 2, 2, np.float32)
+def test_what_is_not_finite_passes_through(cell, bad):
+    here, there, x, h0, at_last, at_each = case(cell, 7, 2, 3, 2, np.float32)
     x[3, 0, 1], at_each[5, 1, 0] = bad, bad
     x_there, h0_there, at_last, terms = map(cuda.to_device, (x, h0, at_last, at_each))
     with np.errstate(all="ignore"):
@@ -135,53 +126,3 @@ def test_what_is_not_finite_passes_through(cell, bad, kind):
         for method, levels in METHODS.items():
             found = stacked_cuda.backward(there, x_there, saved, [None] * 2, terms, (method, "cuda", levels), True)
             close(flat(found), flat(grads), 2e-4)
-
-
-@pytest.fixture
-def raced(monkeypatch):
-    """What threads of the simulator wrote to shared memory while another one used it: between two barriers."""
-    from numba.cuda.simulator import kernel, kernelapi
-
-    used, found, wait, array = {}, set(), kernel.BlockThread.syncthreads, kernelapi.FakeCUDAShared.array
-
-    class Watched(np.ndarray):
-        def use(self, index, writes):
-            thread = threading.current_thread()
-            key = thread._manager, vars(thread).get("passed", 0), int(index)
-            threads, written = used.setdefault(key, (set(), []))
-            threads.add(thread)
-            written += [thread] * writes
-            if written and len(threads) > 1:
-                found.add(int(index))
-
-        def __getitem__(self, index):
-            self.use(index, False)
-            return super().__getitem__(index)
-
-        def __setitem__(self, index, number):
-            self.use(index, True)
-            super().__setitem__(index, number)
-
-    def syncthreads(thread):
-        wait(thread)
-        thread.passed = vars(thread).get("passed", 0) + 1
-
-    monkeypatch.setattr(kernel.BlockThread, "syncthreads", syncthreads)
-    monkeypatch.setattr(kernelapi.FakeCUDAShared, "array", lambda *args: array(*args).view(Watched))
-    return found
-
-
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("kind", [on_simulator("simulator")])
-def test_threads_wait_for_one_another(cell, kind, raced, monkeypatch):
-    _, there, x, h0, at_last, _ = case(cell, 5, 1, 2, 1, np.float32)
-    x, *ends = map(cuda.to_device, (x, *at_last))
-    for registers in (128, 0):  # the kernels for this H, and for any
-        monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
-        for options in (SolverOptions("linear"), SolverOptions("chunked", 2, 0)):
-            saved, _ = stacked_cuda.forward(there, x, h0, options)
-            assert raced == set(), options
-        for method, levels in METHODS.items():
-            with plan.chunks_of(2):
-                stacked_cuda.backward(there, x, saved, ends, None, (method, "cuda", levels))
-            assert raced == set(), method

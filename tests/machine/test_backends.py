@@ -65,15 +65,18 @@ def test_commands_say_what_cannot_run(monkeypatch, capsys):
         assert said.startswith(f"bppsa-nb: {FORBIDDEN.format('cpu')}") and said.count("\n") == 1
 
 
-def test_a_gpu_s_kernels_are_compiled_too_and_the_simulator_s_are_not(monkeypatch):
+def test_a_gpu_s_kernels_are_compiled_too(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     monkeypatch.setattr(backends, "_device_found", lambda: True)
-    monkeypatch.setattr(backends, "simulated", lambda: False)
     assert backends.resolve("auto") == "numpy"
     with pytest.raises(backends.UnavailableError, match=FORBIDDEN.format("cuda")):
         backends.resolve("cuda")
-    monkeypatch.setattr(backends, "simulated", lambda: True)
-    assert (backends.resolve("auto"), backends.resolve("cuda")) == ("numpy", "cuda")
+
+
+def test_what_stands_in_for_a_gpu_is_taken_by_name_only(monkeypatch):
+    monkeypatch.setattr(backends, "emulated", lambda: True)
+    monkeypatch.setattr(backends, "_device_found", lambda: True)
+    assert (backends.resolve("auto"), backends.resolve("cuda")) == ("cpu", "cuda")
 
 
 COMPILE = """

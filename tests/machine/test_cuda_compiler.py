@@ -10,7 +10,7 @@ from bppsa_nb.machine import backends, cuda_compiler
 
 def test_the_name_chooses(monkeypatch):
     monkeypatch.setenv("BPPSA_NB_CUDA", "nvcc")
-    names = "'numba-cuda', 'numba-cuda-mlir'"
+    names = "'numba-cuda', 'numba-cuda-mlir', 'ptx'"
     with pytest.raises(ValueError, match=f"^BPPSA_NB_CUDA must be one of {names}, got 'nvcc'$"):
         runpy.run_path(cuda_compiler.__file__)
     for name in ("", "numba-cuda"):
@@ -21,15 +21,13 @@ def test_the_name_chooses(monkeypatch):
 def test_what_cannot_be_had_is_said(monkeypatch):
     monkeypatch.setenv("BPPSA_NB_CUDA", "numba-cuda-mlir")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")
     with pytest.raises(ModuleNotFoundError, match=r"numba-cuda-mlir is missing: `pip install 'bppsa-nb\[gpu,mlir\]'`"):
         runpy.run_path(cuda_compiler.__file__)
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    with pytest.raises(ValueError, match="BPPSA_NB_CUDA: numba-cuda-mlir has no simulator"):
-        runpy.run_path(cuda_compiler.__file__)
+    with pytest.raises(backends.UnavailableError, match=r"`pip install 'bppsa-nb\[gpu\]'` brings it, not for macOS$"):
+        cuda_compiler.require()
 
 
-@pytest.mark.skipif(backends.simulated() or not cuda_compiler.installed(), reason="needs a compiler")
+@pytest.mark.gpu
 @pytest.mark.parametrize("generation", [(7, 5), (9, 0)])
 def test_functions_of_a_known_signature_need_no_device(generation):
     cuda, real = cuda_compiler.cuda, cuda_compiler.types.float32

@@ -1,8 +1,8 @@
-"""The sweeps on a GPU, and on Numba's simulator of one: what NumPy finds."""
+"""The sweeps on a GPU, or from their PTX on the CPU: what NumPy finds."""
 
 import numpy as np
 import pytest
-from on_cuda import on_gpu, on_simulator
+from on_cuda import large
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
@@ -15,7 +15,7 @@ TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 def cuda(monkeypatch):
     from bppsa_nb.networks import residual_steps_cuda as cuda
 
-    if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
+    if backends.emulated():  # fewer threads than numbers, so that every loop over them goes round
         monkeypatch.setattr(cuda, "_THREADS", 2)
     return cuda
 
@@ -25,17 +25,18 @@ def assert_close(found, expected, dtype):
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * max(1, np.abs(expected).max()))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("state", "kernel", "depth", "coarsening", "activation", "dtype"),
     [
-        on_simulator((5, 2), 0, 5, 2, "tanh", np.float32),
-        on_simulator((2, 2, 2, 3), 3, 5, 2, "relu", np.float64),
-        on_simulator((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
-        on_gpu((1, 1), 0, 10, 2, "tanh", np.float32),
-        on_gpu((64, 256), 0, 250, 4, "tanh", np.float32),
-        on_gpu((33, 300), 0, 250, 4, "relu", np.float64),
-        on_gpu((5, 8, 28, 28), 7, 62, 4, "tanh", np.float32),
-        on_gpu((3, 5, 9, 33), 3, 62, 4, "relu", np.float64),
+        ((5, 18), 0, 5, 2, "tanh", np.float32),
+        ((2, 2, 2, 3), 3, 5, 2, "relu", np.float64),
+        ((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
+        large((1, 1), 0, 10, 2, "tanh", np.float32),
+        large((64, 256), 0, 250, 4, "tanh", np.float32),
+        large((33, 300), 0, 250, 4, "relu", np.float64),
+        large((5, 8, 28, 28), 7, 62, 4, "tanh", np.float32),
+        large((3, 5, 9, 33), 3, 62, 4, "relu", np.float64),
     ],
 )
 def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
@@ -45,8 +46,7 @@ def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
     weights /= max(1, kernel) * np.sqrt(units)
     biases, u0, grad_output = (rng.standard_normal(shape).astype(dtype) for shape in ((depth, units), state, state))
     net = multigrid.ResidualNetwork(weights.astype(dtype), biases, 1 / depth, activation)
-    relaxation = "F" if backends.simulated() else "FCF"
-    options = {"error": 1, "coarsening": coarsening, "levels": 3, "relaxation": relaxation}  # one cycle
+    options = {"error": 1, "coarsening": coarsening, "levels": 3, "relaxation": "FCF"}  # one cycle
     states = multigrid.solve(net, u0, **options, backend="numpy").states
     for solve, arguments in ((multigrid.solve, (u0,)), (multigrid.solve_adjoint, (states, grad_output))):
         found, expected = (solve(net, *arguments, **options, backend=backend) for backend in ("cuda", "numpy"))
@@ -57,11 +57,9 @@ def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
         assert_close(found, expected, dtype)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
-def test_sources_layers_and_sizes(kind, cuda, monkeypatch):
+@pytest.mark.gpu
+def test_sources_layers_and_sizes(cuda, monkeypatch):
     """A sweep whose every argument matters."""
-    if kind == "simulator":
-        monkeypatch.setattr(cuda, "_TILE", 2)
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     bounds, layers, sizes = np.array([0, 2, 3]), np.array([3, 0, 1]), rng.uniform(0.1, 2, 3).astype(np.float32)
@@ -80,8 +78,8 @@ def test_sources_layers_and_sizes(kind, cuda, monkeypatch):
             assert_close(cuda.host(filled), expected, np.float32)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
-def test_what_the_cycles_do_between_sweeps(kind, cuda):
+@pytest.mark.gpu
+def test_what_the_cycles_do_between_sweeps(cuda):
     rng, index = np.random.default_rng(0), np.array([3, 0])
     points, values = rng.standard_normal((4, 1, 3)), rng.standard_normal((2, 1, 3))
     on_device, sent, where = map(cuda.load, (points, values, index))
@@ -95,10 +93,9 @@ def test_what_the_cycles_do_between_sweeps(kind, cuda):
     assert not cuda.norms(sent, on_device, where).any()
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
-def test_norms_of_any_size(kind, cuda, monkeypatch):
-    if kind == "simulator":
+@pytest.mark.gpu
+def test_norms_of_any_size(cuda, monkeypatch):
+    if backends.emulated():
         monkeypatch.setattr(cuda, "_THREADS", 4)  # so that sums meet more than once
     points, index = cuda.load(np.zeros((2, 1, 3), np.float32)), cuda.load(np.array([1, 0]))
     for scale in (1e30, 1e-30):

@@ -14,7 +14,7 @@ from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import counts as counting
 from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import cli, provenance
 
 PAIRS = prices_kept.kinds_and_methods()
@@ -105,12 +105,12 @@ def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     for platform, expected in (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", ".cache")):
         monkeypatch.setattr(prices_kept.sys, "platform", platform)
-        assert prices_kept.folder() == tmp_path / expected / "bppsa-nb"
+        assert files.cache_folder() == tmp_path / expected / "bppsa-nb"
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert prices_kept.folder() == tmp_path / "local" / "bppsa-nb"
+    assert files.cache_folder() == tmp_path / "local" / "bppsa-nb"
     monkeypatch.setattr(prices_kept.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert prices_kept.folder() == tmp_path / "xdg" / "bppsa-nb"
+    assert files.cache_folder() == tmp_path / "xdg" / "bppsa-nb"
 
 
 # What is measured.
@@ -268,12 +268,12 @@ def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
     assert plan.chunk_length(100, 2, 3, backend="numpy", weights=1) == free  # no length is imposed any more
 
 
-def test_the_simulator_is_not_measured(monkeypatch):
-    monkeypatch.setattr(backends, "simulated", lambda: True)
+def test_what_stands_in_for_a_gpu_is_not_measured(monkeypatch):
+    monkeypatch.setattr(backends, "emulated", lambda: True)
     assert calibrate.runnable() == ["numpy", "cpu"]
     with pytest.raises(ValueError, match="measured here, numpy, cpu; got 'cuda'"):
         calibrate.run(["numpy", "cuda"])
-    monkeypatch.setattr(backends, "simulated", lambda: False)
+    monkeypatch.setattr(backends, "emulated", lambda: False)
     monkeypatch.setattr(backends, "cuda_available", lambda: True)
     assert calibrate.runnable() == ["numpy", "cpu", "cuda"]
 

@@ -1,4 +1,4 @@
-"""Training steps on the device: on the simulator at tiny sizes, and on a GPU where there is one (see test_cuda.py)."""
+"""Training steps on the device: a GPU, or what runs its PTX on the CPU."""
 
 import dataclasses
 from functools import partial
@@ -6,21 +6,18 @@ from itertools import product
 
 import numpy as np
 import pytest
-from on_cuda import on_gpu, on_simulator
+from on_cuda import large
 from trainers import Scaled, state
 
 import bppsa_nb as bp
+from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.training import device as module
+from bppsa_nb.training import kernels_cuda
 from bppsa_nb.training.datasets import ArrayDataset
 
-if backends.simulated() or backends.cuda_available():
-    from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.machine.cuda_compiler import cuda
-    from bppsa_nb.training import device as module
-    from bppsa_nb.training import kernels_cuda
-
-pytestmark = pytest.mark.usefixtures("few_threads")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
 OPTIMIZERS = {
     "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
     "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
@@ -28,12 +25,6 @@ OPTIMIZERS = {
 }
 DTYPES = np.float32, np.float64
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
-
-
-@pytest.fixture(params=[on_simulator("simulator"), on_gpu("gpu")])
-def kind(request):
-    """Where a test runs."""
-    return request.param
 
 
 def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
@@ -59,13 +50,13 @@ def check_same(host, device, tolerance):
 @pytest.mark.parametrize(
     ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
     [
-        on_simulator("rnn", 1, "adam", "chunked", None, np.float32),
-        on_simulator("rnn", 1, "momentum", "blelloch", None, np.float64),
-        on_simulator("gru", 1, "sgd", "truncated", 1, np.float32),
-        on_simulator("gru", 2, "adam", "chunked", None, np.float64),
-        on_simulator("gru", 1, "adam", "linear", None, np.float32),
+        ("rnn", 1, "adam", "chunked", None, np.float32),
+        ("rnn", 1, "momentum", "blelloch", None, np.float64),
+        ("gru", 1, "sgd", "truncated", 1, np.float32),
+        ("gru", 2, "adam", "chunked", None, np.float64),
+        ("gru", 1, "adam", "linear", None, np.float32),
         *(
-            on_gpu(cell, layers, optimizer, *method, dtype)
+            large(cell, layers, optimizer, *method, dtype)
             for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
         ),
     ],
@@ -81,7 +72,7 @@ def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels
 
 
 @pytest.mark.parametrize("betas", [(0, 0), (1e-3, 0), (0.9, 0.999)])
-def test_adams_averages_are_those_of_the_host(betas, kind):
+def test_adams_averages_are_those_of_the_host(betas):
     """Also where they keep little: what is forgotten must not leave its rounding."""
     optimizer, params, status = bp.Adam(lr=0.01, betas=betas), {"a": np.zeros(1, np.float32)}, np.zeros(2, np.float32)
     on_device = [cuda.to_device(np.zeros(1, np.float32)) for _ in range(3)]
@@ -92,7 +83,7 @@ def test_adams_averages_are_those_of_the_host(betas, kind):
         np.testing.assert_allclose(on_device[0].copy_to_host(), params["a"], rtol=1e-6)
 
 
-def test_what_is_changed_on_the_host_is_sent(kind):
+def test_what_is_changed_on_the_host_is_sent():
     host, device = pair("rnn", optimizer="momentum")
     x, y = draw(3, 2, np.random.default_rng(0))
     for trainer in (host, device):
@@ -106,7 +97,7 @@ def test_what_is_changed_on_the_host_is_sent(kind):
 
 
 @pytest.mark.parametrize("bias", [12, 17, 25, 1e30, 2e38])
-def test_losses_are_worked_out_as_on_the_host(bias, kind):
+def test_losses_are_worked_out_as_on_the_host(bias):
     """Where a class is all but certain, single precision would lose the gradient, and Adam makes much of little."""
     host, device = pair("rnn")
     x, y = draw(3, 2, np.random.default_rng(0))
@@ -118,7 +109,7 @@ def test_losses_are_worked_out_as_on_the_host(bias, kind):
         check_same(host, device, 1e-6)
 
 
-def test_momentum_changes(kind):
+def test_momentum_changes():
     for start, changes in [(0.9, (0.0, 0.9)), (0.0, (0.9,))]:
         trainers = pair("rnn", optimizer="momentum")
         for trainer in trainers:
@@ -132,7 +123,7 @@ def test_momentum_changes(kind):
             check_same(*trainers, 2e-5)
 
 
-def test_ctrl_c_while_the_device_works(kind, monkeypatch):
+def test_ctrl_c_while_the_device_works(monkeypatch):
     host, trainer = pair("rnn")
     (x, y), real = draw(2, 1, np.random.default_rng(0)), module.wait
     for each in (host, host, trainer):
@@ -150,8 +141,7 @@ def test_ctrl_c_while_the_device_works(kind, monkeypatch):
     check_same(host, trainer, 2e-5)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
-def test_a_step_that_overflows_changes_nothing(kind):
+def test_a_step_that_overflows_changes_nothing():
     _, device = pair("rnn")
     x, y = draw(3, 2, np.random.default_rng(0))
     device.step(x, y)
@@ -183,8 +173,7 @@ def test_a_step_that_overflows_changes_nothing(kind):
         ("momentum", lambda t: t.optimizer.state["momentum_buffer"]["fc.bias"].fill(np.inf), "momentum_buffer of fc.b"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind):
+def test_an_update_that_overflows_changes_nothing(optimizer, change, what):
     trainers = pair("rnn", optimizer=optimizer)
     x, y = draw(3, 2, np.random.default_rng(0))
     for trainer in trainers:
@@ -207,8 +196,7 @@ def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind)
     check_same(*trainers, 2e-5)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
+def test_where_products_leave_the_range_the_linear_scan_answers(monkeypatch):
     made = []
 
     class Step(module.Step):
@@ -229,7 +217,7 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
+def test_a_step_in_chunks_is_that_of_the_loop(cell, monkeypatch):
     used, really = [], module.resolve_method
     chunked = module.SolverOptions("chunked"), 2
     monkeypatch.setattr(module, "resolve_method", lambda *args: chunked if used else really(*args))
@@ -250,7 +238,7 @@ def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
     assert (trainers[1].forward.spent, trainers[0].forward.spent) == (0.25, None)
 
 
-def test_where_chunks_do_not_meet_the_loop_answers(kind, monkeypatch):
+def test_where_chunks_do_not_meet_the_loop_answers(monkeypatch):
     monkeypatch.setattr(module, "resolve_method", lambda *args: (module.SolverOptions("chunked"), 1))
     loop, device = (pair("rnn")[1] for _ in range(2))
     x, y = draw(12, 2, np.random.default_rng(0))
@@ -286,7 +274,7 @@ class Half(bp.SGD):
 
 
 @pytest.mark.parametrize("own", [Forward, Backward, Head, Scaled, Half, "method", "parameter", "rule"])
-def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
+def test_what_is_of_its_own_takes_the_general_path(own, monkeypatch):
     def trainer(backend):
         model = (own if own in (Forward, Backward, Head, Scaled) else bp.RNN)(2, 3, 3, rng=0)
         optimizer = (own if own is Half else bp.SGD)(lr=0.1)
@@ -314,7 +302,7 @@ def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
         found = other.step(x, y)
 
 
-def test_bad_input_is_refused_as_on_the_host(kind):
+def test_bad_input_is_refused_as_on_the_host():
     host, device = pair("rnn")
     x, y = draw(3, 2, np.random.default_rng(0))
     hole = x.copy()
@@ -328,7 +316,7 @@ def test_bad_input_is_refused_as_on_the_host(kind):
     assert device.optimizer.steps == 0
 
 
-def test_fit_save_and_load(kind, tmp_path):
+def test_fit_save_and_load(tmp_path):
     whole, device = pair("rnn")
     pytest.importorskip("tqdm")  # which a GPU's machine may lack
     dataset = ArrayDataset(*draw(3, 5, np.random.default_rng(0)))
@@ -342,10 +330,9 @@ def test_fit_save_and_load(kind, tmp_path):
     check_same(whole, resumed, 2e-5)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator")])
 @pytest.mark.parametrize("method", ["linear", "blelloch"])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monkeypatch):
+def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch):
     """What goes to the sub-stream runs when the main stream waits for it, and not before."""
     host, trainer = pair(cell, num_layers=3, method=method)
     x, y = draw(3, 2, np.random.default_rng(0))
@@ -378,7 +365,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monke
     assert said == ["δO", "sub waits", "δW"] * 3 + ["main waits"]
 
 
-@pytest.mark.gpu
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["linear", "chunked", "blelloch"])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, method):
@@ -393,7 +380,6 @@ def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, me
     assert losses[0] == losses[1] == losses[2] == losses[3]
 
 
-@pytest.mark.simulator
 def test_memory_is_asked_for(monkeypatch):
     def refuse(size, what):
         raise MemoryError(f"{what} takes {size} bytes")

@@ -5,10 +5,6 @@ import json
 import on_driver
 import pytest
 
-from bppsa_nb.machine import backends
-
-pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator needs no driver")
-
 # Cell, method, H and layers; and what the environment says.
 RECORDED = [(("rnn", "linear", 20, 2), {}), (("rnn", "chunked", 20, 1), {}), (("rnn", "blelloch", 20, 1), {})]
 FEW = {"DRIVER_MAX_THREADS": "288"}  # where 300 and 400 would be asked for
