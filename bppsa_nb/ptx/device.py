@@ -72,7 +72,7 @@ def _copy(operation, arrays):
     if operation and current() and current().watch:
         operation.copy(source, target)
     target[...] = source
-    if (owner := owner_of(target)) is not None and (owner.written is not None) and target.size:
+    if (owner := owner_of(target)) is not None and target.size:
         low, high = np.lib.array_utils.byte_bounds(target)
         owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
 
@@ -84,7 +84,7 @@ class Device:
         self.watch, self.reports, self.before = watch, [], {}
 
     def turn_on(self):
-        """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays."""
+        """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays and streams."""
         from bppsa_nb.machine.cuda_compiler import cuda, require
 
         require()

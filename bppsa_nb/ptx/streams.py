@@ -40,7 +40,7 @@ class Stream:
     def titled(self, name):
         """Return what an operation is called: its name, stream, and the line of source outside of this room."""
         frame = inspect.currentframe()
-        while frame.f_globals["__name__"].startswith("bppsa_nb.ptx."):
+        while frame.f_globals.get("__name__", "").startswith("bppsa_nb.ptx."):
             frame = frame.f_back
         return f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
 
@@ -141,7 +141,7 @@ class Graph:
 
     def launch(self, stream):
         """Replay the steps, after what the stream has so far and after earlier replays."""
-        before, made = stream.reach() | self.done, []
+        before, made = (stream.reach() | self.done) & _live, []
         for inner, title, run, arguments in self.steps:
             made.append(Operation(f"{title}, recorded,", before.union(made[n] for n in inner)))
             run(made[-1], [find() for find in arguments])
