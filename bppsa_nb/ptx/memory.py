@@ -29,8 +29,8 @@ def everything(code):
 class Allocation(np.ndarray):
     """Memory of the device: an array of bytes, or a view of one.
 
-    Of the bytes that were allocated, `written` is 255 for each that was written, None if all were; `touched` is what
-    operations did there (`streams.py`); and nothing may touch them where they are not `alive`.
+    Of those that were allocated, `written` has 255 for each byte that was written; `touched` is what operations did there
+    (`streams.py`); nothing may touch what is not `alive`.
     """
 
     written, touched, alive = None, None, True
@@ -70,9 +70,7 @@ class Region:
 
     @property
     def written(self):
-        """Which of its bytes were written, or None if all were."""
-        if self.owner is None or self.owner.written is None:
-            return None
+        """Which bytes of it were written, if it has an owner."""
         first = self.owner.ctypes.data + self.shift
         return self.owner.written[self.start - first : self.end - first]
 
@@ -244,12 +242,11 @@ class GlobalSpace(Space):
             self.offsets[n] = size - r.start
             size += r.end - r.start
         self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
-        self.fresh = [(r, slice(r.start + by, r.end + by)) for r, by in self.owned if r.written is not None]
         if watch:
             self.races = Races(size + 16, program.grain, program.atomics)
-            self.written = np.full(size + 16 & ~7, 255, "u1") if self.fresh else None
-            for r, part in self.fresh:
-                self.written[part] = r.written
+            self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
+            for r, by in self.owned:
+                self.written[r.start + by : r.end + by] = r.written
 
     def begin(self, operation):
         """Let what nothing orders before this operation stand in the shadows, as done by blocks that there are not."""
@@ -262,8 +259,8 @@ class GlobalSpace(Space):
 
     def keep(self):
         """Remember, for what is to come, what was written, and who did what."""
-        for r, part in self.fresh if self.written is not None else ():
-            r.written[:] = self.written[part]
+        for r, by in self.owned if self.written is not None else ():
+            r.written[:] = self.written[r.start + by : r.end + by]
         if self.operation:
             self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
                                 for r, by in self.owned)  # fmt: skip

@@ -74,9 +74,9 @@ PROGRAMS = [
         "produce[2, 64](x, 0); consume[2, 64, a](x, y); moment(a).wait(b)!; x.copy_to_device(host, stream=b)",
         r"race: copy_to_device on .* writes \[0\] of an array of shape \(100,\), which consume on .* reads or writes",
     ),
-    (
+    (  # two that add may meet
         "y[:1].copy_to_device(host[:1]); [count[2, 64, s](host, y) for s in (a, b)]; moment(a).wait(b)!;"
-        " consume[1, 1, b](y[:1], x[:1]); cuda.synchronize(); produce[2, 64](x, 0); consume[2, 64](x, y)",  # two that add may meet
+        " consume[1, 1, b](y[:1], x[:1]); cuda.synchronize(); produce[2, 64](x, 0); consume[2, 64](x, y)",
         r"race: consume, .* reads x\[0\], which count on .* writes",
     ),
 ]
