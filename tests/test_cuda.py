@@ -448,7 +448,7 @@ def sparse_link(rng, m, n, kind, batch, dtype):
 )
 def test_sparse_chain(size, dtype, local, monkeypatch):
     if backends.emulated():  # fewer threads and columns at a time than there are, so that every loop goes round
-        for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
+        for name, value in {"THREADS": 2, "SHARED_BYTES": 16}.items():
             monkeypatch.setattr(products_cuda, name, value)
     rng = np.random.default_rng(size)
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
@@ -468,11 +468,11 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
 
 def test_sparse_range_and_values(monkeypatch):
     if backends.emulated():
-        for name, value in {"THREADS": 4, "_PART": 5}.items():
-            monkeypatch.setattr(products_cuda, name, value)
-    values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
+        monkeypatch.setattr(products_cuda, "THREADS", 64)
+    count = products_cuda._PART + 13
+    values = np.random.default_rng(0).uniform(-1, 1, (2, count)).astype(np.float32)
     values[0, 3] = values[1] = 0
-    for shift in range(13):
+    for shift in (0, 1, 20, count - 1):
         moved = np.roll(values, shift, axis=1)
         found, expected = products_cuda.magnitude_range(products_cuda.send(moved)), products.magnitude_range(moved)
         assert all(map(np.array_equal, found, expected))

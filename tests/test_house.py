@@ -35,7 +35,7 @@ MANY_PARAMETERS = {
 # make public.
 PRIVATE = {
     *(("chains.structured", "_fix"), ("operands.batched", "_hold"), ("operands.pattern", "_hold")),
-    *(("distributed.engines", "_exit"), ("schedule.processes", "_exit"), ("puzzles.launches", "_getframe")),
+    *(("distributed.engines", "_exit"), ("schedule.processes", "_exit")),
     *(("machine.compiling", "_cache"), ("machine.views", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),
 }
 

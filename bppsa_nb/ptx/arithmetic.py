@@ -203,6 +203,13 @@ def high(a, b, code):
     return made if code == "u8" else made - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)
 
 
+def carried(op, a, b, carry):
+    """Add or subtract unsigned numbers and a carry; return the carry, too ("Extended-Precision Integer Arithmetic")."""
+    if op == "sub":
+        return a - b - carry, (a < b) | (a - b < carry)
+    return a + b + carry, (a + b < a) | (a + b + carry < a + b)
+
+
 def counted(a):
     """Count the bits that are set ("popc")."""
     return np.bitwise_count(np.asarray(a)).astype("i4")

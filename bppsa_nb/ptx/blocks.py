@@ -83,13 +83,18 @@ class Assembler:
         name = next(o for o in item.operands if not o.startswith("("))
         results = lists.pop(0) if item.operands[0].startswith("(") else []
         params, function = lists[0] if lists else [], self.reader.functions.get(name)
+        if name == "vprintf" and len(params) == 2 and len(results) == 1:  # which every GPU has
+            made = [f"%{parameter(each)}" for each in results + params]
+            self.kernel.registers[""][made[0][1:]] = "b32"
+            self.add(item._replace(kind=name, mods=(), operands=made))
+            return
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
         if function is None:
             why = "is not in the text"
         elif (len(params), len(results)) != (len(function.params), len(function.results)):
             why = f"has {len(function.params)} arguments and {len(function.results)} results"
         if why:
-            raise ValueError(f"line {item.line} of the PTX text: a call of {name}, which {why}: {item.text!r}")
+            raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
         formal = dict(zip([p[0] for p in function.params] + function.results, params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"
@@ -133,7 +138,7 @@ class Assembler:
         made, size = [], SIZES[item.type]
         for n, part in enumerate(re.split(r"\s*,\s*", target.strip("{} "))):
             kind = "b16" if size == 1 else item.type
-            register = f"{name.replace('__', '_c')}_{int(offset or 0) + n * size}"
+            register = parameter(name, int(offset or 0) + n * size)
             self.kernel.registers[""][register] = kind
             operands = [f"%{register}", part] if item.kind == "st" else [part, f"%{register}"]
             made.append(item._replace(kind="mov", mods=(kind,), operands=operands))
@@ -182,6 +187,11 @@ class Assembler:
                 into = block.used | (out - block.made)
                 changed |= into != block.live_in
                 block.live_in, block.live_out = into, out
+
+
+def parameter(name, offset=0):
+    """Return the register in place of a called function's parameter."""
+    return f"{name.replace('__', '_c')}_{offset}"
 
 
 def effects(item):

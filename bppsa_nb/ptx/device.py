@@ -111,7 +111,7 @@ class Device:
 
     def run(self, kernel, grid, block, shared, operation, arguments):
         """Run a kernel now."""
-        report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch, operation=operation)
+        report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch and (operation or True))
         if self.watch:
             self.reports.append(report)
         if report.findings:

@@ -218,8 +218,8 @@ def class_of(i):
 
 _CLASSES = {kind: name for name, kinds in {
     "atomic": "atom red", "branch": "bra brx ret exit trap", "warp": "shfl vote match redux activemask",
-    "special": "ex2 lg2 rcp rsqrt sqrt sin cos tanh div", "setp": "setp", "selp": "selp", "mov": "mov", "cvt": "cvt",
-    "cvta": "cvta", "fma": "fma"}.items() for kind in kinds.split()}  # fmt: skip
+    "special": "ex2 lg2 rcp rsqrt sqrt sin cos tanh div vprintf", "setp": "setp", "selp": "selp", "mov": "mov",
+    "cvt": "cvt", "cvta": "cvta", "fma": "fma"}.items() for kind in kinds.split()}  # fmt: skip
 
 
 def space_of(mods):

@@ -18,7 +18,7 @@ from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57  # where generic addresses of shared and local memory begin
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
-_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys"}
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys", "volatile"}
 _ATOMICS = ("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
 _NAMES = ("where", "sqrt", "exp2", "log2", "sin", "cos", "tanh", "copysign", "minimum", "maximum", "multiply", "rint",
           "trunc", "floor", "ceil", "stack")  # fmt: skip
@@ -99,6 +99,10 @@ class Writer:
                 return self.atomic(i, at)
             if i.kind in ("shfl", "vote", "match", "redux", "bar", "barrier"):
                 return self.warp(i, at)
+            if i.kind in ("addc", "subc", "madc") or "cc" in i.mods:
+                return self.carry(i)
+            if i.kind == "vprintf":
+                return self.put(i.operands[0], f"m.printf({at}, {', '.join(map(variable, i.operands[1:]))})", "i4")
             if i.kind == "mov" and "{" in i.operands[0] + i.operands[1]:
                 return self.pack(i)
             source, code = express(i, self.value)
@@ -118,6 +122,18 @@ class Writer:
             return self.put(i.operands[0], f"stack([{made}], axis=1).reshape(-1).view({code!r})", code)
         lines = [f"whole_ = {self.full(i.operands[1], code)}.view({part!r}).reshape(-1, {len(parts)})"]
         return lines + [line for n, p in enumerate(parts) for line in self.put(p, f"whole_[:, {n}].copy()", part)]
+
+    def carry(self, i):
+        """Add, subtract or multiply and add, with a carry from the last such instruction, to the next, or both."""
+        code, half = f"u{SIZES[i.type]}", "hi" if "hi" in i.mods else "lo"
+        if i.kind not in ("add", "addc", "sub", "subc", "mad", "madc") or half == "hi" and i.type[0] == "s":
+            raise Unknown
+        a, b, *c = [self.full(operand, code) for operand in i.operands[1:]]
+        if c:
+            a, b = f"high({a}, {b}, {code!r})" if half == "hi" else f"({a} * {b})", *c
+        given = "carry_" if i.kind[-1] == "c" else "False"
+        lines = [f"pair_ = carried({i.kind[:3]!r}, {a}, {b}, {given})", *self.put(i.operands[0], "pair_[0]", code)]
+        return lines + ["carry_ = pair_[1]"] * ("cc" in i.mods)
 
     def address(self, operand):
         """Return source of the addresses that an operand in brackets gives, an array of int64."""

@@ -11,7 +11,7 @@ from bppsa_nb.ptx.machine import Launch
 from bppsa_nb.ptx.memory import Allocation, Memory, allocate, owner_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
-MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
+MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
 
 
 def empty(shape, dtype=np.float32):
@@ -63,8 +63,11 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, operation=None):
-    """Run a kernel, as an operation on a stream; without `watch`, addresses are checked and nothing else is."""
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
+    """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
+
+    Without `watch`, addresses are checked and nothing else is.
+    """
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
     threads = int(np.prod(sizes["block"]))
     if threads > 1024:
@@ -82,6 +85,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     room = program.kernel.shared + int(shared)
     if room > MOST_SHARED:
         raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if program.kernel.local > MOST_LOCAL:
+        raise ValueError(f"a thread needs {program.kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
     memory = Memory()
     params = _parameters(program.kernel, _flat(arguments, names), memory)
 
@@ -90,9 +95,9 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
     made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
-    if operation and watch:
-        made.space.begin(operation)
-    return made.run()
+    if watch not in (True, False):
+        made.space.begin(watch)
+    return made.run(steps)
 
 
 def _sizes(given, name):

@@ -5,6 +5,7 @@ again where their ways do. Lanes at a barrier wait until no lane can go on; then
 their block have reached, and if there is none, what is wrong is told and all go on.
 """
 
+import re
 from functools import partial
 
 import numpy as np
@@ -33,7 +34,7 @@ class Launch:
             memory.add(array.ctypes.data, array.nbytes, name, array=array)
         self.space = GlobalSpace(memory, program, watch)
 
-    def run(self):
+    def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
         each = max(1, LANES // (-(-threads // 32) * 32))
@@ -42,7 +43,7 @@ class Launch:
                 for first in range(0, blocks, each):
                     machine = Machine(self, first, min(each, blocks - first))
                     try:
-                        machine.run()
+                        machine.run(steps or STEPS)
                     finally:
                         vars(machine).clear()  # it knows itself, through its spaces: memory is given back at once
             except Stop:
@@ -197,6 +198,34 @@ class Machine:
                         "and": (np.bitwise_and, -1 if info.min else info.max)}[how]  # fmt: skip
         return self.by_warp(ufunc, start, value)
 
+    def printf(self, at, form, values):
+        """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
+        saved, watch, counts = self.idx, self.watch, []
+        self.watch = False
+
+        def load(place, code):
+            return self.load_generic(at, np.array([place], "i8"), code, False, 1)[0][0]
+
+        def text(place):
+            made = bytearray()
+            while byte := load(place + len(made), "u1"):
+                made.append(byte)
+            return made.decode(errors="replace")
+
+        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
+            self.idx, made = np.array([lane]), re.split(r"(%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
+            for n in range(1, len(made), 2):
+                size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
+                place = -(-place // size) * size
+                code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
+                value = load(place, code)
+                made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
+                place += size
+            print("".join(made).replace("%%", "%"), end="")
+            counts.append(len(made) // 2)
+        self.idx, self.watch = saved, watch
+        return np.array(counts, "i4")
+
     def sync_warp(self):
         """Order accesses of a warp's lanes ("bar.warp.sync")."""
         lanes, field = self.lanes(), THREAD << WARP_SYNC
@@ -205,8 +234,8 @@ class Machine:
 
     # Running
 
-    def run(self):
-        """Run until every lane has returned."""
+    def run(self, most):
+        """Run until every lane has returned, or for so many steps."""
         self.R = R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
@@ -221,8 +250,8 @@ class Machine:
             report.issued[pc] += self.at_work()
             report.lanes[pc] += n
             self.steps += 1
-            if self.steps > STEPS:
-                self.end("endless", f"is here after {STEPS} steps", blocks[pc])
+            if self.steps > most:
+                self.end("endless", f"is here after {most} steps", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)
 

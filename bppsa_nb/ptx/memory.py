@@ -29,8 +29,8 @@ def everything(code):
 class Allocation(np.ndarray):
     """Memory of the device: an array of bytes, or a view of one.
 
-    Of those that were allocated, `written` has 255 for each byte that was written; `touched` is what operations did there
-    (`streams.py`); nothing may touch what is not `alive`.
+    Where it is the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there
+    (`streams.py`). Nothing may touch what is not `alive`.
     """
 
     written, touched, alive = None, None, True
@@ -80,8 +80,9 @@ class Region:
         if a is None:
             return (address - self.start) // size
         flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
-        if a.flags.c_contiguous and 0 <= flat < a.size and a.ndim > 1:
-            return tuple(int(n) for n in np.unravel_index(flat, a.shape))
+        if a.flags.c_contiguous and a.size and a.ndim > 1:  # what lies outside has a first index that there is not
+            first, rest = divmod(flat, a.size // len(a))
+            return first, *map(int, np.unravel_index(rest, a.shape[1:]))
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
 
 
@@ -181,10 +182,12 @@ class Space:
     def teller(self, at, address, size):
         """Return the function that notes a race."""
 
-        def tell(bad, other, did, to, equal=False):
+        def tell(bad, other, by, did, to, equal=False):
             if bad.any():
-                self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, bad, address, size, other, equal)
+                text = f"{did} {{what}}, which {{other}} {to}"
+                self.tell("race", text, at, bad, address, size, (other, by), equal)
 
+        tell.at = at
         return tell
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
@@ -196,10 +199,11 @@ class Space:
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
         key, why = (kind,), ""
         if other is not None:
-            other, key = thread_of(other[lane]), (kind, message)
-            block, thread = report.form(other)
+            other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
+            (block, thread), key = report.form(other), (kind, message)
             named, near = f"thread {thread} of block {block}", other[0] == who[0]
-            why = "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
+            why = f" in line {by.source[1]}" if by.source else ""
+            why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
             if other[0] >= OTHERS:
                 named, other = self.met[other[0] - OTHERS].title, None
                 key, why = (*key, named), f"; {self.operation.title} does not wait for that"

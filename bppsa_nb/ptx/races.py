@@ -36,31 +36,35 @@ class Seen:
     """
 
     def __init__(self, grains):
-        self.high, self.low = np.zeros(
-            (2, grains), "i8"
-        )  # in `low` block and thread are flipped, so that it grows, too
+        self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped: it grows, too
+        self.at = np.zeros((2, grains), "i4")  # by which instructions
 
-    def note(self, g, mine):
+    def note(self, g, mine, at):
         """Add what touches grains now."""
-        np.maximum.at(self.high, g, mine)
-        np.maximum.at(self.low, g, mine ^ FLIP)
+        for most, by, stamp in zip((self.high, self.low), self.at, (mine, mine ^ FLIP), strict=True):
+            np.maximum.at(most, g, stamp)
+            by[g[most[g] == stamp]] = at
 
     def clash(self, g, mine):
-        """Return where others touched grains that nothing orders before this, and their stamps; or None."""
+        """Return where others touched grains that nothing orders before this, their stamps, and by what; or None."""
         high = self.high[g]
         low = np.where(high == 0, 0, self.low[g] ^ FLIP)
         bad, also = clashes(high, mine), clashes(low, mine)
         if bad is None:
-            return None if also is None else (also, low)
-        return (bad if also is None else bad | also), np.where(bad, high, low)
+            return None if also is None else (also, low, self.at[1][g])
+        return (bad if also is None else bad | also), np.where(bad, high, low), np.where(bad, *self.at[:, g])
 
 
 class Races:
-    """The stamps of one memory; `tell(bad, other, did, to, equal)` notes a race where `bad` is true."""
+    """The stamps of one memory; `tell(bad, other, by, did, to, equal)` notes a race where `bad` is true.
+
+    `other` are stamps, `by` instructions of theirs; `tell.at` is the instruction that is looked at.
+    """
 
     def __init__(self, size, grain, atomics):
         grains = -(-size // grain)
         self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
+        self.wrote = np.zeros(grains, "i4")  # by which instructions
         self.updaters = Seen(grains) if atomics else None
 
     def claim(self, block, parts):
@@ -94,10 +98,10 @@ class Races:
             writer = self.writers[g]
             bad = clashes(writer, mine)
             if bad is not None:
-                tell(bad, writer, "reads", "writes")
+                tell(bad, writer, self.wrote[g], "reads", "writes")
             if self.updaters is not None and not strong and (met := self.updaters.clash(g, mine)):
                 tell(*met, "reads", "updates atomically")
-            (self.updaters if strong else self.readers).note(g, mine)
+            (self.updaters if strong else self.readers).note(g, mine, tell.at)
 
     def write(self, mark, size, mine, tell, view, place, value):
         """Write, and note it; of two that write the same value, that is said."""
@@ -110,17 +114,17 @@ class Races:
             writer = self.writers[g]
             bad = clashes(writer, mine)
             if bad is not None:
-                tell(bad & differs, writer, "writes", "writes with another value")
-                tell(bad & ~differs, writer, "writes", "writes with the same value", True)
+                tell(bad & differs, writer, self.wrote[g], "writes", "writes with another value")
+                tell(bad & ~differs, writer, self.wrote[g], "writes", "writes with the same value", True)
             self.meet(g, mine, tell, "writes")
             if self.updaters is not None and (met := self.updaters.clash(g, mine)):
                 tell(*met, "writes", "updates atomically")
-            self.writers[g] = mine
+            self.writers[g], self.wrote[g] = mine, tell.at
             won = self.writers[g]
             lost = won != mine
             if lost.any():
-                tell(lost & twice, won, "writes", "writes with another value")
-                tell(lost & ~twice, won, "writes", "writes with the same value", True)
+                tell(lost & twice, won, self.wrote[g], "writes", "writes with another value")
+                tell(lost & ~twice, won, self.wrote[g], "writes", "writes with the same value", True)
 
     def meet(self, g, mine, tell, did):
         """Tell of readers that nothing orders before this."""
@@ -133,6 +137,6 @@ class Races:
             writer = self.writers[g]
             bad = clashes(writer, mine)
             if bad is not None:
-                tell(bad, writer, "updates", "writes")
+                tell(bad, writer, self.wrote[g], "updates", "writes")
             self.meet(g, mine, tell, "updates")
-            self.updaters.note(g, mine)
+            self.updaters.note(g, mine, tell.at)

@@ -25,8 +25,8 @@ class Finding:
     block, thread : int or tuple
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
-        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier; `message` names
-        another launch or copy.
+        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier; `message` has
+        the name of another launch or copy.
     array : str or None
         What was touched: an argument's name, or that of an array in shared or local memory.
     place : int, tuple or None
@@ -49,7 +49,9 @@ class Finding:
     count: int = 1
 
     def __str__(self):
-        where = f"{Path(self.file).name}, line {self.line}" if self.file else f"at {self.instruction!r}"
+        file = Path(self.file)
+        name = "its cell" if file.parent.name.startswith("ipykernel_") else file.name
+        where = f"{name}, line {self.line}" if self.file else f"at {self.instruction!r}"
         more = f" (and {self.count - 1} more)" if self.count > 1 else ""
         return f"{self.kind}: {self.kernel}, {where}: thread {self.thread} of block {self.block} {self.message}{more}"
 
@@ -113,7 +115,9 @@ class Report:
 
     def __str__(self):
         c = self.counters
-        lines = [f"kernel {self.kernel}: " + (f"{len(self.findings)} findings" if self.findings else "nothing found")]
+        several = "s" if len(self.findings) > 1 else ""
+        found = f"{len(self.findings)} finding{several}" if self.findings else "nothing found"
+        lines = [f"kernel {self.kernel}: {found}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         active = f"{c['active lanes']:.0%} of their lanes active"

@@ -6,9 +6,7 @@ in the corner makes it H by H, with H = 3. So a matrix that a kernel has written
 
 import numpy as np
 
-from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.puzzles import compiled
 from bppsa_nb.puzzles.arrays import compare
 from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told
 from bppsa_nb.puzzles.launches import launch
@@ -106,20 +104,6 @@ _PRODUCT = (
 )
 
 
-def _for_gpu(answer, *dimensions):
-    """Say what a GPU's compiler says of a kernel that is right on the simulator; `Wrong` if it cannot be compiled."""
-    if not backends.simulated():
-        return ""
-    arrays = (f"float64[{', '.join([':'] * (each - 1))}, ::1]" for each in dimensions)
-    try:
-        why = compiled.why_not(answer, *arrays, "int64")
-    except LookupError as error:
-        return f" (Whether a GPU would run it was not tried: {error}.)"
-    if why:
-        raise Wrong(f"right on the simulator, which is Python; but it cannot be compiled for a GPU: {why}")
-    return " It compiles for a GPU, too."
-
-
 @cuda.jit
 def up_level(mats, d):
     """Multiply the pairs of level d of the way up: a[r] becomes a[l] ⋄ a[r].
@@ -142,7 +126,7 @@ def _rule_up_level(answer):
         mats = np.stack([spelled(letter) for letter in letters])
         _words(answer, mats, [_Levels(f"a list of {n}", letters, _PRODUCT)])
     _numbers(answer, 6)
-    return "Right, in words and in numbers: one launch per level, one block per pair." + _for_gpu(answer, 3)
+    return "Right, in words and in numbers: one launch per level, one block per pair."
 
 
 def _words(answer, mats, seen):
@@ -150,7 +134,7 @@ def _words(answer, mats, seen):
     n, *batch = mats.shape[:-2]
     for d in range(levels.up_levels(n - 1)):
         there = pairs(n - 1, d)
-        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
         for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
             words = [word.text for word in each.right[-1]]
             made = {r: (words[l] + words[r], (l, r)) for l, r in there}
@@ -164,7 +148,7 @@ def _numbers(answer, n, batch=()):
         wanted, there = mats.copy(), pairs(n - 1, d)
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
-        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
         compare("words come out right, but of numbers mats", mats, wanted)
 
 
@@ -229,8 +213,7 @@ def _rule_down_level(answer):
     for d in reversed(range(levels.down_levels(5))):
         mats, vecs = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
     compare("words come out right, but of numbers vecs", vecs, np.stack([vecs[0], *right]))
-    said = "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
-    return said + _for_gpu(answer, 3, 2)
+    return "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
 
 
 @cuda.jit
@@ -256,7 +239,7 @@ def _rule_up_level_of_batch(answer):
         what, questions = f"a batch of two lists of {n}, sample", f"{_PRODUCT} Is block (pair, b) alone with sample b?"
         _words(answer, mats, [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)])
     _numbers(answer, 5, (3,))
-    return "Right: B samples are B times as many blocks, and not a launch more." + _for_gpu(answer, 4)
+    return "Right: B samples are B times as many blocks, and not a launch more."
 
 
 _GIVEN = "l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"

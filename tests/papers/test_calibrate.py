@@ -100,15 +100,15 @@ def write(cache, content):
 def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
     assert prices_kept.path() == tmp_path / "cache" / "prices.json"
     monkeypatch.delenv("BPPSA_NB_CACHE")
-    monkeypatch.setattr(prices_kept.Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(files.Path, "home", lambda: tmp_path)
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for platform, expected in (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", ".cache")):
-        monkeypatch.setattr(prices_kept.sys, "platform", platform)
+        monkeypatch.setattr(files.sys, "platform", platform)
         assert files.cache_folder() == tmp_path / expected / "bppsa-nb"
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert files.cache_folder() == tmp_path / "local" / "bppsa-nb"
-    monkeypatch.setattr(prices_kept.sys, "platform", "linux")
+    monkeypatch.setattr(files.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert files.cache_folder() == tmp_path / "xdg" / "bppsa-nb"
 
@@ -328,8 +328,8 @@ def nowhere(request, cache, monkeypatch):
 
         for name in ("BPPSA_NB_CACHE", "XDG_CACHE_HOME"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(prices_kept.Path, "home", home)
-        monkeypatch.setattr(prices_kept.sys, "platform", "linux")
+        monkeypatch.setattr(files.Path, "home", home)
+        monkeypatch.setattr(files.sys, "platform", "linux")
         return "this user has no home folder; BPPSA_NB_CACHE can name one"
     return str(cache)
 

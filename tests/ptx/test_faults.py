@@ -107,6 +107,7 @@ def kernels():
         elif which == 100:
             out[i] = x[i] + x[0]
             cuda.atomic.add(out, 70, x[i])
+            cuda.atomic.max(out, 71, x[i])  # of floats: a volatile read, then compare and swap
 
     @cuda.jit
     def bounds(which, x, out, table):
@@ -254,6 +255,24 @@ GLOBAL = {0: {"thread": 0, "array": "out", "place": 0}, 1: {"array": "x"}, 2: {"
           "place": 0}}  # fmt: skip
 
 
+@pytest.mark.parametrize("writer, other, line", [(9, 5, 4), (5, 3, 6), (3, 5, 4)])
+def test_both_lines_of_a_race_are_told(writer, other, line):
+    @cuda.jit
+    def two_readers(writer, x, out):
+        i = cuda.threadIdx.x
+        if i == 5:
+            out[i] = x[0]
+        if i == 3:
+            out[i] = x[0]
+        if i == writer:
+            x[0] = 1
+
+    (found,) = ptx.run(two_readers, 1, 64, writer, np.zeros(64, F32), np.zeros(64, F32)).findings
+    first = two_readers.py_func.__code__.co_firstlineno
+    assert (found.block, found.thread, found.other) == (0, writer, (0, other))
+    assert f"which thread {other} of block 0 reads in line {first + line}; no barrier" in str(found)
+
+
 @pytest.mark.parametrize("which", list(GLOBAL))
 def test_races_between_blocks(which):
     report = go("blocks", which, *((64, 1) if which == 1 else (2, 32)))
@@ -267,7 +286,7 @@ def test_bounds():
     assert found.count == 32 and "0 bytes behind the end of its 256 bytes" in str(found)
     expect(go("bounds", 2), "bounds", 2, "out of bounds", thread=63, place=64)
     expect(go("bounds", 3), "bounds", 3, "out of bounds", thread=5, place=4)
-    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=64)
+    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=(4, 0))
     expect(go("bounds", 5), "bounds", 5, "out of bounds", array="x")
     expect(go("bounds", 0, x=np.zeros(0, F32)), "bounds", 0, "out of bounds", thread=0)
 
@@ -289,6 +308,17 @@ def test_dynamic_shared_memory_that_is_too_small():
         ptx.assert_clean(dynamic, 1, 64, x, out, shared=128)
 
 
+def test_a_thread_has_so_much_local_memory_and_no_more():
+    @cuda.jit
+    def local(x):
+        own = cuda.local.array(1 << 27, float32)
+        own[x.size] = 1
+        x[0] = own[x.size + cuda.threadIdx.x]
+
+    with pytest.raises(ValueError, match="needs 536870912 bytes of local memory; it has at most 524288"):
+        ptx.run(local, 1, 1, np.zeros(1, F32))
+
+
 def test_memory_that_was_never_written():
     expect(go("written", 0), "written", 0, "uninitialized", thread=63, place=65)
     expect(go("written", 2, x=ptx.empty(64)), "written", 2, "uninitialized", thread=0, array="x", place=0)
@@ -308,6 +338,22 @@ def test_barriers():
     expect(go("barriers", 2), "barriers", 2, "barrier", thread=0, other=(0, 32))
     expect(go("barriers", 3), "barriers", 3, "barrier", thread=1, other=(0, 0))
     expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
+
+
+def test_kernels_print_thread_by_thread(capsys):
+    @cuda.jit
+    def printing(x):
+        i = cuda.threadIdx.x
+        if i != 1:
+            print("100% of", i, x[i], i > 1, "é")
+        cuda.syncthreads()
+        x[i] = i
+
+    x = np.float32([0.5, 1, -2])
+    report = ptx.run(printing, 2, 3, x)
+    told = "100% of 0 0.500000 False é\n100% of 2 -2.000000 True é\n"
+    assert capsys.readouterr().out == 2 * told
+    assert not any("%" in str(finding) for finding in report.findings) and x.tolist() == [0, 1, 2]
 
 
 def test_a_kernel_without_an_end(monkeypatch):

@@ -42,6 +42,28 @@ def raw(array):
     return array.view(f"u{array.itemsize}")
 
 
+CARRIES = [  # of three numbers, each instruction with the carry of the one before
+    ("add.cc.K %d, %a0, %a1; addc.K %d, %a2, %a0;", lambda x, y, z, bits: x + z + (x + y >> bits)),
+    ("add.cc.K %d, %a0, %a1; addc.cc.K %d, %a2, %a1; addc.K %d, 0, 0;",
+     lambda x, y, z, bits: z + y + (x + y >> bits) >> bits),
+    ("sub.cc.K %d, %a0, %a1; subc.cc.K %d, %a2, %a1; subc.K %d, 0, 0;", lambda x, y, z, bits: -(z - y - (x < y) < 0)),
+    ("sub.cc.K %d, %a0, %a1; subc.K %d, %a2, %a0;", lambda x, y, z, bits: z - x - (x < y)),
+    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.K %d, %a0, %a1, %a2;",
+     lambda x, y, z, bits: (x * y + z >> bits) + z),
+    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.cc.K %d, %a0, %a1, %a2; madc.lo.K %d, %a0, %a1, 0;",
+     lambda x, y, z, bits: x * y + ((x * y + z >> bits) + z >> bits)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["u32", "u64"])
+@pytest.mark.parametrize("text, function", CARRIES)
+def test_integers_with_a_carry(text, function, kind):
+    a, b = pairs(CODES[kind], RNG)
+    c, bits = np.roll(b, 5), 8 * a.itemsize
+    found = compute(text.replace("K", kind), kind, (kind, a), (kind, b), (kind, c), block=256)
+    assert (raw(found) == integers(kind, lambda *numbers: function(*numbers, bits), a, b, c)).all()
+
+
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
 def test_integer_arithmetic(kind):
     a, b = pairs(CODES[kind], RNG)

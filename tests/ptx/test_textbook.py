@@ -10,8 +10,6 @@ from bppsa_nb.ptx import machine
 # What is not known here, or told of what is right.
 MISSING = {
     "bits": "bfind.shiftamt",
-    "largest": "volatile reads beside atomic updates",
-    "sum_last_block": "an order between blocks by fence and atomic",
     "lock": "spinning while the lowest lanes go first",
     "conversions": "rounding up and down, NaN to an integer",
     "vector_add_triton": "a list of one register",

@@ -1,45 +1,39 @@
-"""The puzzles about kernels: on the simulator, and on a GPU where there is one."""
+"""The puzzles about kernels: on the CPU, from their PTX, every access watched; and on a GPU where there is one."""
 
 import inspect
 
 import numpy as np
 import pytest
-from on_cuda import on_gpu, on_simulator
+from numba import cuda, float64, njit  # noqa: F401 - answers use them
 
-from bppsa_nb import puzzles
-from bppsa_nb.machine import backends
+from bppsa_nb import ptx, puzzles
+from bppsa_nb.machine import backends, cuda_compiler
+from bppsa_nb.puzzles import kernels
+from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
 
-here = [on_simulator("simulator"), on_gpu("gpu")]
-NAMES = ("up_level", "down_level", "up_level_of_batch")
-if backends.simulated() or backends.cuda_available():
-    from numba import cuda  # noqa: F401 - answers use it
 
-    from bppsa_nb.puzzles import kernels, launches
-    from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
+def source(name):
+    """A right answer: the solution without its docstring."""
+    head, _, rest = inspect.getsource(kernels.PUZZLES[name].solution.py_func).partition('    """')
+    return head + rest.partition('"""\n')[2]
 
-    def source(name):
-        """A right answer: the solution without its docstring."""
-        head, _, rest = inspect.getsource(kernels.PUZZLES[name].solution.py_func).partition('    """')
-        return head + rest.partition('"""\n')[2]
 
-    UP = source("up_level")
-    LOOP = UP[UP.index("    entry") : UP.index("    cuda.sync")]
-else:
-    UP = LOOP = ""  # nothing runs
+UP = source("up_level")
+LOOP, SYNC = UP[UP.index("    entry") : UP.index("    cuda.sync")], "    cuda.syncthreads()\n"
 FIRST = "a list of 8, level 1 (d = 0), place 1: "
 # What is changed in a right answer, and what is said then.
 WRONG = {
     "up_level": [
         ("mats[r, i, k] * mats[l, k, j]", "mats[l, i, k] * mats[r, k, j]", FIRST + "'ba' should be 'ab': right"),
         ("mats[r, i, j] = entry", "mats[l, i, j] = entry", "place 0: 'ab' should be 'a': 'b' is one too far"),
-        ("    cuda.syncthreads()\n", "", "Does one read what another has overwritten?"),
         ("range(H)", "range(H - 1)", "numbers that no letters multiply to should be 'ab'"),
-        ("range(H)", "range(2)", "numbers that no letters multiply to should be 'ab'"),
+        ("range(H)", "range(2)", "Does one read what another has overwritten?"),
         ("entry += ", "entry = ", "numbers that no letters multiply to should be 'ab'"),
         ("mats[l, k, j]", "mats[l, j, k]", "place 1: numbers that no letters multiply to should be"),
         ("left_of(pair, d)", "left_of(pair, 0)", "level 2 (d = 1), place 3: 'acd' should be 'abcd': 'b' is missing"),
-        ("mats.shape[0] - 1)", "mats.shape[0])", "IndexError on line 7 of yours: index 7 is out of bounds for axis 0 "),
         ("@cuda.jit\n", "", "'up_level' is a function and no kernel; write @cuda.jit above it"),
+        ("@cuda.jit\n", "@njit\n", "'up_level' is a function and no kernel; write @cuda.jit above it"),
+        ("@cuda.jit\n", "@cuda.jit(device=True)\n", "'up_level' is a function and no kernel; write @cuda.jit above"),
     ],
     "down_level": [
         ("mats[l, i, k] *", "mats[l, k, i] *", "'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times"),
@@ -52,133 +46,130 @@ WRONG = {
         ("= vecs[r, i], entry", "= vecs[r, i], entry\n    mats[r, i, 0] = 0.0", "it changes mats, which"),
     ],
     "up_level_of_batch": [
-        ("cuda.blockIdx.y", "0", "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'. Entry [i, j] is row i"),
         ("mats[l, b,", "mats[l, 0,", "sample 1, level 1 (d = 0), place 1: 'af' should be"),
-        ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]", "sample 0, level 1 (d = 0), place 1: 'af' should be"),
-        ("cuda.blockIdx.y", "cuda.blockIdx.x", "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'"),
-        ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry", "sample 0, level 1 (d = 0), place 1: "),
+        ("mats[r, b, i, k] * mats[l, b,", "mats[l, b, i, k] * mats[r, b,", "sample 0, level 1 (d = 0), place 1: 'ba'"),
+        ("mats[r, b, i, j] = entry", "mats[l, b, i, j] = entry", "sample 0, level 1 (d = 0), place 0: 'ab' should"),
+        ("range(H)", "range(H - 1)", "should be 'ab'. Entry [i, j] is row i"),
+        ("range(H)", "range(2)", "Is block (pair, b) alone with sample b?"),
     ],
 }
-# What only the simulator can tell.
-SYNC = "    cuda.syncthreads()\n"
-TOLD = [
-    ("mats[l, k, j]", "mats[l + 40, k, j]", " of block (0, 0, 0): IndexError on line 7 of yours: index 40 is out"),
-    (SYNC, f"    if i > 0:\n    {SYNC}", "thread (1, 0, 0) waits at the barrier of line 9, others at none"),
-    (
-        SYNC,
-        f"    if j == 1:\n    {SYNC}    else:\n    {SYNC}",
-        "thread (0, 0, 0) waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all",
-    ),
-    ("  entry += ", "  while True: pass\n        entry += ", "line 7 of yours: still running after 0.5 seconds. Does"),
-    ("entry = 0.0", "entry = cell['waits']()", "line 5 of yours: still running after 0.5 seconds. Does"),
-    ("entry = 0.0", "raise SystemExit", "Ended: it raises SystemExit; a kernel's threads run to the end"),
-    ("entry = 0.0", "entry = nothing", "NameError on line 5 of yours: name 'nothing' is not defined"),
+# What is seen where every access is watched: what is changed in which right answer, and what is said of that.
+READ = "which thread (0, 2) of block {} reads in line 7 of yours; "
+FOUND = [
+    ("up_level", SYNC, "", "line 8 of yours: thread (0, 0) of block 0 writes mats[1, 0, 0], " + READ.format(0) + "no"),
+    ("up_level", SYNC, f"    if i > 0:\n    {SYNC}", "line 9 of yours: thread (1, 0) of block 0 waits at a barrier "
+     "with 6 of 9 threads, 3 have returned; all threads of a block reach the same barriers"),
+    ("up_level", SYNC, f"    if j == 1:\n    {SYNC}    else:\n    {SYNC}", "line 9 of yours: thread (0, 1) of block 0 "
+     "waits at a barrier with 3 of 9 threads, 6 wait at line 11 of yours; all"),
+    ("up_level", SYNC, f"    if i == 1:\n        return\n{SYNC}", "barrier with 6 of 9 threads, 3 have returned"),
+    ("up_level", "mats.shape[0] - 1)", "mats.shape[0])", "line 7 of yours: thread (0, 0) of block 1 reads "
+     "mats[7, 0, 0], which is not there: mats has shape (7, 3, 3)"),
+    ("up_level", "range(H)", "range(H + 1)", "thread (2, 0) of block 3 reads mats[8, 0, 0], which is not there"),
+    ("up_level", "mats[l, k, j]", "mats[l - 16, k, j]", "reads mats[-8, 0, 0], which is not there"),
+    ("up_level", "    entry = 0.0", "    mine = cuda.shared.array((H, H), float64)\n    entry = mine[i, j]",
+     "line 6 of yours: thread (0, 0) of block 0 reads shared array[0] in shared memory, which nothing has written"),
+    ("up_level", "  entry += ", "  while True: pass\n        entry += ", "line 7 of yours: thread (0, 0) of block 0 "
+     "still runs after"),
+    ("up_level", "entry = 0.0", "entry = 0.0\n    while mats[r, i, j] > -1:\n        mats[r, i, j] = 0",
+     "line 6 of yours: thread"),
+    ("up_level", "entry = 0.0", "entry = cuda.shfl_sync(511, 0.0, 9)", "line 5 of yours: thread (0, 0) of block 0 ask"),
+    ("down_level", f"    {SYNC}", "", "thread 0 of block 1 writes vecs[7, 0], which thread 2 of block 1 reads in line"),
+    *(("up_level_of_batch", old, new, f"block {one} writes mats[1, 0, 0, 0], {READ.format(other)}blocks of a launch")
+      for old, new, one, other in [
+          ("cuda.blockIdx.y", "0", (0, 0), (0, 1)),
+          ("cuda.blockIdx.y", "cuda.blockIdx.x", (0, 0), (0, 1)),
+          ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]", (0, 0), (0, 1)),
+          ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry", (0, 1), (0, 0)),
+      ]),
+]  # fmt: skip
+# What is said of what cannot be compiled, or launched.
+REFUSED = [
+    ("entry = 0.0", "entry = nothing", "it does not compile: NameError: name 'nothing' is not defined"),
+    ("entry = 0.0", "entry = H.real.nothing", "it does not compile: line 5 of yours: Unknown attribute 'nothing'"),
+    (LOOP, "    entry = sum(mats[r, i, k] for k in range(H))\n", "compile: line 5 of yours: The use of yield"),
+    (LOOP, f"    n = mats.shape[1]\n    cuda.shared.array((n, n), 'float64')\n{LOOP}", "there is no array("),
+    ("entry = 0.0", "raise SystemExit", "line 5 of yours: Encountered unsupported constant type used for exception"),
+    ("= entry\n", "= entry\n    return entry\n", "CUDA kernel must have void return type"),
+    ("= entry\n", "= entry\n    yield\n", "it has a yield, which makes it wait"),
+    ("(mats, d)", "(mats, d, e)", "kernel up_level takes 3 arguments (mats, d, e), 2 came"),
+    ("entry = 0.0", "entry = cuda.local.array(1 << 27, float64)[d]", "bytes of local memory; it has at most 524288"),
+    ("entry = 0.0", "entry = 0.0\n    up_level(mats, d)", "it does not compile: compiler re-entrant"),
 ]
 
 
-exec(compile("def waits():\n    while True: pass", "another cell", "exec"), cell := {})
-
-
-def answer(name, source, path="an answer"):
+def answer(name, source, path="/tmp/ipykernel_1/23.py"):  # as cells of a notebook have it
     names = dict(globals())
     exec(compile(source, path, "exec"), names)
     return names[name]
 
 
-def verdict_on(source, path):
-    """What is said of an answer that is in a file, where its source is found."""
-    path.write_text(source)
-    return puzzles.puzzle("up_level").check(answer("up_level", source, path))
+@pytest.fixture
+def watched():
+    """Run kernels from their PTX where there is a GPU, too."""
+    pytest.importorskip("numba_cuda", reason="needs a CUDA compiler: the gpu extra")
+    with ptx.device():
+        yield
 
 
-@pytest.mark.parametrize("kind", here)
-@pytest.mark.parametrize("name", NAMES)
-def test_solutions_are_right_and_stubs_are_not(name, kind, tmp_path, monkeypatch, capsys):
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", WRONG)
+def test_solutions_are_right_and_stubs_are_not(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
     puzzle = puzzles.puzzle(name)
-    assert puzzles.check(name, puzzle.solution)
+    assert puzzles.check(name, puzzle.solution) and puzzles.check(name, answer(name, source(name)))
     assert not puzzles.check(name, answer(name, puzzle.stub)) and len(puzzle.hints) == 3
     puzzles.solution(name)
     text = capsys.readouterr().out
     assert text.startswith("@cuda.jit\ndef ") and '"""' not in text
-    assert len(WRONG[name]) >= 5
 
 
-@pytest.mark.parametrize("kind", here)
+@pytest.mark.gpu
 @pytest.mark.parametrize("name, row", [(name, row) for name, rows in WRONG.items() for row in range(len(rows))])
-def test_wrong_kernels_are_told_why(name, row, kind):
+def test_wrong_kernels_are_told_why(name, row):
     old, new, message = WRONG[name][row]
-    right = source(name)
-    assert old in right and puzzles.puzzle(name).check(answer(name, right)).right
-    verdict = puzzles.puzzle(name).check(answer(name, right.replace(old, new)))
-    if kind == "gpu" and "syncthreads" in old:
-        return  # a race is lost sometimes only
-    # On a GPU, nobody looks at indices: what such a kernel finds is wrong.
-    assert not verdict and (message in verdict.message or (kind == "gpu" and message.startswith("IndexError")))
+    verdict = puzzles.puzzle(name).check(answer(name, source(name).replace(old, new)))
+    assert old in source(name) and not verdict and message in verdict.message, verdict
 
 
-@pytest.mark.parametrize("kind", here[:1])
-@pytest.mark.parametrize("number", range(len(TOLD)))
-def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
-    old, new, message = TOLD[number]
-    if "still running" in message:
-        monkeypatch.setattr(launches, "SECONDS", 0.5)
-    verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace(old, new)))
-    assert old in UP and not verdict and message in verdict.message
+@pytest.mark.parametrize("name, old, new, message", FOUND)
+def test_what_is_found_names_lines_blocks_and_threads(name, old, new, message, watched):
+    verdict = puzzles.puzzle(name).check(answer(name, "\n\n" + source(name).replace(old, new)))
+    assert old in source(name) and not verdict and message in verdict.message, verdict
 
 
-@pytest.mark.parametrize("kind", here[:1])
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        (LOOP, "    entry = sum(mats[r, i, k] * mats[l, k, j] for k in range(H))\n", "line 5 of yours: The use of"),
-        (LOOP, f"    n = mats.shape[1]\n    cuda.shared.array((n, n), 'float64')\n{LOOP}", "there is no array("),
-        ("= entry\n", "= entry\n    return entry\n", "line 10 of yours: No conversion from float64 to none"),
-        ("= entry\n", "= entry\n    yield\n", "it has a yield, which makes it wait"),
-    ],
-)
-def test_what_only_the_simulator_runs_is_wrong(old, new, message, kind, tmp_path):
-    verdict = verdict_on(UP.replace(old, new), tmp_path / "mine.py")
-    assert old in UP and not verdict and message in verdict.message
+@pytest.mark.parametrize("old, new, message", REFUSED)
+def test_what_no_gpu_runs_is_told_in_words(old, new, message, watched):
+    verdict = puzzles.puzzle("up_level").check(answer("up_level", "\n\n" + UP.replace(old, new)))
+    assert old in UP and not verdict and message in verdict.message, verdict
 
 
-@pytest.mark.parametrize("kind", here[:1])
-def test_what_a_right_kernel_calls_is_compiled_with_it(kind, tmp_path):
-    program = f"""import numpy as anything
-from numba import float64
-half = 0.5
-
-def twice(x):
-    return float64(2) * anything.float64(x)
-
-@cuda.jit(device=True)
-def same(x):
-    return half * twice(x)
-
-{UP.replace("= entry", "= same(entry)")}"""
-    verdict = verdict_on(program, tmp_path / "mine.py")
-    assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
-    program = program.replace("half = 0.5", "halves = 0.5,").replace("half *", "halves[0] *")
-    verdict = verdict_on(program, tmp_path / "mine.py")
-    assert verdict and "not tried: it uses halves, a tuple, which cannot be taken along" in verdict.message, verdict
+# Other ways to be right: by what, and what stands before it.
+CALLED = "halves = 0.5,\n\n@cuda.jit(device=True)\ndef twice(x):\n    return float64(2) * halves[0] * x\n\n"
+RIGHT = [
+    ("= entry\n", "= twice(entry)\n", CALLED),
+    ("mats[l, k, j]", "mats[l - mats.shape[0], k, j]", ""),
+    ("    entry = 0.0", "    count = cuda.shared.array(1, 'int64')\n    if i == j == 0: count[0] = 0\n"
+     f"{SYNC}    cuda.atomic.add(count, 0, 1)\n    own = cuda.local.array(2, float64)\n    own[1] = 0.0\n"
+     "    entry = own[i - i + 1]", ""),
+    ("mats[l, k, j]", "cuda.shfl_sync(511, mats[l, i, j], k + H * j)", ""),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", here[:1])
-def test_kernels_compile_where_numpy_has_dropped_row_stack(kind, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text("import numpy\nvars(numpy).pop('row_stack', None)\n")
-    monkeypatch.syspath_prepend(tmp_path)  # which the process that compiles gets
-    assert kernels.compiled.why_not(kernels.up_level, "float64[:, :, ::1]", "int64") is None
+@pytest.mark.gpu
+@pytest.mark.parametrize("old, new, before", RIGHT)
+def test_there_are_other_ways_to_be_right(old, new, before):
+    verdict = puzzles.puzzle("up_level").check(answer("up_level", before + UP.replace(old, new)))
+    assert old in UP and verdict, verdict
 
 
-@pytest.mark.parametrize("kind", here)
-def test_wrong_kernels_are_drawn(kind):
+@pytest.mark.gpu
+def test_wrong_kernels_are_drawn():
     verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
     html = verdict._repr_html_()
     assert html.count("<svg") == 2 and html.count('<g class="word wrong"') == 3 and ">acd<" in html
 
 
-@pytest.mark.parametrize("kind", here)
-def test_matrices_spell_words(kind):
+def test_matrices_spell_words():
     rng = np.random.default_rng(0)
     for length in range(9):
         word = "".join(rng.choice([*"abcdefgh"], length))
@@ -193,8 +184,8 @@ def test_matrices_spell_words(kind):
         assert kernels.read_vector(np.array(wrong)) is None
 
 
-def test_without_a_gpu_and_its_simulator_it_says_what_to_do():
-    if backends.simulated() or backends.cuda_available():
-        pytest.skip("kernels run here")
-    with pytest.raises(backends.UnavailableError, match="NUMBA_ENABLE_CUDASIM"):
+def test_without_a_compiler_it_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(cuda_compiler, "find_spec", lambda name: None)
+    monkeypatch.setattr(backends, "cuda_available", lambda: False)
+    with pytest.raises(backends.UnavailableError, match="need a compiler: `pip install 'bppsa-nb"):
         puzzles.check("up_level", puzzles.puzzle("up_level").solution)
