@@ -171,12 +171,12 @@ class Operation:
 
     def note(self, touched):
         """Note (allocation, runs of bytes that were read, written and updated); forget what tells no more than that."""
+        _live.add(self)
         for owner, runs in touched:
             kept = [(other, theirs) for other, theirs in owner.touched if other in _live
                     and not (other in self.before and all(map(np.array_equal, theirs, runs)))]  # fmt: skip
             owner.touched = [*kept, (self, runs)]
         self.before = None  # all that was issued, where nobody waits
-        _live.add(self)
 
     def copy(self, source, target):
         """Read an array and write another, as a whole; an AssertionError tells of a race."""
