@@ -1,5 +1,7 @@
 """Back-propagation as a parallel scan: BPPSA, re-implemented to be read, changed and measured."""
 
+import os as _os
+
 from bppsa_nb.machine import lazy as _lazy
 
 __version__ = "0.1.0"
@@ -21,3 +23,8 @@ __getattr__, __dir__, __all__ = _lazy.names(
         "training.datasets.images": ["Images"],
     },
 )
+
+if _os.environ.get("BPPSA_NB_CUDA") == "ptx":
+    from bppsa_nb.ptx.device import Device as _Device
+
+    _Device().turn_on()

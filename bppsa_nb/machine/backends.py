@@ -21,12 +21,7 @@ def compiles():
 
 
 def emulated():
-    """Return the device that runs kernels on the CPU, from their PTX, where one is on (`bppsa_nb.ptx.device`).
-
-    ``BPPSA_NB_CUDA=ptx`` in the environment turns it on.
-    """
-    if os.environ.get("BPPSA_NB_CUDA") == "ptx":
-        from bppsa_nb.machine import cuda_compiler  # noqa: F401  which looks there, too
+    """Return the device that runs kernels on the CPU, from their PTX, where one is on (`bppsa_nb.ptx.device`)."""
     there = sys.modules.get("bppsa_nb.ptx.device")
     return there and there.current()
 

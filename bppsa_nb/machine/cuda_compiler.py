@@ -1,19 +1,19 @@
 """The CUDA compiler, which no other module names: kernels and launchers take `cuda` from here, and `types`.
 
 ``BPPSA_NB_CUDA`` chooses it by name before this module is imported: numba-cuda, as long as it says nothing else, or
-numba-cuda-mlir. ``ptx`` is numba-cuda, and a device that runs what it compiles on the CPU (`bppsa_nb.ptx.device`).
-Kernels of a learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which decorates and no more.
+numba-cuda-mlir. ``ptx`` is numba-cuda, what it compiles being run on the CPU (`bppsa_nb.ptx.device`). Kernels of a
+learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which decorates and no more.
 """
 
 import os
 import sys
 from functools import partial
+from importlib import metadata
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 
-from bppsa_nb.machine.backends import UnavailableError
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.machine.ptx_cache import kept
 
@@ -21,6 +21,8 @@ GENERATION = 9, 0  # of the GPU that a compiler is told of where it asks for one
 
 
 def _numba_cuda():
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
+        raise ValueError("NUMBA_ENABLE_CUDASIM must be unset: BPPSA_NB_CUDA=ptx runs kernels on the CPU, compiled")
     # Up to 0.30 it asks for np.row_stack when it compiles its first kernel; NumPy 2.5 has dropped that name.
     if not hasattr(np, "row_stack"):
         np.row_stack = np.vstack  # noqa: NPY201
@@ -62,21 +64,18 @@ check_choice("BPPSA_NB_CUDA", NAME, _COMPILERS)
 # Both warn of launches with fewer than 128 blocks; those are the nature of a scan's upper levels, and of small batches.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 cuda, types, NumbaError = _COMPILERS[NAME]()
+_PACKAGES = "numba", "numba-cuda-mlir" if NAME == "numba-cuda-mlir" else "numba-cuda"
+_VERSIONS = [metadata.version(package) for package in _PACKAGES if find_spec(package.replace("-", "_"))]
 
 
 def require():
-    """Raise an UnavailableError where no compiler is installed."""
+    """Raise a ModuleNotFoundError where no compiler is installed."""
     if NAME != "numba-cuda-mlir" and find_spec("numba_cuda") is None:
-        raise UnavailableError("CUDA kernels need a compiler: `pip install 'bppsa-nb[gpu]'` brings it, not for macOS")
+        said = "CUDA kernels need a compiler: `pip install 'bppsa-nb[gpu]'` brings it, not for macOS"
+        raise ModuleNotFoundError(said, name="numba_cuda")
 
 
 def compile_ptx(function, signature, generation=GENERATION, **options):
     """Compile a function for argument types and a generation of GPUs, with options of the compiler; return PTX."""
     compiled = partial(cuda.compile_ptx, function, signature, cc=generation, **options)
-    return kept(lambda: compiled()[0], function, signature, NAME, generation, options)
-
-
-if NAME == "ptx":
-    from bppsa_nb.ptx.device import Device
-
-    Device().turn_on()
+    return kept(lambda: compiled()[0], function, signature, generation, options, _VERSIONS)

@@ -7,7 +7,6 @@ they use, the types of its arguments, options and versions. So a change of any o
 import hashlib
 import sys
 from contextlib import suppress
-from importlib import metadata
 from types import CodeType, FunctionType, ModuleType
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from bppsa_nb.machine import files
 
 _PLAIN = bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype
-_KNOWN = {*sys.stdlib_module_names, "numba", "numba_cuda_mlir", "numpy"}  # modules whose versions tell
 
 
 class Unknown(Exception):
@@ -23,12 +21,9 @@ class Unknown(Exception):
 
 
 def kept(compile_ptx, function, types, *how):
-    """Return what was kept of a kernel for argument types, or compile it and keep that; `how` says how else."""
+    """Return what was kept of a kernel for argument types, or compile and keep it; `how` are options and versions."""
     try:
-        parts = [*reached(function, {}), str(types), repr(how), sys.version]
-        for package in ("numba", "numba-cuda", "numba-cuda-mlir", "numpy"):
-            with suppress(metadata.PackageNotFoundError):
-                parts.append(f"{package} {metadata.version(package)}")
+        parts = [*reached(function, {}), str(types), repr(how), sys.version, np.__version__]
         path = files.cache_folder() / "ptx" / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     except (Unknown, FileNotFoundError):
         return compile_ptx()
@@ -41,12 +36,17 @@ def kept(compile_ptx, function, types, *how):
     return text
 
 
+def _versioned(module):
+    """Tell whether a module's version tells what is in it."""
+    return module.startswith("numba") or module.partition(".")[0] in (*sys.stdlib_module_names, "numpy")
+
+
 def reached(value, known):
     """Yield texts of a value that code uses; of functions, of all that they use in turn."""
     function, module = getattr(value, "py_func", value), getattr(value, "__module__", None) or type(value).__module__
     if isinstance(value, _PLAIN):
         yield f"{type(value)} {value!r}"
-    elif isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] not in _KNOWN:
+    elif isinstance(function, FunctionType) and not _versioned(function.__module__ or ""):
         met = function in known
         yield f"function {known.setdefault(function, len(known))} {getattr(value, 'targetoptions', None)}"
         if not met:
@@ -66,10 +66,10 @@ def reached(value, known):
         for entry in value:
             yield from reached(entry, known)
     elif isinstance(value, ModuleType):
-        if value.__name__.partition(".")[0] not in _KNOWN:
+        if not _versioned(value.__name__):
             raise Unknown(value)
         yield value.__name__
-    elif module.partition(".")[0] in _KNOWN and (callable(value) or module.startswith("numba")):
+    elif _versioned(module) and (callable(value) or module.startswith("numba")):
         yield repr(value)
     else:
         raise Unknown(value)

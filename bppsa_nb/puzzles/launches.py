@@ -28,7 +28,7 @@ def launch(kernel, blocks, threads, *arguments):
     given, watched = Given(kernel.py_func, arguments), backends.emulated() or not backends.cuda_available()
     try:
         after = (_on_cpu if watched else _on_gpu)(kernel, blocks, threads, arguments)
-    except (Wrong, backends.UnavailableError):
+    except (Wrong, ModuleNotFoundError):
         raise
     except Exception as error:
         raise Wrong(_told(error, kernel.py_func)) from error
