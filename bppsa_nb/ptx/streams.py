@@ -37,16 +37,12 @@ class Stream:
             _live.clear()
         return self.done if self.graph else self.done & _live
 
-    def titled(self, name):
-        """Return what an operation is called: its name, stream, and the line of source outside of this room."""
-        frame = inspect.currentframe()
-        while frame.f_globals.get("__name__", "").startswith("bppsa_nb.ptx."):
-            frame = frame.f_back
-        return f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
-
     def issue(self, name, run, arguments):
         """Run a launch or a copy, a function of an operation and arguments, or record it as a step."""
-        before, title = self.reach(), self.titled(name)
+        before, frame = self.reach(), inspect.currentframe()
+        while frame.f_globals.get("__name__", "").startswith("bppsa_nb.ptx."):
+            frame = frame.f_back
+        title = f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
         if self.graph:
             self.done = before | {len(self.graph.steps)}
             self.graph.steps.append((before, title, run, [held(a) for a in arguments]))
