@@ -55,7 +55,7 @@ PROGRAMS = {
     "fill(0, x); use(a, x, y); y.copy_to_host(stream=a)!; y.copy_to_host(stream=b)?": r"race: copy_to_host on .* reads "
     r"\[0\] of an array of shape \(100,\), which consume on .* writes, and does not wait for that",
     "fill(0, x); use(a, x, y); moment(a).wait(b)!; x.copy_to_device(host, stream=b)": "writes .* on .* reads or writes",
-    "fill(0, y[:1]); add(a, y); add(b, y); a.synchronize()!; use(b, y[:1], x[:1]); fill(0, x); use(0, x, y)": "count on",
+    "fill(0, y[:1]); add(a, y); add(b, y); a.synchronize()!; use(b, y[:1], x[:1]); fill(0, x); use(0, x, y)": "count o",
 }
 
 
