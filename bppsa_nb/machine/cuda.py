@@ -100,13 +100,13 @@ def on_device(array):
 
 
 def new_stream():
-    """Make a stream that launches can be recorded on; on what stands in for a GPU, where there are none, 0.
+    """Make a stream that launches can be recorded on.
 
     It waits for the legacy stream, on which `cuda.to_device` copies: that returns while the last bytes of memory
     that is not pinned are still on their way.
     """
-    if backends.emulated():
-        return 0
+    if device := backends.emulated():
+        return device.new_stream()
     from cuda.core import Device, StreamOptions
 
     cuda.current_context()  # Numba's context, which is the device's own
@@ -117,8 +117,7 @@ def new_stream():
 
 def wait(stream):
     """Return when all that was issued to a stream is done."""
-    if stream:
-        stream.sync()
+    stream.sync()
 
 
 def follow(stream, other):
@@ -128,12 +127,14 @@ def follow(stream, other):
 
 
 def records():
-    """Tell whether launches are recorded: on a GPU they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
-    return not backends.emulated() and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
+    """Tell whether launches are recorded: they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
+    return os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
 
 
 def record(issue, stream):
     """Record what `issue` launches on a stream as a CUDA graph, to be launched there; an error ends it."""
+    if backends.emulated():
+        return stream.record(issue)
     builder = stream.create_graph_builder()
     with _nothing_freed():
         builder.begin_building()

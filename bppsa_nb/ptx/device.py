@@ -1,11 +1,10 @@
 """A device that runs compiled kernels on the CPU: while it is on, `cuda` has its arrays, and launches come here.
 
-Whatever is launched is done when the call returns, so that streams and events have nothing to wait for. Numba compiles
-kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, block]`` and those functions of
-`cuda` that make arrays are exchanged meanwhile.
+Whatever is launched is done when the call returns; what streams and events let it wait for, `streams.py` knows. Numba
+compiles kernels as for a GPU of compute capability 9.0; its dispatcher's ``kernel[grid, block]`` and those functions of
+`cuda` that make arrays and streams are exchanged meanwhile.
 """
 
-import time
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -15,7 +14,9 @@ import numpy as np
 
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_flag
-from bppsa_nb.ptx.launch import empty, launch, written
+from bppsa_nb.ptx.launch import empty, launch
+from bppsa_nb.ptx.memory import owner_of
+from bppsa_nb.ptx.streams import LEGACY, Event, Stream
 
 FREE = 1 << 36  # bytes of memory that are said to be free
 _on = []  # the devices that are on, the latest last
@@ -24,8 +25,8 @@ _on = []  # the devices that are on, the latest last
 class DeviceArray:
     """An array of the device's memory, which is the process's own: what launchers ask of Numba's."""
 
-    def __init__(self, array):
-        self.array = array
+    def __init__(self, array, stream=0):
+        self.array, self.stream = array, stream  # the stream of copies that name none
 
     shape, dtype, ndim, size, strides, nbytes, itemsize, flags = (
         property(attrgetter(f"array.{name}"))
@@ -35,50 +36,46 @@ class DeviceArray:
     def __len__(self):
         return len(self.array)
 
-    def __getitem__(self, index):
+    def part(self, index):
+        """Return a view of a part, or of a number."""
         part = self.array[index]
-        return DeviceArray(part) if isinstance(part, np.ndarray) else part
+        if not isinstance(part, np.ndarray):
+            part = self.array[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+        return DeviceArray(part, self.stream)
+
+    def __getitem__(self, index):
+        part = self.part(index)
+        return part if part.ndim else part.copy_to_host()[()]
 
     def __setitem__(self, index, value):
-        self.array[index] = value.array if isinstance(value, DeviceArray) else value
-        part = self.array[index]
-        if isinstance(part, np.ndarray) and (known := written(part)) is not None:
-            known[...] = 255
+        self.part(index).copy_to_device(value)
 
     def reshape(self, *shape):
         """Return a view of another shape."""
         view = self.array.view()
         view.shape = shape[0] if len(shape) == 1 else shape  # which copies nothing
-        return DeviceArray(view)
+        return DeviceArray(view, self.stream)
 
     def copy_to_host(self, array=None, stream=0):
         """Return a copy, or write it into an array of the host."""
-        if array is None:
-            return np.array(self.array, copy=True, subok=False)
-        array[...] = self.array
+        array = np.empty_like(self.array, subok=False) if array is None else array
+        (stream or self.stream or LEGACY).issue("copy_to_host", _copy, (self.array, array))
         return array
 
     def copy_to_device(self, array, stream=0):
         """Take the numbers of another array, on the host or here."""
-        self[...] = array
+        array = array.array if isinstance(array, DeviceArray) else np.asarray(array)
+        (stream or self.stream or LEGACY).issue("copy_to_device", _copy, (array, self.array))
 
 
-class Event:
-    """A moment; between two of them, the milliseconds that the process took, which are no GPU's."""
-
-    def __init__(self, timing=True):
-        self.at = None
-
-    def record(self, stream=0):
-        """Take the moment."""
-        self.at = time.perf_counter()
-
-    def elapsed_time(self, end):
-        """Return milliseconds up to another event."""
-        return 1e3 * (end.at - self.at)
-
-    def synchronize(self):
-        """Return at once."""
+def _copy(operation, arrays):
+    source, target = arrays
+    if operation and current() and current().watch:
+        operation.copy(source, target)
+    target[...] = source
+    if (owner := owner_of(target)) is not None and target.size:
+        low, high = np.lib.array_utils.byte_bounds(target)
+        owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
 
 
 class Device:
@@ -88,7 +85,7 @@ class Device:
         self.watch, self.reports, self.before = watch, [], {}
 
     def turn_on(self):
-        """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays."""
+        """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays and streams."""
         from bppsa_nb.machine.cuda_compiler import cuda, require
 
         require()
@@ -105,12 +102,17 @@ class Device:
         for place, function in self.before.items():
             setattr(*place, function)
 
+    new_stream = staticmethod(Stream)  # for `machine/cuda.py`
+
     def launch(self, kernel, configuration, *arguments):
-        """Run a kernel, as ``kernel[configuration](*arguments)``; an AssertionError tells what was found."""
-        grid, block, *rest = configuration
+        """Run a kernel, as ``kernel[configuration](*arguments)``, or record it; an AssertionError tells what it did."""
+        grid, block, stream, shared = (*configuration, 0, 0)[:4]
         arguments = [argument.array if isinstance(argument, DeviceArray) else argument for argument in arguments]
-        shared = rest[1] if len(rest) > 1 else 0
-        report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch)
+        (stream or LEGACY).issue(kernel.py_func.__name__, partial(self.run, kernel, grid, block, shared), arguments)
+
+    def run(self, kernel, grid, block, shared, operation, arguments):
+        """Run a kernel now."""
+        report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch and (operation or True))
         if self.watch:
             self.reports.append(report)
         if report.findings:
@@ -154,26 +156,32 @@ def use_without_gpu():
 
 
 def _device_array(shape, dtype=np.float64, strides=None, order="C", stream=0):
-    array = empty(shape, dtype)
-    return DeviceArray(array if order == "C" else np.asfortranarray(array))
+    shape = tuple(shape) if np.ndim(shape) else (shape,)
+    return DeviceArray(empty(shape, dtype) if order == "C" else empty(shape[::-1], dtype).T, stream)
 
 
 def _to_device(array, stream=0, copy=True, to=None):
-    if to is not None:
-        to.copy_to_device(array)
-        return to
-    return array if isinstance(array, DeviceArray) else DeviceArray(np.array(array, copy=True))
+    if isinstance(array, DeviceArray) and to is None:
+        return array
+    array = np.asarray(array)
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    to = _device_array(array.shape, array.dtype, order=order, stream=stream) if to is None else to
+    to.copy_to_device(array, stream)
+    return to
 
 
 FUNCTIONS = {
     "device_array": _device_array,
-    "device_array_like": lambda array, stream=0: _device_array(array.shape, array.dtype),
+    "device_array_like": lambda array, stream=0: _device_array(array.shape, array.dtype, stream=stream),
     "to_device": _to_device,
-    "synchronize": lambda: None,
-    "is_available": lambda: True,
+    "pinned_array": lambda shape, dtype=np.float64, strides=None, order="C": np.empty(shape, dtype, order),
+    "pinned": lambda *arrays: nullcontext(),
+    "stream": Stream,
+    "default_stream": lambda: LEGACY,
     "event": Event,
-    "default_stream": lambda: 0,
-    "external_stream": lambda handle: 0,
+    "event_elapsed_time": Event.elapsed_time,
+    "synchronize": LEGACY.synchronize,
+    "is_available": lambda: True,
     "defer_cleanup": nullcontext,
     "current_context": lambda: SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=FREE, total=FREE)),
 }

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_nb.machine.checks import is_integer
 from bppsa_nb.ptx.lanes import program_of
 from bppsa_nb.ptx.machine import Launch
-from bppsa_nb.ptx.memory import Memory
+from bppsa_nb.ptx.memory import Memory, allocate, owner_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
 
 MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
@@ -24,12 +24,6 @@ FORMS = {
 MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
 
 
-class _Fresh(np.ndarray):
-    """An array in which `written` says which bytes a kernel has written."""
-
-    written = None
-
-
 def empty(shape, dtype=np.float32):
     """Return an array that counts as never written, as `cuda.device_array` is: reading it is told.
 
@@ -38,22 +32,12 @@ def empty(shape, dtype=np.float32):
     try:
         if isinstance(shape, (bytes, bool)) or np.dtype(dtype).kind not in "biufcV":
             raise TypeError("a shape is a tuple of whole numbers, and a dtype one of numbers")
-        array = np.full(shape, np.nan if np.dtype(dtype).kind in "fc" else 0, dtype).view(_Fresh)
+        like = np.broadcast_to(np.zeros((), dtype), shape)
     except (TypeError, ValueError) as error:
         raise type(error)(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
-    array.written = np.zeros(array.nbytes, "u1")
+    array = allocate(like.nbytes).view(dtype).reshape(like.shape)
+    array.fill(np.nan if array.dtype.kind in "fc" else 0)
     return array
-
-
-def written(array):
-    """Return which bytes of an array count as written, from its first to its last, or None if all do."""
-    whole = array
-    while isinstance(whole, np.ndarray) and getattr(whole, "written", None) is None:
-        whole = whole.base
-    if whole is None or not array.size:
-        return None
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return whole.written[low - whole.ctypes.data : high - whole.ctypes.data]
 
 
 def run(kernel, grid, block, *arguments, shared=0, entry=None):
@@ -96,9 +80,10 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
 
 
 def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
-    """Run a kernel, up to `steps` basic blocks; without `watch`, addresses are checked and nothing else is.
+    """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
 
-    `arguments` are a sequence, or a dict, whose keys then name them.
+    Without `watch`, addresses are checked and nothing else is. `arguments` are a sequence, or a dict, whose keys then
+    name them.
     """
     names, arguments = (list(arguments), list(arguments.values())) if isinstance(arguments, dict) else (None, arguments)
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
@@ -129,6 +114,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
     made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    if watch not in (True, False):
+        made.space.begin(watch)
     with _understood():
         return made.run(steps)
 
@@ -245,7 +232,8 @@ def _register(label, array, memory, owners):
     first = owner.ctypes.data
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
-    known = {"writable": array.flags.writeable, "shift": shift, "written": written(array)}
+    whole = owner_of(array)
+    known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
     memory.add(low + shift, high - low, label, array=array.view(np.ndarray), **known)
     return array.ctypes.data + shift
 

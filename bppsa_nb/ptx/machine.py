@@ -41,7 +41,11 @@ class Launch:
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
-                    Machine(self, first, min(each, blocks - first)).run(steps)
+                    machine = Machine(self, first, min(each, blocks - first))
+                    try:
+                        machine.run(steps)
+                    finally:
+                        vars(machine).clear()  # it knows itself, through its spaces: memory is given back at once
             except Stop:
                 pass
             finally:  # after Ctrl-C, too

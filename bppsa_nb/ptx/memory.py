@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_nb.ptx.parse import DTYPES, short_name
-from bppsa_nb.ptx.races import Races, thread_of
+from bppsa_nb.ptx.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
 ACCESS, LOOK = 64, 1 << 16  # what an access adds to a machine's `idle`; from how much on is looked for new places
@@ -27,13 +27,37 @@ def everything(code):
     return np.frombuffer((ctypes.c_uint8 * (((1 << 47) - BASE - 4096) // size * size)).from_address(BASE), code)
 
 
+class Allocation(np.ndarray):
+    """Memory of the device: an array of bytes, or a view of one.
+
+    Where it is the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there
+    (`streams.py`). Nothing may touch what is not `alive`.
+    """
+
+    written, touched, alive = None, None, True
+
+
+def allocate(size, alive=True):
+    """Return so many bytes of memory, none of them written."""
+    made = np.zeros(size, "u1").view(Allocation)
+    made.written, made.touched, made.alive = np.zeros(size, "u1"), [], alive
+    return made
+
+
+def owner_of(array):
+    """Return the allocation that has an array, or None."""
+    while isinstance(array, np.ndarray) and getattr(array, "touched", None) is None:
+        array = array.base
+    return array if isinstance(array, np.ndarray) else None
+
+
 @dataclass
 class Region:
     """A part of global memory: from `start` up to `end`, and what is known of it.
 
-    `array` is a NumPy array that has it, for places in it; `written` a byte for each byte, 255 once it was written. An
-    address less `shift` is that of the process: arrays can be told to lie far apart, so that no index leads from one to
-    another, and at multiples of 256, as on a GPU.
+    `array` is a NumPy array that has it, for places in it; `owner` its allocation, if it has one. An address less
+    `shift` is that of the process: arrays can be told to lie far apart, so that no index leads from one to another, and
+    at multiples of 256, as on a GPU.
     """
 
     start: int
@@ -41,9 +65,15 @@ class Region:
     name: str
     array: np.ndarray | None = None
     writable: bool = True
-    written: np.ndarray | None = None
+    owner: Allocation | None = None
     shift: int = 0
     alive: bool = True
+
+    @property
+    def written(self):
+        """Which bytes of it were written, if it has an owner."""
+        first = self.owner.ctypes.data + self.shift
+        return self.owner.written[self.start - first : self.end - first]
 
     def place(self, address, size):
         """Return the index of the element at an address, or its number where there is no such index."""
@@ -58,27 +88,21 @@ class Region:
 
 
 class Memory:
-    """The arrays of a device: those that are there, and those that were."""
+    """The arrays of a launch."""
 
     def __init__(self):
         self.regions = []
 
     def add(self, start, size, name, **known):
-        """Register a part of memory; parts that overlap become one, and what was freed there is forgotten."""
+        """Register a part of memory; parts that overlap become one."""
         new = Region(start, start + size, name, **known)
         for old in [r for r in self.regions if r.start < new.end and new.start < r.end]:
             self.regions.remove(old)
-            if old.alive:
-                names = old.name if old.name == new.name else f"{old.name} and {new.name}"
-                first = min(old, new, key=lambda r: (r.start, -r.end))
-                writable = old.writable or new.writable
-                new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
+            names = old.name if old.name == new.name else f"{old.name} and {new.name}"
+            first = min(old, new, key=lambda r: (r.start, -r.end))
+            writable = old.writable or new.writable
+            new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
         self.regions = sorted([*self.regions, new], key=lambda r: r.start)
-
-    def free(self, start):
-        """Note that an array is no more."""
-        for region in self.regions:
-            region.alive &= region.start != start
 
 
 class Space:
@@ -179,18 +203,21 @@ class Space:
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
         lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
         self.machine.idle += ACCESS
-        who, named = self.machine.who(lane), ("", "")
+        who, named = self.machine.who(lane), ""
         array, place = self.describe(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
         key, why = (kind,), ""
         if other is not None:
             other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
-            named, key = report.form(other), (kind, message)
+            (block, thread), key = report.form(other), (kind, message)
+            named, near = f"thread {thread} of block {block}", other[0] == who[0]
             why = f" in line {by.source[1]}" if by.source else ""
-            near = other[0] == who[0]
             why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
-        text = message.format(what=what, other=f"thread {named[1]} of block {named[0]}") + why
+            if other[0] >= OTHERS:
+                named, other = self.met[other[0] - OTHERS].title, None
+                key, why = (*key, named), f"; {self.operation.title} does not wait for that"
+        text = message.format(what=what, other=named) + why
         count = int(np.count_nonzero(bad))
         report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
 
@@ -215,7 +242,7 @@ ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
 class GlobalSpace(Space):
     """Global and constant memory, of one launch."""
 
-    name, view = "global", staticmethod(everything)
+    name, view, operation = "global", staticmethod(everything), None
 
     def __init__(self, memory, program, watch):
         self.regions = memory.regions or [Region(0, 0, "nothing")]
@@ -228,18 +255,29 @@ class GlobalSpace(Space):
             size = -(-size // 256) * 256 + r.start % 256
             self.offsets[n] = size - r.start
             size += r.end - r.start
-        self.fresh = [(r, slice(r.start + by, r.end + by))
-                      for r, by in zip(self.regions, self.offsets, strict=True) if r.written is not None]  # fmt: skip
+        self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
         if watch:
             self.races = Races(size + 16, program.grain, program.atomics)
-            self.written = np.full(size + 16 & ~7, 255, "u1") if self.fresh else None
-            for r, part in self.fresh:
-                self.written[part] = r.written
+            self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
+            for r, by in self.owned:
+                self.written[r.start + by : r.end + by] = r.written
+
+    def begin(self, operation):
+        """Let what nothing orders before this operation stand in the shadows, as done by blocks that there are not."""
+        self.operation, self.met = operation, []
+        for r, by in self.owned:
+            for other, runs in operation.unordered(r.owner):
+                parts = [np.clip(part + r.shift, r.start, r.end) + by for part in runs]
+                self.races.claim(OTHERS + len(self.met), parts)
+                self.met.append(other)
 
     def keep(self):
-        """Remember, for the launches to come, what was written."""
-        for r, part in self.fresh if self.written is not None else ():
-            r.written[:] = self.written[part]
+        """Remember, for what is to come, what was written, and who did what."""
+        for r, by in self.owned if self.written is not None else ():
+            r.written[:] = self.written[r.start + by : r.end + by]
+        if self.operation:
+            self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
+                                for r, by in self.owned)  # fmt: skip
 
     def locate(self, at, address, size, writing):
         """Return where addresses are wrong or None, places in the process's memory, and marks."""

@@ -11,6 +11,7 @@ WARP_SYNC, EPOCH, BLOCK = 10, 20, 40  # the lowest bits: 10 for the thread, 10, 
 THREAD = (1 << WARP_SYNC) - 1
 WARP = THREAD & ~31
 FLIP = ((1 << 23) - 1) << BLOCK | THREAD
+OTHERS = 1 << 22  # blocks from here on stand for other operations, which do not wait for the launch, nor it for them
 
 
 def thread_of(stamp):
@@ -71,6 +72,26 @@ class Races:
         g = mark // self.grain
         before = self.writers[g] | self.readers.high[g]
         return bool((before if self.updaters is None else before | self.updaters.high[g]).min() == 0)
+
+    def claim(self, block, parts):
+        """Let a block have read, written and updated parts of memory, each (n, 2) of where runs begin and end."""
+        stamp = block + 1 << BLOCK
+        for seen, part in zip((self.readers, None, self.updaters), parts, strict=True):
+            for first, end in part:
+                grains = slice(first // self.grain, -(-end // self.grain))
+                if seen is None:
+                    self.writers[grains] = stamp
+                else:
+                    seen.high[grains], seen.low[grains] = stamp, stamp ^ FLIP
+
+    def runs(self, start, end):
+        """Return which runs of a part of memory threads of the launch have read, written and updated."""
+        part = slice(start // self.grain, -(-end // self.grain))
+        writers, seen = self.writers[part], lambda seen: seen.low[part] >= OTHERS - 1 << BLOCK
+        wrote = (writers > 0) & (writers < OTHERS + 1 << BLOCK)
+        for mask in (seen(self.readers), wrote, seen(self.updaters) if self.updaters else wrote[:0]):
+            edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
+            yield (part.start + edges.reshape(-1, 2)) * self.grain
 
     def pieces(self, mark, size):
         """Return the grains of accesses, one array for each."""

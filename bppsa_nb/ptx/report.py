@@ -25,7 +25,8 @@ class Finding:
     block, thread : int or tuple
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
-        (block, thread) of the other one of a race, or of one that is missing at a barrier.
+        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier; `message` has
+        the name of another launch or copy.
     array : str or None
         What was touched: an argument's name, or that of an array in shared or local memory.
     place : int, tuple or None

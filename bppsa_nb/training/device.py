@@ -3,9 +3,8 @@
 A step is a fixed sequence of launches: forward pass, loss, scan, gradients of the parameters, optimizer. On a GPU, the
 sequence is recorded once as a CUDA graph and replayed, so that issuing a step costs one launch instead of dozens
 (out-of-order backprop calls that pre-compiled kernel issue, Section 4.2). Of a stack of layers, the main stream goes
-from scan to scan, while a sub-stream computes weight gradients, which no other layer waits for (Section 4.1). On what
-stands in for a GPU, every launch is issued anew, one after the other. Per step, the inputs go to the device, and loss
-and parameters come back, in one copy each.
+from scan to scan, while a sub-stream computes weight gradients, which no other layer waits for (Section 4.1). Per step,
+the inputs go to the device, and loss and parameters come back, in one copy each.
 """
 
 import math

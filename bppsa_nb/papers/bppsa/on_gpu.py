@@ -1,6 +1,6 @@
 """Ours on a GPU, on arrays that are there already and stay, as in a training loop on the device.
 
-A sequence of launches is recorded once as a CUDA graph and replayed; what stands in for a GPU issues every launch anew.
+A sequence of launches is recorded once as a CUDA graph and replayed.
 """
 
 import numpy as np

@@ -1,0 +1,200 @@
+"""Streams, events and graphs on the device that runs PTX: what nothing orders races, and what is ordered does not."""
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.machine import cuda as streams
+from bppsa_nb.ptx import device
+from bppsa_nb.ptx.memory import owner_of
+
+pytest.importorskip("cuda.core", reason="needs the gpu extra")
+from numba import cuda
+
+N = 100
+
+
+@cuda.jit
+def produce(x, value):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = i + value
+
+
+@cuda.jit
+def consume(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = 2 * x[i]
+
+
+@cuda.jit
+def count(x, total):
+    i = cuda.grid(1)
+    if i < x.size:
+        cuda.atomic.add(total, 0, x[i])
+
+
+USES = r"race: consume, .* reads x\[0\], which produce on .* writes; consume on .* does not wait for that"
+WRITES = r"race: produce, .* writes x\[0\], which consume on .* reads; produce on .* does not wait for that"
+# What each fills y by way of x; steps with "!" are missing where it is wrong, those with "?" are there instead.
+PROGRAMS = {
+    "fill(a, x); moment(a).wait(b)!; use(b, x, y)": USES,
+    "e.record(a); fill(a, x); e.record(a)!; e.wait(b); use(b, x, y)": USES,
+    "fill(a, x); e.record(a)!; e.wait(b); e.record(a); use(b, x, y)": USES,
+    "fill(a, x); moment(a).wait(b)!; moment(a).wait(c)?; use(b, x, y)": USES,
+    "fill(a, x); moment(a).wait(b)!; moment(c).wait(b)?; use(b, x, y)": USES,
+    "fill(a, x); moment(a).wait(c)!; moment(c).wait(b); use(b, x, y)": USES,
+    "fill(a, x); a.synchronize()!; b.synchronize()?; use(b, x, y)": USES,
+    "fill(a, x); e.record(a)!; e.record(b)?; e.synchronize(); use(b, x, y)": USES,
+    "fill(a, x); fill(0, y)!; use(b, x, y)": USES,  # stream 0 stands between
+    "fill(0, x); use(b, x, y); moment(b).wait(a)!; fill(a, x[9:])": WRITES,
+    "fill(0, x); use(a, x[:50], x[50:]); moment(a).wait(b)!; fill(b, x); use(b, x, y)": WRITES,
+    "fill(a, x[:60]); fill(b, x[60:], 60)!; fill(b, x[59:])?; a.synchronize(); use(b, x, y)": "with another value",
+    "x.copy_to_device(host, stream=a); moment(a).wait(b)!; use(b, x, y)": "which copy_to_device on .* writes",
+    "fill(0, x); use(a, x, y); y.copy_to_host(stream=a)!; y.copy_to_host(stream=b)?": r"race: copy_to_host on .* reads "
+    r"\[0\] of an array of shape \(100,\), which consume on .* writes, and does not wait for that",
+    "fill(0, x); use(a, x, y); moment(a).wait(b)!; x.copy_to_device(host, stream=b)": "writes .* on .* reads or writes",
+    "fill(0, y[:1]); add(a, y); add(b, y); a.synchronize()!; use(b, y[:1], x[:1]); fill(0, x); use(0, x, y)": "count o",
+}
+
+
+def go(program, right):
+    x, y, host = cuda.device_array(N, np.float32), cuda.device_array(N, np.float32), np.arange(N, dtype=np.float32)
+    names = dict(zip("abc", iter(cuda.stream, None), strict=False), x=x, y=y, host=host, e=cuda.event())
+    names["moment"] = lambda stream: [event := cuda.event(), event.record(stream)][0]
+    names["fill"] = lambda stream, x, value=0: produce[2, 64, stream](x, value)
+    names["use"] = lambda stream, x, y: consume[2, 64, stream](x, y)
+    names["add"] = lambda stream, total: count[2, 64, stream](host, total)  # two that add may meet
+    for step in program.split("; "):
+        if not step.endswith("?!"[not right]):
+            eval(step.rstrip("?!"), names, {"cuda": cuda})
+    return y.copy_to_host()
+
+
+@pytest.mark.parametrize(("program", "said"), PROGRAMS.items())
+def test_what_nothing_orders_races(program, said):
+    with device(watch=True):
+        np.testing.assert_array_equal(go(program, True), 2 * np.arange(N, dtype=np.float32))
+        with pytest.raises(AssertionError, match=said):
+            go(program, False)
+    with device():
+        go(program, False)  # which nobody watches
+
+
+def test_a_race_names_both_launches_and_the_line():
+    with device(watch=True):
+        (a, b), x = (cuda.stream() for _ in range(2)), cuda.device_array((2, N), np.float32)
+        with pytest.raises(AssertionError) as error:
+            produce[2, 64, a](x[1], 0), consume[2, 64, b](x[1], x[0])
+    begin, line = consume.py_func.__code__.co_firstlineno, error.traceback[0].lineno + 1
+    first, second = (f" on {stream.name} (test_streams.py, line {line})" for stream in (a, b))
+    said = f"reads x[0], which produce{first} writes; consume{second} does not wait for that (and 99 more)"
+    assert f"race: consume, test_streams.py, line {begin + 4}: thread 0 of block 0 {said}" in str(error.value)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_graph_is_replayed_with_the_same_checks(right):
+    with device(watch=True) as reports:
+        x, y = cuda.device_array(64, np.float32), cuda.device_array(64, np.float32)
+        main, side, other = (streams.new_stream() for _ in range(3))
+
+        def issue(stream):
+            produce[1, 64, stream](x, 0)
+            streams.follow(side, stream)
+            consume[1, 64, side](x, y)
+            if right:
+                streams.follow(stream, side)
+            produce[1, 64, stream](x, 1)
+            streams.follow(stream, side)
+
+        graph = streams.record(issue, main)
+        assert not reports  # nothing has run
+        if right:
+            for stream in (main, other):  # a replay waits for the last one
+                graph.launch(stream)
+            assert len(reports) == 6 and y.copy_to_host().tolist() == [2.0 * i for i in range(64)]
+            graph.launch(main)
+        with pytest.raises(AssertionError, match=r"which consume on .*, recorded, " + ("writes" if right else "reads")):
+            y.copy_to_host(stream=other) if right else graph.launch(main)
+
+
+def test_what_cannot_be_recorded_is_told():
+    with device(watch=True) as reports:
+        x, (main, side, other) = cuda.device_array(64, np.float32), (streams.new_stream() for _ in range(3))
+
+        def unjoined(stream):
+            streams.follow(side, stream)
+            produce[1, 64, side](x, 0)
+
+        wrong = {
+            r"which is recorded, does not wait for produce on stream \d+ \(test_streams.py, line": unjoined,
+            "stream 0 waits for all others": lambda stream: produce[1, 64](x, 0),
+            "cannot wait for stream .*: only one of them is recorded": lambda stream: streams.follow(stream, other),
+            "the host cannot wait for": streams.wait,
+            "what copies an array of the host, or to it": lambda stream: x.copy_to_host(stream=stream),
+            "what copies an array of the": lambda stream: produce[1, 64, stream](np.zeros(64, np.float32), 0),
+        }
+        for match, issue in wrong.items():
+            with pytest.raises(RuntimeError, match=match):
+                streams.record(issue, main)
+        produce[1, 64, main](x, 0)  # which is recorded no longer
+        assert len(reports) == 1
+
+
+def test_a_graph_does_not_keep_what_it_touches():
+    with device(watch=True):
+        x, y, stream = cuda.device_array(64, np.float32), cuda.device_array(64, np.float32), streams.new_stream()
+        produce[1, 64, stream](x, 0)
+        graph = streams.record(lambda stream: consume[1, 64, stream](x[:], y), stream)
+        graph.launch(stream)
+        x = None
+        with pytest.raises(AssertionError, match=r"freed: consume, .* thread 0 of block 0 reads x\[0\], which was fr"):
+            graph.launch(stream)
+
+
+def test_what_is_over_is_forgotten_and_a_long_loop_keeps_little():
+    with device(watch=True):
+        (x, y), a = (cuda.device_array(64, np.float32) for _ in range(2)), cuda.stream()
+        produce[1, 64, a](x, 0)
+        for _ in range(20):
+            consume[1, 64, a](x, y)
+        assert [len(owner_of(array.array).touched) for array in (x, y)] == [2, 1]
+        a.synchronize()
+        consume[1, 64, cuda.stream()](x, y)
+        assert [len(owner_of(array.array).touched) for array in (x, y)] == [1, 1]
+
+
+def losses(cell, method, **how):
+    x, y = np.random.default_rng(0).standard_normal((5, 2, 3)).astype(np.float32), np.array([1, 3])
+    trainer = bp.Trainer(cell(3, 4, 4, 2, rng=0), bp.Adam(lr=1e-2), method=method, **how)
+    for _ in range(3):
+        yield trainer.step(x, y), trainer
+
+
+@pytest.mark.parametrize(("cell", "method"), [(bp.RNN, "linear"), (bp.GRU, "chunked"), (bp.GRU, "blelloch")])
+def test_recorded_steps_with_a_sub_stream_are_right_and_nothing_is_found(cell, method):
+    with device(watch=True) as reports:
+        found, trainers = zip(*losses(cell, method, backend="cuda"), strict=True)
+    (step,) = trainers[0]._strategy.training.steps.values()
+    assert step.runs == 3 and len(reports) == 3 * len(step.recorded.__self__.steps) > 30
+    np.testing.assert_allclose(found, [loss for loss, _ in losses(cell, method, backend="numpy")], rtol=1e-5)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_step_in_which_a_stream_does_not_wait_is_found(graph, missing, monkeypatch):
+    calls, follow = [], streams.follow
+
+    def forgetful(stream, other):
+        calls.append(stream)
+        if len(calls) - 1 != missing:
+            follow(stream, other)
+
+    with device(watch=True):
+        steps = losses(bp.RNN, "linear", backend="cuda")
+        if graph:
+            next(steps)  # launch by launch; what comes then is recorded
+        monkeypatch.setattr("bppsa_nb.training.device.follow", forgetful)
+        with pytest.raises((AssertionError, UserWarning), match="does not wait for|could not be recorded"):
+            next(steps)
