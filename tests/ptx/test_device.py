@@ -73,3 +73,25 @@ def test_afterwards_numba_has_its_own_functions_again():
         assert backends.resolve("auto") != "cuda"  # it is chosen by name, never by itself
         raise ZeroDivisionError
     assert (cuda.device_array, cuda.to_device, cuda.is_available) == before and not current()
+
+
+# What a training step takes, H = 20, float32: sectors a request of global memory, passes a request of shared memory.
+# Twenty neighbors are three sectors; where a thread goes along a row of its own, as in a matrix times a vector, 20.
+BUDGETS = {
+    "run_forward": (3.6, 1.05), "sweep_chunks": (3, 1), "up_level": (3.5, 1), "down_level": (15.5, 1),
+    "prepare": (9.1, 1), "across_blocks": (14.7, 1), "input_products": (4.3, 0), "run_slopes": (4, 0),
+    "at_sums": (4, 0), "adam": (2.8, 0), "outer_products": (2.1, 0), "sum_parts": (4.4, 0), "classify": (2.7, 0),
+    "transpose": (18, 0), "flag_overflow": (3.6, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", ["RNN", "GRU"])
+def test_kernels_keep_to_budgets_of_sectors_and_conflicts(cell):
+    seen = {}
+    with device(watch=True) as reports:
+        for method in ("linear", "blelloch"):
+            trainer = bp.Trainer(getattr(bp, cell)(2, 20, 4, rng=0), bp.Adam(), method=method, backend="cuda")
+            trainer.step(np.ones((20, 4, 2), np.float32), np.arange(4))
+    for report in sorted(reports, key=lambda report: sum(report.counters["warp instructions"].values())):
+        seen[report.kernel] = report.counters["sectors per request"], report.counters["shared passes per request"]
+    assert {name: seen[name] for name, budget in BUDGETS.items() if not (np.array(seen[name]) <= budget).all()} == {}
