@@ -8,7 +8,6 @@ learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which
 import os
 import sys
 from functools import partial
-from importlib import metadata
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -64,8 +63,8 @@ check_choice("BPPSA_NB_CUDA", NAME, _COMPILERS)
 # Both warn of launches with fewer than 128 blocks; those are the nature of a scan's upper levels, and of small batches.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 cuda, types, NumbaError = _COMPILERS[NAME]()
-_PACKAGES = "numba", "numba-cuda-mlir" if NAME == "numba-cuda-mlir" else "numba-cuda"
-_VERSIONS = [metadata.version(package) for package in _PACKAGES if find_spec(package.replace("-", "_"))]
+_PACKAGES = [sys.modules[name] for name in ("numba", "numba_cuda", "numba_cuda_mlir") if name in sys.modules]
+_VERSIONS = [f"{package.__name__} {package.__version__}" for package in _PACKAGES]
 
 
 def require():

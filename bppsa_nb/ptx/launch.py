@@ -34,7 +34,8 @@ def empty(shape, dtype=np.float32):
             raise TypeError("a shape is a tuple of whole numbers, and a dtype one of numbers")
         like = np.broadcast_to(np.zeros((), dtype), shape)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
     array = allocate(like.nbytes).view(dtype).reshape(like.shape)
     array.fill(np.nan if array.dtype.kind in "fc" else 0)
     return array

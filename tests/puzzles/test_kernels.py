@@ -97,7 +97,7 @@ REFUSED = [
 ]
 
 
-def answer(name, source, path="/tmp/ipykernel_1/23.py"):  # as cells of a notebook have it
+def answer(name, source, path="folder/ipykernel_1/23.py"):  # as cells of a notebook have it
     names = dict(globals())
     exec(compile(source, path, "exec"), names)
     return names[name]
