@@ -69,7 +69,7 @@ _VERSIONS = [f"{package.__name__} {package.__version__}" for package in _PACKAGE
 
 def require():
     """Raise a ModuleNotFoundError where no compiler is installed."""
-    if NAME != "numba-cuda-mlir" and find_spec("numba_cuda") is None:
+    if NAME != "numba-cuda-mlir" and "numba_cuda" not in sys.modules:  # which numba.cuda brings in if it is there
         said = "CUDA kernels need a compiler: `pip install 'bppsa-nb[gpu]'` brings it, not for macOS"
         raise ModuleNotFoundError(said, name="numba_cuda")
 

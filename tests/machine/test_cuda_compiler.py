@@ -2,6 +2,7 @@
 
 import importlib.util
 import runpy
+import sys
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_what_cannot_be_had_is_said(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"numba-cuda-mlir is missing: `pip install 'bppsa-nb\[gpu,mlir\]'`"):
         runpy.run_path(cuda_compiler.__file__)
-    monkeypatch.setattr(cuda_compiler, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "numba_cuda")
     with pytest.raises(ModuleNotFoundError, match=r"`pip install 'bppsa-nb\[gpu\]'` brings it, not for macOS$"):
         cuda_compiler.require()
 

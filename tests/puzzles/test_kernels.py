@@ -1,13 +1,14 @@
 """The puzzles about kernels: on the CPU, from their PTX, every access watched; and on a GPU where there is one."""
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
 from numba import cuda, float64, njit  # noqa: F401 - answers use them
 
 from bppsa_nb import ptx, puzzles
-from bppsa_nb.machine import backends, cuda_compiler
+from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import kernels
 from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
 
@@ -185,7 +186,7 @@ def test_matrices_spell_words():
 
 
 def test_without_a_compiler_it_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(cuda_compiler, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "numba_cuda")
     monkeypatch.setattr(backends, "cuda_available", lambda: False)
     with pytest.raises(ModuleNotFoundError, match="need a compiler: `pip install 'bppsa-nb"):
         puzzles.check("up_level", puzzles.puzzle("up_level").solution)
