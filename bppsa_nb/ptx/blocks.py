@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
+GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
+
 
 class Block:
     """A basic block: instructions, and the one that ends it.
@@ -26,13 +28,13 @@ class Kernel:
     """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
 
     `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place) of variables, `arrays`
-    those in global memory.
+    those in global memory. `gaps` are between shared arrays: from where to where.
     """
 
     def __init__(self, reader, name):
         self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
         function, self.params = self.functions[name], self.functions[name].params
-        self.registers, self.symbols, self.shared, self.local, self.arrays = {}, {}, 0, 0, {}
+        self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, []
         self.add_function(function, "", {}, ())
         self.place(reader.variables)
         self.link()
@@ -140,7 +142,11 @@ class Kernel:
             if array is not None:
                 self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data)), array
                 continue
-            place = -(-getattr(self, space) // align) * align
+            end = getattr(self, space)
+            place = -(-end // align) * align
+            if space == "shared" and end:  # far from the one before, so that no index leads from there to here
+                place += GAP
+                self.gaps.append((end, place))
             self.symbols[name] = space, place
             setattr(self, space, place + size)
 

@@ -102,7 +102,10 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         text = _text(kernel)
     with _understood():
         program = program_of(text, entry)
-    room = program.kernel.shared + int(shared)
+    own = program.kernel.shared - sum(end - start for start, end in program.kernel.gaps)
+    room = own + int(shared)
+    if own > 48 * 1024:
+        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
     if room > MOST_SHARED:
         raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
     if program.kernel.local > MOST_LOCAL:
@@ -180,7 +183,7 @@ def _compiled(kernel, arguments):
     """Return the PTX that Numba makes of a kernel for arguments of these types, and the arguments' names."""
     import inspect
 
-    from bppsa_nb.machine.cuda_compiler import compile_ptx, cuda, require
+    from bppsa_nb.machine.cuda_compiler import NumbaError, compile_ptx, cuda, require
 
     require()
     names, title = list(inspect.signature(kernel.py_func).parameters), f"kernel {kernel.py_func.__name__}"
@@ -199,7 +202,12 @@ def _compiled(kernel, arguments):
                 raise TypeError(f"it is {kernel!r}, no kernel of {cuda.__name__} (BPPSA_NB_CUDA)")
             with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
                 warnings.filterwarnings("ignore", "Could not find source for function")
-                _TEXTS[key] = compile_ptx(kernel.py_func, types, lineinfo=True, **options)
+                try:
+                    _TEXTS[key] = compile_ptx(kernel.py_func, types, lineinfo=True, **options)
+                except NumbaError:
+                    raise
+                except Exception:  # of NVVM, which does not take all that Numba says of lines
+                    _TEXTS[key] = compile_ptx(kernel.py_func, types, **options)
     except Exception as error:  # whatever the compiler stumbles over
         why = f"{type(error).__name__}: {error}"
         raise TypeError(f"{title} does not compile for these arguments: {why}") from error

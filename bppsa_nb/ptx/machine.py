@@ -220,7 +220,8 @@ class Machine:
             if not groups:
                 self.open(groups, waiting)
                 continue
-            pc = min(groups)
+            # The lowest first, so that branches meet again; in turns where one may wait for what others write.
+            pc = min(groups) if self.idle <= LOOK else sorted(groups)[self.steps % len(groups)]
             lanes = groups.pop(pc)
             n = len(lanes)
             self.idx = None if n == N else lanes
@@ -229,7 +230,7 @@ class Machine:
             self.steps += 1
             self.idle += 1
             if self.idle > IDLE or steps is not None and self.steps > steps:
-                new = ", long since without reading or writing any place anew" if self.idle > LOOK else ""
+                new = ", and has long since touched no place anew" if self.idle > LOOK else ""
                 self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
             self.part(groups, waiting, pc, lanes, taken)

@@ -210,10 +210,13 @@ class Space:
         key, why = (kind,), ""
         if other is not None:
             other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
+            if other[0] >= OTHERS and self.name != "global":
+                did = message.split()[0]
+                return self.tell("out of bounds", f"{did} {{what}}, behind its end", at, bad, address, size)
             (block, thread), key = report.form(other), (kind, message)
             named, near = f"thread {thread} of block {block}", other[0] == who[0]
             why = f" in line {by.source[1]}" if by.source else ""
-            why += "; no barrier stands between" if near else "; blocks of a launch do not wait for each other"
+            why += "; no barrier orders the two" if near else "; blocks of a launch do not wait for each other"
             if other[0] >= OTHERS:
                 named, other = self.met[other[0] - OTHERS].title, None
                 key, why = (*key, named), f"; {self.operation.title} does not wait for that"
@@ -344,6 +347,10 @@ class OwnSpace(Space):
             self.written = np.zeros(len(self.bytes), "u1")
             if name == "shared":
                 self.races = Races(len(self.bytes), machine.program.grain, machine.program.atomics)
+                gaps = (np.unique(self.begin)[:, None, None] + np.array(machine.kernel.gaps, int)).reshape(-1, 2)
+                self.races.claim(OTHERS, ([], gaps, []))  # somebody else has them
+                for first, end in gaps:
+                    self.written[first:end] = 255
 
     def locate(self, at, address, size, writing):
         """Return where addresses are wrong or None, places in `bytes`, and the same as marks."""

@@ -5,8 +5,6 @@ import pytest
 from on_cuda import large
 
 import bppsa_nb as bp
-from bppsa_nb.cells import chunked_cuda
-from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda_compiler import cuda
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
@@ -34,7 +32,7 @@ def same(found, loop):
     [
         (1, 1, 3, 1, 1, 1, np.float32),
         (7, 2, 3, 1, 3, 1, np.float64),
-        (9, 1, 3, 2, 4, 5, np.float32),
+        (45, 1, 3, 2, 20, 5, np.float32),
         large(1000, 16, 20, 1, 50, 1, np.float32),
         large(997, 5, 20, 2, 31, 5, np.float64),
         large(300, 2, 300, 1, 40, 3, np.float32),
@@ -42,7 +40,6 @@ def same(found, loop):
 )
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, length, growth, dtype, monkeypatch):
     model, x, h0 = case(cell, T, B, H, layers, growth, dtype)
-    monkeypatch.setattr(chunked_cuda, "CHECK_EVERY", 2 if backends.emulated() else chunked_cuda.CHECK_EVERY)
     for any_size in (False, True):
         if any_size:
             monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)

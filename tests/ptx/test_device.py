@@ -61,7 +61,7 @@ def test_what_is_found_ends_the_launch_and_names_the_line():
         out[i] = shared[63 - i]  # without a barrier
 
     with device(watch=True):
-        with pytest.raises(AssertionError, match="race: shifted, test_device.py, line .* no barrier stands between"):
+        with pytest.raises(AssertionError, match="race: shifted, test_device.py, line .* no barrier orders the two"):
             shifted[1, 64](cuda.to_device(np.ones(64, np.float32)), cuda.device_array(64, np.float32))
     assert not current()
 

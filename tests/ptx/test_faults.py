@@ -410,3 +410,58 @@ def test_blocks_that_do_not_run_together_race_as_well(monkeypatch):
     found = go("blocks", 2, 2, 1).findings[0]
     assert (found.block, found.thread, found.other) == (1, 0, (0, 0))  # which reads what block 0 wrote
     assert go("blocks", 100, 2, 32).findings == []
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_an_index_does_not_lead_from_one_shared_array_into_the_next(writes):
+    @cuda.jit
+    def beyond(x, out):
+        s, t, i = cuda.shared.array(8, float32), cuda.shared.array(8, float32), cuda.threadIdx.x
+        s[i], t[i] = x[i], 1
+        cuda.syncthreads()
+        if writes:
+            s[i + 1] = x[i]
+            cuda.syncthreads()
+        out[i] = t[i] + s[i + (not writes)]
+
+    (found,) = ptx.run(beyond, 2, 8, np.ones(8, F32), ptx.empty(8)).findings
+    assert (found.kind, found.thread, found.place) == ("out of bounds", 7, 8) and "shared array 1[8]" in str(found)
+
+
+def test_threads_may_wait_for_others_whatever_their_numbers():
+    @cuda.jit
+    def waiting(flag, first):
+        block, i = cuda.blockIdx.x, cuda.threadIdx.x
+        if i == first:
+            while cuda.atomic.add(flag, 0, 0) <= block:
+                pass
+        elif i == 32 - first:
+            cuda.atomic.add(flag, 0, 1)
+
+    for first in (0, 32):
+        assert ptx.assert_clean(waiting, 3, 64, np.zeros(1, np.int32), first)
+
+
+def test_shared_arrays_take_what_a_gpu_grants():
+    @cuda.jit
+    def large(x):
+        s = cuda.shared.array(20_000, float32)
+        s[0] = x[0]
+        x[1] = s[0]
+
+    with pytest.raises(ValueError, match="shared arrays take 80000 bytes; only dynamic ones may take more"):
+        ptx.run(large, 1, 1, np.ones(2, F32))
+
+
+def test_where_lines_cannot_be_compiled_a_kernel_runs_without():
+    @cuda.jit
+    def stumbles(x, out):
+        s, i = cuda.shared.array(4, int32), cuda.threadIdx.x
+        if i < 4: s[i] = 0  # noqa: E701 - on one line NVVM does not take what Numba says of it
+        cuda.syncthreads()
+        cuda.atomic.add(s, i % 4, 1)
+        cuda.syncthreads()
+        if i < 4: out[i] = s[i]  # noqa: E701
+
+    out = np.zeros(4, np.int32)
+    assert not ptx.run(stumbles, 1, 64, np.zeros(4), out).findings and (out == 16).all()

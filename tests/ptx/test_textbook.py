@@ -7,10 +7,6 @@ import pytest
 from bppsa_nb import ptx
 from bppsa_nb.ptx import machine
 
-# What is told of, though it is right.
-MISSING = {
-    "lock": "spinning while the lowest lanes go first",
-}
 CASES = {case.entry: case for case in textbook.CASES}
 
 
@@ -29,9 +25,7 @@ def run(case, fault=None):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_right_kernels_compute_what_numpy_does_and_nothing_is_found(name, request):
-    if name in MISSING:
-        request.applymarker(pytest.mark.xfail(reason=MISSING[name], strict=True))
+def test_right_kernels_compute_what_numpy_does_and_nothing_is_found(name):
     case = CASES[name]
     report, arguments, expected = run(case)
     assert not report.findings, str(report)
