@@ -139,6 +139,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
         if item.get_closest_marker("gpu") and importlib.util.find_spec("numba_cuda") is None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA compiler: the gpu extra"))
+        elif item.get_closest_marker("gpu") and item.get_closest_marker("full") and not backends.cuda_available():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU: from PTX on the CPU it would take many minutes"))
 
 
 @pytest.hookimpl(wrapper=True)

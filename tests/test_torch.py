@@ -258,7 +258,7 @@ def test_parametrized_weights():
 @pytest.fixture
 def gpu(from_ptx, request, monkeypatch):
     """Where tensors on a GPU are; on what stands in for one the host, whose memory PyTorch shares."""
-    if not backends.emulated() or request.node.get_closest_marker("full"):
+    if not backends.emulated():
         if not torch.cuda.is_available():
             pytest.skip("needs a PyTorch with CUDA")
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # which is 1e-3 off
