@@ -7,7 +7,6 @@ learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which
 
 import os
 import sys
-from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -76,5 +75,8 @@ def require():
 
 def compile_ptx(function, signature, generation=GENERATION, **options):
     """Compile a function for argument types and a generation of GPUs, with options of the compiler; return PTX."""
-    compiled = partial(cuda.compile_ptx, function, signature, cc=generation, **options)
-    return kept(lambda: compiled()[0], function, signature, generation, options, _VERSIONS)
+
+    def compiled():
+        return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
+
+    return kept(compiled, function, signature, generation, options, _VERSIONS)

@@ -45,7 +45,7 @@ PROGRAMS = {
     "fill(a, x); moment(a).wait(b)!; moment(a).wait(c)?; use(b, x, y)": USES,
     "fill(a, x); moment(a).wait(b)!; moment(c).wait(b)?; use(b, x, y)": USES,
     "fill(a, x); moment(a).wait(c)!; moment(c).wait(b); use(b, x, y)": USES,
-    "fill(a, x); a.synchronize()!; b.synchronize()?; use(b, x, y)": USES,
+    "fill(a, x); block(a)!; block(b)?; use(b, x, y)": USES,
     "fill(a, x); e.record(a)!; e.record(b)?; e.synchronize(); use(b, x, y)": USES,
     "fill(a, x); fill(0, y)!; use(b, x, y)": USES,  # stream 0 stands between
     "fill(0, x); use(b, x, y); moment(b).wait(a)!; fill(a, x[9:])": WRITES,
@@ -63,6 +63,7 @@ def go(program, right):
     x, y, host = cuda.device_array(N, np.float32), cuda.device_array(N, np.float32), np.arange(N, dtype=np.float32)
     names = dict(zip("abc", iter(cuda.stream, None), strict=False), x=x, y=y, host=host, e=cuda.event())
     names["moment"] = lambda stream: [event := cuda.event(), event.record(stream)][0]
+    names["block"] = lambda stream: stream.auto_synchronize()(lambda: None)()  # around nothing
     names["fill"] = lambda stream, x, value=0: produce[2, 64, stream](x, value)
     names["use"] = lambda stream, x, y: consume[2, 64, stream](x, y)
     names["add"] = lambda stream, total: count[2, 64, stream](host, total)  # two that add may meet
