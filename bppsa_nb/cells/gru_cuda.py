@@ -22,37 +22,39 @@ def _sigmoid(x, one):
 @cache
 def steps_of(size, real):
     """Make what loads weights and runs steps, for one H: a thread per row of the weights."""
-    dot, one = dot_of(size, real), real(1)
+    dot, one, ahead = dot_of(size, real), real(1), layer_cuda.AHEAD
 
     @inline
     def run_steps(products, weights, bias_hh, shared, hidden, gates, b, start, stop):
-        g, last = U(cuda.threadIdx.x), stop - 1
-        bias = bias_hh[g]
-        # Read four steps ahead, so that none waits for memory.
-        x0, x1 = products[U(start), b, g], products[U(min(start + 1, last)), b, g]
-        x2, x3 = products[U(min(start + 2, last)), b, g], products[U(min(start + 3, last)), b, g]
+        now, g = cuda.local.array(ahead, real), U(cuda.threadIdx.x)
+        first, end, base, bias = U(start), U(stop), g // U(4 * size) * U(4), bias_hh[g]
+        for a in range(ahead):
+            now[a] = products[min(first + U(a), end - U(1)), b, g]
         cuda.syncthreads()
-        for t in range(start, stop):
-            added = x0
-            x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, g]
-            total = dot(bias, weights, shared, U(0))
-            if g < U(2 * size):
-                shared[U(size) + g] = _sigmoid(added + total, one)
-            else:
-                shared[U(size) + g] = total
-                shared[U(2 * size) + g] = added
-            cuda.syncthreads()
-            if g < U(size):
-                r, z, m, h = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g], shared[g]
-                n = math.tanh(shared[U(4 * size) + g] + r * m)
-                h = n + z * (h - n)
-                shared[g] = h
-                hidden[U(t + 1), b, g] = h
-                gates[U(0), U(t), b, g] = r
-                gates[U(1), U(t), b, g] = z
-                gates[U(2), U(t), b, g] = n
-                gates[U(3), U(t), b, g] = m
-            cuda.syncthreads()
+        while first < end:
+            for a in range(ahead):
+                t = first + U(a)
+                if t < end:
+                    total = dot(bias, weights, shared, base)
+                    if g < U(2 * size):
+                        shared[U(size) + g] = _sigmoid(now[a] + total, one)
+                    else:
+                        shared[U(size) + g] = total
+                        shared[U(2 * size) + g] = now[a]
+                    now[a] = products[min(t + U(ahead), end - U(1)), b, g]
+                    cuda.syncthreads()
+                    if g < U(size):
+                        r, z, m, h = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g], shared[g]
+                        n = math.tanh(shared[U(4 * size) + g] + r * m)
+                        h = n + z * (h - n)
+                        shared[g] = h
+                        hidden[t + U(1), b, g] = h
+                        gates[U(0), t, b, g] = r
+                        gates[U(1), t, b, g] = z
+                        gates[U(2), t, b, g] = n
+                        gates[U(3), t, b, g] = m
+                    cuda.syncthreads()
+            first += U(ahead)
 
     return layer_cuda.load_of(size, real), run_steps
 

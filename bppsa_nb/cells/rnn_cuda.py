@@ -16,24 +16,25 @@ U = np.uint32  # see `dot_of`
 @cache
 def steps_of(size, real):
     """Make what loads weights and runs steps, for one H: a thread per hidden unit, one barrier a step."""
-    dot = dot_of(size, real)
+    dot, ahead = dot_of(size, real), layer_cuda.AHEAD
 
     @inline
     def run_steps(products, weights, bias_hh, states, hidden, gates, b, start, stop):
-        i, last = U(cuda.threadIdx.x), stop - 1
-        bias, h, here = bias_hh[i], states[i], U(0)  # which half of `states` is h_t's; h_{t+1} goes to the other
-        # Read four steps ahead, so that none waits for memory.
-        x0, x1 = products[U(start), b, i], products[U(min(start + 1, last)), b, i]
-        x2, x3 = products[U(min(start + 2, last)), b, i], products[U(min(start + 3, last)), b, i]
+        now, i = cuda.local.array(ahead, real), U(cuda.threadIdx.x)
+        t, end, base, bias, h = U(start), U(stop), i // U(size) * U(4), bias_hh[i], states[i]
+        for a in range(ahead):
+            now[a] = products[min(t + U(a), end - U(1)), b, i]
         cuda.syncthreads()
-        for t in range(start, stop):
-            added = x0 + bias
-            x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, i]
-            h = math.tanh(dot(added, weights, states, here * U(size)))
-            here = U(1) - here
-            states[here * U(size) + i] = h
-            hidden[U(t + 1), b, i] = h
-            cuda.syncthreads()
+        while t < end:
+            for a in range(ahead):
+                if t + U(a) < end:
+                    # h_t stands in one half of `states`, h_{t+1} goes to the other.
+                    h = math.tanh(dot(now[a] + bias, weights, states, base + U(a % 2 * size)))
+                    states[U((a + 1) % 2 * size) + i] = h
+                    hidden[t + U(a + 1), b, i] = h
+                    now[a] = products[min(t + U(a + ahead), end - U(1)), b, i]
+                    cuda.syncthreads()
+            t += U(ahead)
         states[i] = h
 
     return layer_cuda.load_of(size, real), run_steps

@@ -51,35 +51,33 @@ def sweep_chunks_of(size, count, carried, keep, real):
         term, through = cuda.local.array(AHEAD, real), cuda.local.array(AHEAD, real)
         batch = U(gradients.shape[1])
         c, b, i = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
-        start = (first + int(c)) * length
-        last = min(start + length, gradients.shape[0] - 1) - 1
+        start = U((first + int(c)) * length)
+        last = min(start + U(length), U(gradients.shape[0] - 1)) - U(1)
         for q in range(sums):
             column[q] = weights[q, i]
         for a in range(AHEAD):
-            at = U(max(last - a, start))
+            at = last - min(U(a), last - start)
             for k in range(count):
                 slope[a * count + k] = slopes[U(k), at, b, i]
             term[a], through[a] = gradients[at, b, i], carry[at, b, i] if carried else zero
-        grad, here = ends[c, b, i] if keep else zero, U(0)
-        for t in range(last, start - 1, -1):
-            for k in range(count):
-                at_sums[here * U(sums) + U(k * size) + i] = slope[k] * grad
-            total = term[0] + through[0] * grad if carried else term[0]
-            for q in range(kept - count):
-                slope[q] = slope[q + count]
-            for a in range(AHEAD - 1):
-                term[a], through[a] = term[a + 1], through[a + 1]
-            at = U(max(t - AHEAD, start))
-            for k in range(count):
-                slope[kept - count + k] = slopes[U(k), at, b, i]
-            term[AHEAD - 1] = gradients[at, b, i]
-            if carried:
-                through[AHEAD - 1] = carry[at, b, i]
-            cuda.syncthreads()
-            grad = dot(total, column, at_sums, here * U(sums))
-            here = U(1) - here
-            if keep:
-                gradients[U(t), b, i] = grad
+        grad, done, base = ends[c, b, i] if keep else zero, U(0), i // U(size) * U(4)
+        while done <= last - start:
+            for a in range(AHEAD):  # written out; see `layer_cuda.AHEAD`
+                if done + U(a) <= last - start:
+                    for k in range(count):
+                        at_sums[U((a % 2 * count + k) * size) + i] = slope[a * count + k] * grad
+                    total = through[a] * grad if carried else zero
+                    cuda.syncthreads()
+                    grad = dot(total, column, at_sums, base + U(a % 2 * sums)) + term[a]
+                    if keep:
+                        gradients[last - (done + U(a)), b, i] = grad
+                    at = last - min(done + U(a + AHEAD), last - start)
+                    for k in range(count):
+                        slope[a * count + k] = slopes[U(k), at, b, i]
+                    term[a] = gradients[at, b, i]
+                    if carried:
+                        through[a] = carry[at, b, i]
+            done += U(AHEAD)
         ends[c, b, i] = grad
 
     return sweep_chunks
