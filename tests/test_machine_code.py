@@ -64,11 +64,12 @@ def kernels(real, widest=False):
             sweep = structured.sweep_chunks_of(min(size, most // count), count, count == 3, keep, number_of)
             yield sweep, (a2, a4, a3, number, number, a3, a3)
         for count in (1, 3):
-            product = multiply.multiply_chunks_of(min(size, most // count), count, count == 3, number_of)
-            yield product, (a2, a4, a3, number, number, a4, i3, lost)
+            for each in (1, 2):
+                product = multiply.multiply_chunks_of(min(size, most // each // count), count, count == 3, each, number_of)
+                yield product, (a2, a4, a3, number, number, a4, i3, lost)
         yield multiply.multiply_stored_of(min(size, most // 2), number_of), (a4, number, number, a4, i3, lost)
         for affine in (True, False) if widest else (True,):
-            yield structured.across_chunks_of(size, affine, number_of), (a4, i3, a3, a3, lost)
+            yield structured.across_chunks_of(size, affine, number_of), (a1, i3, a3, a3, lost)
     yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
     yield multiply.multiply_chunks, (*links, number, number, number, a4, i3, lost)
     yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)

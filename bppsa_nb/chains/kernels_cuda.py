@@ -132,51 +132,90 @@ def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, lengt
 
 @cache
 def across_chunks_of(size, affine, real):
-    """Make `across_chunks` for one H: a thread per entry of the gradient, its column of the products in registers."""
+    """Make `across_chunks` for one H: a thread per entry of the gradient, its columns of the products in registers.
+
+    `products` are one line, so that addresses are one addition away from each other. The gradient times its rows' powers of two is multiplied as it is: what of it underflows, the result has no digits
+    for. Only where it is too large for that, it is scaled, and products are read anew.
+    """
+    ahead = 4 if size <= 24 else 2 if size <= 48 else 1  # chunks that are read ahead
     dot, info, zero, nothing = dot_of(size, real), np.finfo(real), real(0), real(NOTHING)
     least, most, narrow = info.minexp, info.maxexp - 1, real(rules.spread(info.minexp))
-    powers = np.ldexp(real(1), np.arange(least, most + 1))  # looked up: ldexp takes some forty instructions
+    table = 2 * size - least  # where 2**0 stands: powers of two are looked up, since ldexp takes some forty instructions
     smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
+    far, large = info.maxexp - 28, real(2.0 ** (info.maxexp - 28))
+
+    @inline
+    def scaled(products, at, exponent, grad, shared, i, lost):
+        fraction, power = math.frexp(grad)
+        power = nothing if fraction == 0 else max(nothing, real(power + exponent))
+        cuda.syncthreads()
+        shared[i] = power
+        cuda.syncthreads()
+        top = nothing
+        for j in range(size):
+            top = max(top, shared[U(j)])
+        shared[U(size) + i] = fraction * shared[U(table + max(int(power - top), least))]
+        cuda.syncthreads()
+        total = zero
+        for j in range(size):
+            total += shared[U(size + j)] * products[at + U(j * size)]
+        if abs(total) < smallest:
+            for j in range(size):
+                power = shared[U(j)]
+                if power > nothing and power - top < narrow:
+                    lost[0] = 1
+        cuda.syncthreads()
+        # Beyond three factors the result is zero or infinite anyway.
+        for _ in range(3):
+            part = min(max(int(top), least), most)
+            total *= shared[U(table + part)]
+            top -= real(part)
+        return total
 
     @cuda.jit
     def across_chunks(products, exponents, offsets, ends, lost):
-        shared = cuda.shared.array(0, ends.dtype)  # powers of two of the gradient times its rows, and its rows' factors
-        power_of_two, column = cuda.const.array_like(powers), cuda.local.array(size, real)
-        b, i, last = U(cuda.blockIdx.x), U(cuda.threadIdx.x), ends.shape[0] - 3
-        grad, before = ends[U(last + 2), b, i], U(max(last, 0))
-        ends[U(last + 1), b, i] = grad
-        for j in range(size):
-            column[j] = products[before, b, U(j), i]
-        exponent, offset = exponents[before, b, i], offsets[before, b, i] if affine else zero
-        here = U(0)
-        for c in range(last, -1, -1):
-            fraction, power = math.frexp(grad)
-            power = nothing if fraction == 0 else max(nothing, real(power + exponent))
-            shared[here * U(size) + i] = power
-            cuda.syncthreads()
-            top = nothing
-            for j in range(size):
-                top = max(top, shared[here * U(size) + U(j)])
-            shared[U(2 * size) + i] = fraction * power_of_two[U(max(int(power - top), least) - least)]
-            cuda.syncthreads()
-            total, added = dot(zero, column, shared, U(2 * size)), offset
-            before = U(max(c - 1, 0))  # read a chunk ahead
-            for j in range(size):
-                column[j] = products[before, b, U(j), i]
-            exponent, offset = exponents[before, b, i], offsets[before, b, i] if affine else zero
-            if abs(total) < smallest:
-                for j in range(ends.shape[2]):  # seldom: not worth `size` copies of it
-                    power = shared[here * U(size) + U(j)]
-                    if power > nothing and power - top < narrow:
-                        lost[0] = 1
-            here = U(1) - here
-            # Beyond three factors the result is zero or infinite anyway.
-            for _ in range(3):
-                part = min(max(int(top), least), most)
-                total *= power_of_two[U(part - least)]
-                top -= real(part)
-            grad = total + added
-            ends[U(c), b, i] = grad
+        shared = cuda.shared.array(0, ends.dtype)  # two buffers, then powers of two
+        column, offset = cuda.local.array((ahead, size), real), cuda.local.array(ahead, real)
+        exponent = cuda.local.array(ahead, np.int32)
+        b, i, c, batch = U(cuda.blockIdx.x), U(cuda.threadIdx.x), ends.shape[0] - 3, U(ends.shape[1])
+        for power in range(least + cuda.threadIdx.x, most + 1, size):
+            shared[U(table + power)] = math.ldexp(real(1), power)
+        grad, here, base = ends[U(c + 2), b, i], U(0), i // U(size) * U(4)
+        ends[U(c + 1), b, i] = grad
+        cuda.syncthreads()
+        while c >= 0:
+            for a in range(ahead):
+                before = U(max(c - a, 0))
+                exponent[a], offset[a] = exponents[before, b, i], offsets[before, b, i] if affine else zero
+                at = (before * batch + b) * U(size * size) + i
+                for j in range(size):
+                    column[a, j] = products[at + U(j * size)]
+            fits = True
+            while fits and c >= 0:
+                for a in range(ahead):  # written out; see `layer_cuda.AHEAD`
+                    if fits and c >= 0:
+                        power = min(exponent[a], far)
+                        value = grad * shared[U(table + max(power, least))]
+                        value *= shared[U(table + min(max(power - least, least), 0))]
+                        shared[here * U(size) + i] = value
+                        small = abs(grad) <= large and abs(value) <= large and exponent[a] <= far
+                        fits = cuda.syncthreads_and(np.int32(small)) != 0
+                        if fits:
+                            grad = dot(zero, column[a], shared, base + here * U(size)) + offset[a]
+                            ends[U(c), b, i] = grad
+                            before = U(max(c - ahead, 0))
+                            exponent[a], offset[a] = exponents[before, b, i], offsets[before, b, i] if affine else zero
+                            at = (before * batch + b) * U(size * size) + i
+                            for j in range(size):
+                                column[a, j] = products[at + U(j * size)]
+                            c, here = c - 1, U(1) - here
+            if c >= 0:
+                before = U(c)
+                at = (before * batch + b) * U(size * size) + i
+                grad = scaled(products, at, exponents[before, b, i], grad, shared, i, lost)
+                grad += offsets[before, b, i] if affine else zero
+                ends[before, b, i] = grad
+                c -= 1
 
     return across_chunks
 

@@ -79,101 +79,142 @@ def _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, share
 
 
 @cache
-def _step_of(size, sums, width, carried, real):
-    """Make a step of one row, whose entries times the slopes are in registers; it returns the row's power of two.
+def _step_of(size, sums, width, carried, each, real):
+    """Make a step of a thread's rows, whose entries times the slopes are in registers, with their powers of two.
 
-    It multiplies them by one column of the weights after the other, which all threads read from shared memory at once.
-    Behind the weights stand all rows, then slopes and carries, if any: `width` numbers, from `at` on.
+    It multiplies them by one column of the weights after the other, which all threads read from shared memory at once,
+    from `weights` on; what is read once is for all its rows. Their entries are `threads` apart from `row` on, and the
+    numbers of their chunks, `width` slopes, then carries, if any, stand from `at` on.
     """
-    dot, one, infinite, zero, pairs = dot_of(sums, real), real(1), real(math.inf), real(0), -(-size // 2)
+    dot, zero, infinite, pairs, both = dot_of(sums, real), real(0), real(math.inf), -(-size // 2), 2 * each
 
     @inline
-    def step(power, factors, shared, row, at, last, products, lost):
-        peak, bottom = zero, infinite
+    def step(power, factors, shared, weights, row, at, last, lost):
+        entries, threads = cuda.local.array(both, real), U(cuda.blockDim.x)
+        peak, bottom = cuda.local.array(each, real), cuda.local.array(each, real)
+        for p in range(each):
+            peak[p], bottom[p] = zero, infinite
         for pair in range(pairs):  # two columns at a time: the sums of one need not wait for each other
-            i, j = U(2 * pair), U(min(2 * pair + 1, size - 1))
-            first = shared[at + U(sums) + i] * shared[row + i * U(size)] if carried else zero
-            second = shared[at + U(sums) + j] * shared[row + j * U(size)] if carried else zero
-            first = dot(first, factors, shared, i * U(sums))
-            second = dot(second, factors, shared, j * U(sums))
-            shared[row + i * U(size)], shared[row + j * U(size)] = first, second
-            first, second = abs(first), abs(second)
-            peak, bottom = max(peak, max(first, second)), min(bottom, min(first, second))
-        if _suspect(bottom, shared):
-            smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
+            for q in range(both):
+                i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
+                place, through = row + (U(p * size) + i) * threads, at + U(p * width + sums) + i
+                passed = shared[through] * shared[place] if carried else zero
+                entries[q] = dot(passed, factors[p], shared, weights + i * U(sums))
+            for q in range(both):
+                i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
+                shared[row + (U(p * size) + i) * threads] = entries[q]
+                peak[p], bottom[p] = max(peak[p], abs(entries[q])), min(bottom[p], abs(entries[q]))
+        least = bottom[0]
+        for p in range(1, each):
+            least = min(least, bottom[p])
+        if _suspect(least, shared):
+            look(shared, weights, row, at, lost)
+        for p in range(each):
+            place = row + U(p * size) * threads
+            power[p] += _rescale_row(shared, place, threads, size, peak[p], bottom[p], last, lost)
+            if last and peak[p] == zero:
+                power[p] = NOTHING
+
+    @inline
+    def look(shared, weights, row, at, lost):
+        for p in range(each):
+            bottom, through = infinite, infinite
+            smallest, largest, slope = infinite, real(1), infinite if width else real(1)
+            for i in range(size):
+                bottom = min(bottom, abs(shared[row + U(p * size + i) * U(cuda.blockDim.x)]))
             for q in range(size * sums):
-                smallest, largest = smaller(smallest, shared[U(q)]), max(largest, abs(shared[U(q)]))
+                weight = shared[weights + U(q)]
+                smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
             for q in range(width):
-                if q == sums:  # the slopes are through, and carries come; a swap, for which no compiler needs memory
-                    slope, through = through, slope
-                slope = smaller(slope, shared[at + U(q)])
-            if width > sums:
-                slope, through = through, slope
+                number = shared[at + U(p * width + q)]
+                slope = smaller(slope, number) if q < sums else slope
+                through = through if q < sums else smaller(through, number)
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
-        power += _rescale_row(shared, row, U(size), products.shape[3], peak, bottom, last, lost)
-        return NOTHING if last and peak == zero else power
 
     return step
 
 
 @cache
-def multiply_chunks_of(size, count, carried, real):
-    """Make `multiply_chunks` for one H and K: a thread per row, which goes back as the gradient does in a sweep."""
-    sums, rows, diagonals = count * size, count * size * size, (count + 1) * size * size
+def multiply_chunks_of(size, count, carried, each, real):
+    """Make `multiply_chunks` for one H and K: a thread goes back with a row of `each` chunks, as a sweep does.
+
+    A group of `size` threads has as many chunks; a block is some groups.
+    """
+    sums, diagonals = count * size, count * size * size
     width = sums + size if carried else sums
-    step, one, zero = _step_of(size, sums, width, carried, real), real(1), real(0)
+    step, one, zero = _step_of(size, sums, width, carried, each, real), real(1), real(0)
 
     @cuda.jit
     def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
-        shared = cuda.shared.array(0, products.dtype)  # columns of weights, all rows, slopes of this step and the next
-        factors, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
-        batch = U(products.shape[1])
-        c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
-        start, row = (first + int(c)) * length, U(rows) + r  # entries of a row are `size` apart: threads read neighbors
-        last = start + length - 1
-        for q in range(sums):
-            shared[r * U(sums) + U(q)] = weights[q, r]
-        for i in range(size):
-            shared[row + U(i * size)] = one if U(i) == r else zero
-        for k in range(count):
-            slope[k] = slopes[U(k), U(last), b, r]
-        through, power, here = carry[U(last), b, r] if carried else zero, 0, U(0)
-        for t in range(last, start - 1, -1):
-            at, ahead = U(diagonals) + here * U(width), U(max(t - 1, start))  # read a step ahead
+        # Columns of weights, slopes of this step and the next, all rows.
+        shared, factors = cuda.shared.array(0, products.dtype), cuda.local.array((each, sums), real)
+        slope, through = cuda.local.array((each, count), real), cuda.local.array(each, real)
+        power, start = cuda.local.array(each, np.int32), cuda.local.array(each, np.uint32)
+        tid, threads, batch = U(cuda.threadIdx.x), U(cuda.blockDim.x), U(products.shape[1])
+        group, r, groups = tid // U(size), tid % U(size), threads // U(size)
+        number = (U(cuda.blockIdx.x) * groups + group) * U(each)
+        row, here, q = U(diagonals) + U(2 * each * width) * groups + tid, U(0), tid
+        while q < U(diagonals):
+            shared[q % U(size) * U(sums) + q // U(size)] = weights[q // U(size), q % U(size)]
+            q += threads
+        for p in range(each):
+            c, b = _chunk(number + U(p), products)
+            start[p], power[p] = U((first + int(c)) * length), 0
+            for i in range(size):
+                shared[row + U(p * size + i) * threads] = one if U(i) == r else zero
             for k in range(count):
-                shared[at + U(k * size) + r] = slope[k]
-                slope[k] = slopes[U(k), ahead, b, r]
-            if carried:
-                shared[at + U(sums) + r] = through
-                through = carry[ahead, b, r]
-            cuda.syncthreads()
-            for j in range(size):
-                entry = shared[row + U(j * size)]
+                slope[p, k] = slopes[U(k), start[p] + U(length - 1), b, r]
+            through[p] = carry[start[p] + U(length - 1), b, r] if carried else zero
+        for t in range(length - 1, -1, -1):
+            at = U(diagonals) + (here * groups + group) * U(each * width)
+            for p in range(each):
+                b, ahead = _chunk(number + U(p), products)[1], start[p] + U(max(t - 1, 0))  # read a step ahead
                 for k in range(count):
-                    factors[k * size + j] = entry * shared[at + U(k * size + j)]
-            power = step(power, factors, shared, row, at, t == start, products, lost)
+                    shared[at + U(p * width + k * size) + r] = slope[p, k]
+                    slope[p, k] = slopes[U(k), ahead, b, r]
+                if carried:
+                    shared[at + U(p * width + sums) + r] = through[p]
+                    through[p] = carry[ahead, b, r]
+            cuda.syncthreads()
+            for p in range(each):
+                for j in range(size):
+                    entry = shared[row + U(p * size + j) * threads]
+                    for k in range(count):
+                        factors[p, k * size + j] = entry * shared[at + U(p * width + k * size + j)]
+            step(power, factors, shared, U(0), row, at, t == 0, lost)
             here = U(1) - here
-        exponents[c, b, r] = power
-        for i in range(size):
-            products[c, b, r, U(i)] = shared[row + U(i * size)]
+        for p in range(each):
+            if number + U(p) < U(products.shape[0]) * batch:
+                c, b = _chunk(number + U(p), products)
+                exponents[c, b, r] = power[p]
+                for i in range(size):
+                    products[c, b, r, U(i)] = shared[row + U(p * size + i) * threads]
 
     return multiply_chunks
+
+
+@inline
+def _chunk(number, products):
+    """Return which chunk of which sample has a number; where there are no more, the last one."""
+    batch = U(products.shape[1])
+    number = min(number, U(products.shape[0]) * batch - U(1))
+    return number // batch, number % batch
 
 
 @cache
 def multiply_stored_of(size, real):
     """Make `multiply_chunks` of stored Jacobians for one H: each takes the place of the weights in turn."""
-    step, one, zero, rows = _step_of(size, size, 0, False, real), real(1), real(0), size * size
+    step, one, zero, rows = _step_of(size, size, 0, False, 1, real), real(1), real(0), size * size
 
     @cuda.jit
     def multiply_stored(stored, first, length, products, exponents, lost):
         shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
-        factors, jacobian = cuda.local.array(size, real), cuda.local.array(size, real)
-        batch = U(products.shape[1])
+        factors, jacobian = cuda.local.array((1, size), real), cuda.local.array(size, real)
+        batch, power = U(products.shape[1]), cuda.local.array(1, np.int32)
         c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
         start, row, source = (first + int(c)) * length, U(rows) + r, b % U(stored.shape[1])
-        last, power = start + length - 1, 0
+        last, power[0] = start + length - 1, 0
         for i in range(size):
             shared[row + U(i * size)] = one if U(i) == r else zero
             jacobian[i] = stored[U(last), source, U(i), r]
@@ -185,9 +226,9 @@ def multiply_stored_of(size, real):
                 jacobian[i] = stored[ahead, source, U(i), r]
             cuda.syncthreads()
             for j in range(size):
-                factors[j] = shared[row + U(j * size)]
-            power = step(power, factors, shared, row, U(0), t == start, products, lost)
-        exponents[c, b, r] = power
+                factors[0, j] = shared[row + U(j * size)]
+            step(power, factors, shared, U(0), row, U(0), t == start, lost)
+        exponents[c, b, r] = power[0]
         for i in range(size):
             products[c, b, r, U(i)] = shared[row + U(i * size)]
 

@@ -9,12 +9,13 @@ from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepar
 from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import fetched, put
+from bppsa_nb.machine.arrays_cuda import fetched, line, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
 _THREADS = 256  # of a block that multiplies, at most
+_BLOCKS = 512  # with fewer, some of a GPU's multiprocessors would have less to do than others
 
 
 class Chunks:
@@ -82,18 +83,34 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     """Launch `multiply_chunks` on chunks ``first ... first + count - 1``."""
     _, batch, size = links.shape
     stored, dense, weights, slopes, carry, carried = links.arguments
-    shared = (size * (links.sums + size) + (0 if dense else 2 * (links.sums + size))) * links.dtype.itemsize
-    if in_registers(2 * size if dense else links.sums, links.dtype) and shared <= SHARED_BYTES:
-        if dense:
-            multiply, arrays = multiply_stored_of(size, links.dtype.type), (stored,)
-        else:
-            multiply = multiply_chunks_of(size, len(slopes), carried, links.dtype.type)
-            arrays = weights, slopes, carry
-        multiply[count * batch, size, stream, shared](*arrays, first, length, products, exponents, lost)
-        return
-    rows, threads, shared = _squares(size, links.sums, links.dtype)
-    arrays = first, length, rows, products, exponents, lost
-    multiply_chunks[count * batch * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
+    itemsize, chunks, more = links.dtype.itemsize, count * batch, (first, length, products, exponents, lost)
+    each = 1 if dense else 2  # rows of a thread: two, where there is room for them
+    while each:
+        whole, room = size * links.sums * itemsize, each * size * size * itemsize
+        room += 0 if dense else 2 * each * (links.sums + carried * size) * itemsize
+        if in_registers(2 * size if dense else each * links.sums, links.dtype) and whole + room <= SHARED_BYTES:
+            break
+        each -= 1
+    if not each:
+        rows, threads, shared = _squares(size, links.sums, links.dtype)
+        arrays = first, length, rows, products, exponents, lost
+        multiply_chunks[chunks * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
+    elif dense:
+        multiply_stored_of(size, links.dtype.type)[chunks, size, stream, whole + room](stored, *more)
+    else:
+        multiply = multiply_chunks_of(size, len(slopes), carried, each, links.dtype.type)
+        groups = _groups(size, -(-chunks // each), (SHARED_BYTES - whole) // room)
+        blocks, shared = -(-chunks // (each * groups)), whole + groups * room
+        multiply[blocks, groups * size, stream, shared](weights, slopes, carry, *more)
+
+
+def _groups(size, count, most):
+    """Return how many of `count` groups of so many threads a block has: those that fill warps best.
+
+    There are at most so many that every multiprocessor has some blocks, and that a block has room for.
+    """
+    most = max(1, min(most, count // _BLOCKS, _THREADS // size))
+    return max(range(1, most + 1), key=lambda groups: (groups * size / -(-groups * size // 32), -groups))
 
 
 def launch_across(chunks, affine, lost, stream=0):
@@ -101,8 +118,10 @@ def launch_across(chunks, affine, lost, stream=0):
     _, batch, size = chunks.ends.shape
     dtype = chunks.ends.dtype
     if in_registers(size, dtype):
-        across, shared = across_chunks_of(size, affine, dtype.type), 3 * size * dtype.itemsize
-        across[batch, size, stream, shared](chunks.products, chunks.exponents, chunks.offsets, chunks.ends, lost)
+        across, info = across_chunks_of(size, affine, dtype.type), np.finfo(dtype)
+        shared = (2 * size + info.maxexp - info.minexp) * dtype.itemsize
+        arrays = line(chunks.products), chunks.exponents, chunks.offsets, chunks.ends, lost
+        across[batch, size, stream, shared](*arrays)
         return
     shared = shared_bytes(2 * size, dtype.itemsize, f"hidden_size: 2 H = {2 * size} numbers")
     arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
