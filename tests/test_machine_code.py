@@ -65,8 +65,8 @@ def kernels(real, widest=False):
             yield sweep, (a2, a4, a3, number, number, a3, a3)
         for count in (1, 3):
             for each in (1, 2):
-                product = multiply.multiply_chunks_of(min(size, most // each // count), count, count == 3, each, number_of)
-                yield product, (a2, a4, a3, number, number, a4, i3, lost)
+                sizes = min(size, most // each // count), count, count == 3, each
+                yield multiply.multiply_chunks_of(*sizes, number_of), (a2, a4, a3, number, number, a4, i3, lost)
         yield multiply.multiply_stored_of(min(size, most // 2), number_of), (a4, number, number, a4, i3, lost)
         for affine in (True, False) if widest else (True,):
             yield structured.across_chunks_of(size, affine, number_of), (a1, i3, a3, a3, lost)

@@ -134,13 +134,14 @@ def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, lengt
 def across_chunks_of(size, affine, real):
     """Make `across_chunks` for one H: a thread per entry of the gradient, its columns of the products in registers.
 
-    `products` are one line, so that addresses are one addition away from each other. The gradient times its rows' powers of two is multiplied as it is: what of it underflows, the result has no digits
-    for. Only where it is too large for that, it is scaled, and products are read anew.
+    `products` are one line, so that addresses are one addition away from each other. The gradient times its rows'
+    powers of two is multiplied as it is: for what of it underflows, the result has no digits. Only where it is too
+    large for that, it is scaled, and products are read anew.
     """
     ahead = 4 if size <= 24 else 2 if size <= 48 else 1  # chunks that are read ahead
     dot, info, zero, nothing = dot_of(size, real), np.finfo(real), real(0), real(NOTHING)
     least, most, narrow = info.minexp, info.maxexp - 1, real(rules.spread(info.minexp))
-    table = 2 * size - least  # where 2**0 stands: powers of two are looked up, since ldexp takes some forty instructions
+    table = 2 * size - least  # where 2**0 stands: powers are looked up, since ldexp takes some forty instructions
     smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
     far, large = info.maxexp - 28, real(2.0 ** (info.maxexp - 28))
 

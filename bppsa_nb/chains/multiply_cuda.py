@@ -12,6 +12,7 @@ import numpy as np
 from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.machine.cuda import dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
 
 U = np.uint32  # see `dot_of`
@@ -80,57 +81,57 @@ def _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, share
 
 @cache
 def _step_of(size, sums, width, carried, each, real):
-    """Make a step of a thread's rows, whose entries times the slopes are in registers, with their powers of two.
+    """Make a step of a thread's rows, whose entries times the slopes are in registers.
 
     It multiplies them by one column of the weights after the other, which all threads read from shared memory at once,
-    from `weights` on; what is read once is for all its rows. Their entries are `threads` apart from `row` on, and the
-    numbers of their chunks, `width` slopes, then carries, if any, stand from `at` on.
+    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are a block's
+    threads apart from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from `at` on.
     """
-    dot, zero, infinite, pairs, both = dot_of(sums, real), real(0), real(math.inf), -(-size // 2), 2 * each
+    dot, zero, one, infinite, pairs = dot_of(sums, real), real(0), real(1), real(math.inf), -(-size // 2)
+    both, far, numbers = 2 * each, real(2**_ROOM), size + 1
+    safe = real(2.0 ** (rules.spread(np.finfo(real).minexp) + 2 * _ROOM))  # no entry from here on needs a closer look
 
     @inline
-    def step(power, factors, shared, weights, row, at, last, lost):
-        entries, threads = cuda.local.array(both, real), U(cuda.blockDim.x)
+    def step(factors, shared, weights, row, at, last, lost):
+        entries, threads, calm = cuda.local.array(both, real), U(cuda.blockDim.x), not last
         peak, bottom = cuda.local.array(each, real), cuda.local.array(each, real)
         for p in range(each):
             peak[p], bottom[p] = zero, infinite
         for pair in range(pairs):  # two columns at a time: the sums of one need not wait for each other
             for q in range(both):
                 i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
-                place, through = row + (U(p * size) + i) * threads, at + U(p * width + sums) + i
+                place, through = row + (U(p * numbers) + i) * threads, at + U(p * width + sums) + i
                 passed = shared[through] * shared[place] if carried else zero
                 entries[q] = dot(passed, factors[p], shared, weights + i * U(sums))
             for q in range(both):
                 i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
-                shared[row + (U(p * size) + i) * threads] = entries[q]
+                shared[row + (U(p * numbers) + i) * threads] = entries[q]
                 peak[p], bottom[p] = max(peak[p], abs(entries[q])), min(bottom[p], abs(entries[q]))
-        least = bottom[0]
-        for p in range(1, each):
-            least = min(least, bottom[p])
-        if _suspect(least, shared):
-            look(shared, weights, row, at, lost)
         for p in range(each):
-            place = row + U(p * size) * threads
-            power[p] += _rescale_row(shared, place, threads, size, peak[p], bottom[p], last, lost)
-            if last and peak[p] == zero:
-                power[p] = NOTHING
+            calm = calm and peak[p] <= far and peak[p] * far >= one and bottom[p] >= safe
+        if not calm:
+            for p in range(each):
+                settle(shared, weights, row + U(p * numbers) * threads, at + U(p * width), last, lost)
 
     @inline
-    def look(shared, weights, row, at, lost):
-        for p in range(each):
-            bottom, through = infinite, infinite
-            smallest, largest, slope = infinite, real(1), infinite if width else real(1)
-            for i in range(size):
-                bottom = min(bottom, abs(shared[row + U(p * size + i) * U(cuda.blockDim.x)]))
+    def settle(shared, weights, row, at, last, lost):
+        threads, peak, bottom = U(cuda.blockDim.x), zero, infinite
+        for i in range(size):
+            entry = abs(shared[row + U(i) * threads])
+            peak, bottom = max(peak, entry), min(bottom, entry)
+        if _suspect(bottom, shared):
+            smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
             for q in range(size * sums):
                 weight = shared[weights + U(q)]
                 smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
             for q in range(width):
-                number = shared[at + U(p * width + q)]
+                number = shared[at + U(q)]
                 slope = smaller(slope, number) if q < sums else slope
                 through = through if q < sums else smaller(through, number)
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
+        power = _rescale_row(shared, row, threads, size, peak, bottom, last, lost)
+        shared[row + U(size) * threads] += real(NOTHING if last and peak == zero else power)
 
     return step
 
@@ -142,7 +143,7 @@ def multiply_chunks_of(size, count, carried, each, real):
     A group of `size` threads has as many chunks; a block is some groups.
     """
     sums, diagonals = count * size, count * size * size
-    width = sums + size if carried else sums
+    width, numbers = sums + size if carried else sums, size + 1
     step, one, zero = _step_of(size, sums, width, carried, each, real), real(1), real(0)
 
     @cuda.jit
@@ -150,7 +151,7 @@ def multiply_chunks_of(size, count, carried, each, real):
         # Columns of weights, slopes of this step and the next, all rows.
         shared, factors = cuda.shared.array(0, products.dtype), cuda.local.array((each, sums), real)
         slope, through = cuda.local.array((each, count), real), cuda.local.array(each, real)
-        power, start = cuda.local.array(each, np.int32), cuda.local.array(each, np.uint32)
+        start = cuda.local.array(each, np.uint32)
         tid, threads, batch = U(cuda.threadIdx.x), U(cuda.blockDim.x), U(products.shape[1])
         group, r, groups = tid // U(size), tid % U(size), threads // U(size)
         number = (U(cuda.blockIdx.x) * groups + group) * U(each)
@@ -160,9 +161,9 @@ def multiply_chunks_of(size, count, carried, each, real):
             q += threads
         for p in range(each):
             c, b = _chunk(number + U(p), products)
-            start[p], power[p] = U((first + int(c)) * length), 0
-            for i in range(size):
-                shared[row + U(p * size + i) * threads] = one if U(i) == r else zero
+            start[p] = U((first + int(c)) * length)
+            for i in range(numbers):
+                shared[row + U(p * numbers + i) * threads] = one if U(i) == r else zero
             for k in range(count):
                 slope[p, k] = slopes[U(k), start[p] + U(length - 1), b, r]
             through[p] = carry[start[p] + U(length - 1), b, r] if carried else zero
@@ -179,19 +180,25 @@ def multiply_chunks_of(size, count, carried, each, real):
             cuda.syncthreads()
             for p in range(each):
                 for j in range(size):
-                    entry = shared[row + U(p * size + j) * threads]
+                    entry = shared[row + U(p * numbers + j) * threads]
                     for k in range(count):
                         factors[p, k * size + j] = entry * shared[at + U(p * width + k * size + j)]
-            step(power, factors, shared, U(0), row, at, t == 0, lost)
+            step(factors, shared, U(0), row, at, t == 0, lost)
             here = U(1) - here
         for p in range(each):
             if number + U(p) < U(products.shape[0]) * batch:
                 c, b = _chunk(number + U(p), products)
-                exponents[c, b, r] = power[p]
+                exponents[c, b, r] = _power(shared[row + U(p * numbers + size) * threads])
                 for i in range(size):
-                    products[c, b, r, U(i)] = shared[row + U(p * size + i) * threads]
+                    products[c, b, r, U(i)] = shared[row + U(p * numbers + i) * threads]
 
     return multiply_chunks
+
+
+@inline
+def _power(number):
+    """Return a power of two, `NOTHING` for a row of zeros."""
+    return int(number) if 2 * number > NOTHING else NOTHING
 
 
 @inline
@@ -211,10 +218,10 @@ def multiply_stored_of(size, real):
     def multiply_stored(stored, first, length, products, exponents, lost):
         shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
         factors, jacobian = cuda.local.array((1, size), real), cuda.local.array(size, real)
-        batch, power = U(products.shape[1]), cuda.local.array(1, np.int32)
+        batch = U(products.shape[1])
         c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
         start, row, source = (first + int(c)) * length, U(rows) + r, b % U(stored.shape[1])
-        last, power[0] = start + length - 1, 0
+        last, shared[row + U(size * size)] = start + length - 1, zero
         for i in range(size):
             shared[row + U(i * size)] = one if U(i) == r else zero
             jacobian[i] = stored[U(last), source, U(i), r]
@@ -227,8 +234,8 @@ def multiply_stored_of(size, real):
             cuda.syncthreads()
             for j in range(size):
                 factors[0, j] = shared[row + U(j * size)]
-            step(power, factors, shared, U(0), row, U(0), t == start, lost)
-        exponents[c, b, r] = power[0]
+            step(factors, shared, U(0), row, U(0), t == start, lost)
+        exponents[c, b, r] = _power(shared[row + U(size * size)])
         for i in range(size):
             products[c, b, r, U(i)] = shared[row + U(i * size)]
 

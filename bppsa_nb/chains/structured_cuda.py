@@ -86,7 +86,7 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     itemsize, chunks, more = links.dtype.itemsize, count * batch, (first, length, products, exponents, lost)
     each = 1 if dense else 2  # rows of a thread: two, where there is room for them
     while each:
-        whole, room = size * links.sums * itemsize, each * size * size * itemsize
+        whole, room = size * links.sums * itemsize, each * size * (size + 1) * itemsize
         room += 0 if dense else 2 * each * (links.sums + carried * size) * itemsize
         if in_registers(2 * size if dense else each * links.sums, links.dtype) and whole + room <= SHARED_BYTES:
             break
