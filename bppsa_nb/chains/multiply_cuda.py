@@ -188,7 +188,7 @@ def multiply_chunks_of(size, count, carried, each, real):
         for p in range(each):
             if number + U(p) < U(products.shape[0]) * batch:
                 c, b = _chunk(number + U(p), products)
-                exponents[c, b, r] = _power(shared[row + U(p * numbers + size) * threads])
+                exponents[c, b, r] = _power(shared, row + U(p * numbers + size) * threads)
                 for i in range(size):
                     products[c, b, r, U(i)] = shared[row + U(p * numbers + i) * threads]
 
@@ -196,9 +196,10 @@ def multiply_chunks_of(size, count, carried, each, real):
 
 
 @inline
-def _power(number):
-    """Return a power of two, `NOTHING` for a row of zeros."""
-    return int(number) if 2 * number > NOTHING else NOTHING
+def _power(shared, place):
+    """Return a row's power of two, which is `NOTHING` for a row of zeros, whatever went before."""
+    power = int(shared[place])
+    return power if power > NOTHING // 2 else NOTHING
 
 
 @inline
@@ -235,7 +236,7 @@ def multiply_stored_of(size, real):
             for j in range(size):
                 factors[0, j] = shared[row + U(j * size)]
             step(factors, shared, U(0), row, U(0), t == start, lost)
-        exponents[c, b, r] = _power(shared[row + U(size * size)])
+        exponents[c, b, r] = _power(shared, row + U(size * size))
         for i in range(size):
             products[c, b, r, U(i)] = shared[row + U(i * size)]
 
