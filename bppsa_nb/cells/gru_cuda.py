@@ -7,7 +7,7 @@ import numpy as np
 
 from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
-from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda import base_of, dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U = np.uint32  # see `dot_of`
@@ -22,39 +22,58 @@ def _sigmoid(x, one):
 @cache
 def steps_of(size, real):
     """Make what loads weights and runs steps, for one H: a thread per row of the weights."""
-    dot, one, ahead = dot_of(size, real), real(1), layer_cuda.AHEAD
+    dot, one = dot_of(size, real), real(1)
+
+    @inline
+    def sums(added, total, shared):
+        g = U(cuda.threadIdx.x)
+        if g < U(2 * size):
+            shared[U(size) + g] = _sigmoid(added + total, one)
+        else:
+            shared[U(size) + g] = total
+            shared[U(2 * size) + g] = added
+
+    @inline
+    def state(shared, hidden, gates, t, b):
+        g = U(cuda.threadIdx.x)
+        cuda.syncthreads()
+        if g < U(size):
+            r, z, m, h = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g], shared[g]
+            n = math.tanh(shared[U(4 * size) + g] + r * m)
+            h = n + z * (h - n)
+            shared[g] = h
+            hidden[t + U(1), b, g] = h
+            gates[U(0), t, b, g] = r
+            gates[U(1), t, b, g] = z
+            gates[U(2), t, b, g] = n
+            gates[U(3), t, b, g] = m
+        cuda.syncthreads()
 
     @inline
     def run_steps(products, weights, bias_hh, shared, hidden, gates, b, start, stop):
-        now, g = cuda.local.array(ahead, real), U(cuda.threadIdx.x)
-        first, end, base, bias = U(start), U(stop), g // U(4 * size) * U(4), bias_hh[g]
-        for a in range(ahead):
-            now[a] = products[min(first + U(a), end - U(1)), b, g]
+        g, t, end, last, at = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1), base_of(4 * size)
+        bias = bias_hh[g]
+        # Four steps ahead, and written out, as the RNN's.
+        x0, x1 = products[t, b, g], products[min(t + U(1), last), b, g]
+        x2, x3 = products[min(t + U(2), last), b, g], products[min(t + U(3), last), b, g]
         cuda.syncthreads()
-        while first < end:
-            for a in range(ahead):
-                t = first + U(a)
-                if t < end:
-                    total = dot(bias, weights, shared, base)
-                    if g < U(2 * size):
-                        shared[U(size) + g] = _sigmoid(now[a] + total, one)
-                    else:
-                        shared[U(size) + g] = total
-                        shared[U(2 * size) + g] = now[a]
-                    now[a] = products[min(t + U(ahead), end - U(1)), b, g]
-                    cuda.syncthreads()
-                    if g < U(size):
-                        r, z, m, h = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g], shared[g]
-                        n = math.tanh(shared[U(4 * size) + g] + r * m)
-                        h = n + z * (h - n)
-                        shared[g] = h
-                        hidden[t + U(1), b, g] = h
-                        gates[U(0), t, b, g] = r
-                        gates[U(1), t, b, g] = z
-                        gates[U(2), t, b, g] = n
-                        gates[U(3), t, b, g] = m
-                    cuda.syncthreads()
-            first += U(ahead)
+        while t < end:
+            sums(x0, dot(bias, weights, shared, at), shared)
+            x0 = products[min(t + U(4), last), b, g]
+            state(shared, hidden, gates, t, b)
+            if t + U(1) < end:
+                sums(x1, dot(bias, weights, shared, at), shared)
+                x1 = products[min(t + U(5), last), b, g]
+                state(shared, hidden, gates, t + U(1), b)
+            if t + U(2) < end:
+                sums(x2, dot(bias, weights, shared, at), shared)
+                x2 = products[min(t + U(6), last), b, g]
+                state(shared, hidden, gates, t + U(2), b)
+            if t + U(3) < end:
+                sums(x3, dot(bias, weights, shared, at), shared)
+                x3 = products[min(t + U(7), last), b, g]
+                state(shared, hidden, gates, t + U(3), b)
+            t += U(4)
 
     return layer_cuda.load_of(size, real), run_steps
 

@@ -22,9 +22,6 @@ from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
-# Steps that a time loop reads ahead, so that it waits neither for the second cache nor for memory. It has them written
-# out one after the other: so a number that is on its way stays in its register, since to move it is to wait for it.
-AHEAD = 4
 PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
 
 

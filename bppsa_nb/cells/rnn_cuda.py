@@ -7,7 +7,7 @@ import numpy as np
 
 from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
-from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda import base_of, dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U = np.uint32  # see `dot_of`
@@ -16,25 +16,41 @@ U = np.uint32  # see `dot_of`
 @cache
 def steps_of(size, real):
     """Make what loads weights and runs steps, for one H: a thread per hidden unit, one barrier a step."""
-    dot, ahead = dot_of(size, real), layer_cuda.AHEAD
+    dot = dot_of(size, real)
+
+    @inline
+    def step(added, weights, states, before, after, hidden, t, b):
+        h = math.tanh(dot(added, weights, states, before))
+        states[after] = h
+        hidden[t + U(1), b, U(cuda.threadIdx.x)] = h
+        return h
 
     @inline
     def run_steps(products, weights, bias_hh, states, hidden, gates, b, start, stop):
-        now, i = cuda.local.array(ahead, real), U(cuda.threadIdx.x)
-        t, end, base, bias, h = U(start), U(stop), i // U(size) * U(4), bias_hh[i], states[i]
-        for a in range(ahead):
-            now[a] = products[min(t + U(a), end - U(1)), b, i]
+        i, t, end, last = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1)
+        bias, h, even, odd = bias_hh[i], states[i], base_of(size), base_of(size) + U(size)  # where h_t stands
+        # Read four steps ahead, so that none waits for memory. Steps are written out, each with a number of its own:
+        # to move one that is on its way would be to wait for it.
+        x0, x1 = products[t, b, i], products[min(t + U(1), last), b, i]
+        x2, x3 = products[min(t + U(2), last), b, i], products[min(t + U(3), last), b, i]
         cuda.syncthreads()
         while t < end:
-            for a in range(ahead):
-                if t + U(a) < end:
-                    # h_t stands in one half of `states`, h_{t+1} goes to the other.
-                    h = math.tanh(dot(now[a] + bias, weights, states, base + U(a % 2 * size)))
-                    states[U((a + 1) % 2 * size) + i] = h
-                    hidden[t + U(a + 1), b, i] = h
-                    now[a] = products[min(t + U(a + ahead), end - U(1)), b, i]
-                    cuda.syncthreads()
-            t += U(ahead)
+            h = step(x0 + bias, weights, states, even, U(size) + i, hidden, t, b)
+            x0 = products[min(t + U(4), last), b, i]
+            cuda.syncthreads()
+            if t + U(1) < end:
+                h = step(x1 + bias, weights, states, odd, i, hidden, t + U(1), b)
+                x1 = products[min(t + U(5), last), b, i]
+                cuda.syncthreads()
+            if t + U(2) < end:
+                h = step(x2 + bias, weights, states, even, U(size) + i, hidden, t + U(2), b)
+                x2 = products[min(t + U(6), last), b, i]
+                cuda.syncthreads()
+            if t + U(3) < end:
+                h = step(x3 + bias, weights, states, odd, i, hidden, t + U(3), b)
+                x3 = products[min(t + U(7), last), b, i]
+                cuda.syncthreads()
+            t += U(4)
         states[i] = h
 
     return layer_cuda.load_of(size, real), run_steps

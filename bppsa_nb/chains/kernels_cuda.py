@@ -11,14 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda import base_of, dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
 
 U = np.uint32  # see `dot_of`
 NOTHING = -(1 << 20)  # the power of two of a zero, and of a row of zeros
-AHEAD = 4  # steps that a sweep reads ahead: memory answers after four of its steps, not after one
 
 
 @inline
@@ -41,43 +40,60 @@ def dot(matrix, column, shared, offset):
 @cache
 def sweep_chunks_of(size, count, carried, keep, real):
     """Make `sweep_chunks` for one H and K: a thread per state's entry, with its K columns of weights in registers."""
-    sums, kept, zero = count * size, AHEAD * count, real(0)
+    sums, zero = count * size, real(0)
     dot = dot_of(sums, real)
+
+    @inline
+    def step(grad, slope, term, through, column, at_sums, half, gradients, t, b):
+        i = U(cuda.threadIdx.x)
+        for k in range(count):
+            at_sums[U((half * count + k) * size) + i] = slope[k] * grad
+        total = through * grad if carried else zero
+        cuda.syncthreads()
+        grad = dot(total, column, at_sums, base_of(size) + U(half * sums)) + term
+        if keep:
+            gradients[t, b, i] = grad
+        return grad
+
+    @inline
+    def read(slope, slopes, carry, gradients, t, b):
+        i = U(cuda.threadIdx.x)
+        for k in range(count):
+            slope[k] = slopes[U(k), t, b, i]
+        return gradients[t, b, i], carry[t, b, i] if carried else zero
 
     @cuda.jit
     def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
         at_sums = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
-        column, slope = cuda.local.array(sums, real), cuda.local.array(kept, real)
-        term, through = cuda.local.array(AHEAD, real), cuda.local.array(AHEAD, real)
-        batch = U(gradients.shape[1])
-        c, b, i = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
+        column, batch, i = cuda.local.array(sums, real), U(gradients.shape[1]), U(cuda.threadIdx.x)
+        c, b = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch
         start = U((first + int(c)) * length)
         last = min(start + U(length), U(gradients.shape[0] - 1)) - U(1)
+        steps, done = last - start, U(0)
         for q in range(sums):
             column[q] = weights[q, i]
-        for a in range(AHEAD):
-            at = last - min(U(a), last - start)
-            for k in range(count):
-                slope[a * count + k] = slopes[U(k), at, b, i]
-            term[a], through[a] = gradients[at, b, i], carry[at, b, i] if carried else zero
-        grad, done, base = ends[c, b, i] if keep else zero, U(0), i // U(size) * U(4)
-        while done <= last - start:
-            for a in range(AHEAD):  # written out; see `layer_cuda.AHEAD`
-                if done + U(a) <= last - start:
-                    for k in range(count):
-                        at_sums[U((a % 2 * count + k) * size) + i] = slope[a * count + k] * grad
-                    total = through[a] * grad if carried else zero
-                    cuda.syncthreads()
-                    grad = dot(total, column, at_sums, base + U(a % 2 * sums)) + term[a]
-                    if keep:
-                        gradients[last - (done + U(a)), b, i] = grad
-                    at = last - min(done + U(a + AHEAD), last - start)
-                    for k in range(count):
-                        slope[a * count + k] = slopes[U(k), at, b, i]
-                    term[a] = gradients[at, b, i]
-                    if carried:
-                        through[a] = carry[at, b, i]
-            done += U(AHEAD)
+        # Four steps ahead, and written out; see `cells.rnn_cuda.steps_of`.
+        s0, s1 = cuda.local.array(count, real), cuda.local.array(count, real)
+        s2, s3 = cuda.local.array(count, real), cuda.local.array(count, real)
+        term0, through0 = read(s0, slopes, carry, gradients, last, b)
+        term1, through1 = read(s1, slopes, carry, gradients, last - min(U(1), steps), b)
+        term2, through2 = read(s2, slopes, carry, gradients, last - min(U(2), steps), b)
+        term3, through3 = read(s3, slopes, carry, gradients, last - min(U(3), steps), b)
+        grad = ends[c, b, i] if keep else zero
+        while done <= steps:
+            t = last - done
+            grad = step(grad, s0, term0, through0, column, at_sums, 0, gradients, t, b)
+            term0, through0 = read(s0, slopes, carry, gradients, last - min(done + U(4), steps), b)
+            if done + U(1) <= steps:
+                grad = step(grad, s1, term1, through1, column, at_sums, 1, gradients, t - U(1), b)
+                term1, through1 = read(s1, slopes, carry, gradients, last - min(done + U(5), steps), b)
+            if done + U(2) <= steps:
+                grad = step(grad, s2, term2, through2, column, at_sums, 0, gradients, t - U(2), b)
+                term2, through2 = read(s2, slopes, carry, gradients, last - min(done + U(6), steps), b)
+            if done + U(3) <= steps:
+                grad = step(grad, s3, term3, through3, column, at_sums, 1, gradients, t - U(3), b)
+                term3, through3 = read(s3, slopes, carry, gradients, last - min(done + U(7), steps), b)
+            done += U(4)
         ends[c, b, i] = grad
 
     return sweep_chunks
@@ -181,7 +197,7 @@ def across_chunks_of(size, affine, real):
         b, i, c, batch = U(cuda.blockIdx.x), U(cuda.threadIdx.x), ends.shape[0] - 3, U(ends.shape[1])
         for power in range(least + cuda.threadIdx.x, most + 1, size):
             shared[U(table + power)] = math.ldexp(real(1), power)
-        grad, here, base = ends[U(c + 2), b, i], U(0), i // U(size) * U(4)
+        grad, here, base = ends[U(c + 2), b, i], U(0), base_of(size)
         ends[U(c + 1), b, i] = grad
         cuda.syncthreads()
         while c >= 0:
@@ -193,7 +209,7 @@ def across_chunks_of(size, affine, real):
                     column[a, j] = products[at + U(j * size)]
             fits = True
             while fits and c >= 0:
-                for a in range(ahead):  # written out; see `layer_cuda.AHEAD`
+                for a in range(ahead):  # written out; see `cells.rnn_cuda.steps_of`
                     if fits and c >= 0:
                         power = min(exponent[a], far)
                         value = grad * shared[U(table + max(power, least))]

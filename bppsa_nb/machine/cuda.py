@@ -55,6 +55,15 @@ def dot_of(count, real):
 
 
 @inline
+def base_of(threads):
+    """Return 0 as an offset into shared memory, in a block of so many threads, by way of the thread's number.
+
+    So the compiler keeps the address in a register. Of a known offset it would find the address anew for every read.
+    """
+    return np.uint32(cuda.threadIdx.x) // np.uint32(threads) * np.uint32(4)
+
+
+@inline
 def reduced(shared, tid, threads, add):
     """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
     half = threads // 2
