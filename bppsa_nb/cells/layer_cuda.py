@@ -22,7 +22,8 @@ from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
-PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
+_BLOCK = 256  # of a block that computes weight gradients
+PARTS = 528  # into how many sums these are split, at most: four blocks for each multiprocessor of a large GPU
 
 
 class Cell(NamedTuple):
@@ -104,55 +105,145 @@ def at_sums(slopes, grad_hidden, count):
             slopes[k * each + q] *= grad
 
 
-@cuda.jit
-def outer_products(at, rows, size, count, cycle, right, parts):
-    """Compute ``at.T @ right`` and the sums of `at` over a share of the rows per block; the shares are the parts.
+@inline
+def _read(values, source, here, step, row, rows, last):
+    """Read a number of eight rows into registers; those from `last` on are not there."""
+    for k in range(8):
+        values[k] = source[here + W(k) * step] if row + U(k) * rows < last else values.dtype.type(0)
 
-    Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)] and `right` [shape=(rows, I)],
-    both as one line, so that the next address is an addition away. The result's rows are those of `count` gates, gate j
-    of pre-activation ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
-    """
-    columns, share = parts.shape[2], (rows + parts.shape[0] - 1) // parts.shape[0]
-    first = cuda.blockIdx.x * share
-    last = min(first + share, rows)
-    for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
-        g, column, total = q // columns, q % columns, parts.dtype.type(0)
-        here = W(((g // size + 1) % cycle * rows + first) * size + g % size)
-        there, row = W(first * (columns - 1) + column), first
-        if column < columns - 1:
-            while row < last:  # which takes fewer instructions than a loop over a range
-                total += at[here] * right[there]
-                here += W(size)
-                there += W(columns - 1)
-                row += 1
+
+@cache
+def outer_products_of(high, wide, real):
+    """Make the kernel of a layer's weight gradients, for blocks of 4 `high` gates and 8 `wide` columns."""
+    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; numbers of a row in a tile
+    teams, rows, kept, zero = _BLOCK // per, _BLOCK // width, 16 * _BLOCK, real(0)  # it reads so many rows at once
+
+    @cuda.jit
+    def outer_products(at, x, hidden, size, inputs, parts):
+        """Compute ``at.T @ [x, 1, hidden]`` over a share of the rows per block; the shares are the parts.
+
+        Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)], `x` [shape=(rows, I)] and
+        `hidden` [shape=(rows, states)], all as one line; `parts` is [shape=(parts, S H, I + 1 + states)]. Of a tile of
+        rows in shared memory, a team of threads takes every so manieth, a thread 4 times 8 numbers of the result.
+        """
+        shared = cuda.shared.array(kept, real)
+        tid, part, count, columns = U(cuda.threadIdx.x), U(cuda.blockIdx.x), U(parts.shape[1]), U(parts.shape[2])
+        first_gate, first_column = U(cuda.blockIdx.y) * U(gates), U(cuda.blockIdx.z) * U(8 * wide)
+        all_rows, states = W(at.shape[0]) // W(count), columns - U(inputs) - U(1)
+        # What this thread reads of every row.
+        place, ahead = U(tid % U(width)), U(tid // U(width))
+        gate, column = U(first_gate + place), U(first_column + place - U(gates))
+        of_gate, reads = place < U(gates), ahead < U(rows)
+        of_x, of_hidden = not of_gate and column < U(inputs), not of_gate and U(inputs) < column < columns
+        share = U((all_rows + W(parts.shape[0] - 1)) // W(parts.shape[0]))
+        start = W(part) * W(share)
+        end = W(min(start + W(share), all_rows))
+        if of_gate:
+            reads = reads and gate < count
+            step, here = W(size), W(gate // U(size)) * all_rows * W(size) + W(gate % U(size))
+        elif of_x:
+            step, here = W(inputs), W(column)
         else:
-            while row < last:
-                total += at[here]
-                here += W(size)
-                row += 1
-        parts[cuda.blockIdx.x, g, column] = total
+            step, here = W(states), W(column - U(inputs) - U(1))
+        row, step_ahead = W(start + W(ahead)), W(step * W(rows))
+        here += row * step
+        if not (of_gate and gate < count or of_x or of_hidden):  # the column of ones, and what stands beside
+            reads = False
+            for k in range(16):
+                if ahead < U(rows):
+                    shared[(U(k * rows) + ahead) * U(width) + place] = (
+                        real(1) if not of_gate and column == U(inputs) else zero
+                    )
+        totals, values, factors = cuda.local.array(32, real), cuda.local.array(8, real), cuda.local.array(4, real)
+        for k in range(32):
+            totals[k] = zero
+        team, mine = U(tid // U(per)), U(tid % U(per))
+        i, j = U(mine % U(high)), U(mine // U(high))
+        while start < end:
+            cuda.syncthreads()
+            if reads:
+                for half in range(2):
+                    if of_gate:
+                        _read(values, at, here, step_ahead, row, U(rows), end)
+                    elif of_x:
+                        _read(values, x, here, step_ahead, row, U(rows), end)
+                    else:
+                        _read(values, hidden, here, step_ahead, row, U(rows), end)
+                    for k in range(8):
+                        shared[(U((8 * half + k) * rows) + ahead) * U(width) + place] = values[k]
+                    here += W(8) * step_ahead
+                    row += W(8 * rows)
+            cuda.syncthreads()
+            left, r = U(min(end - start, W(16 * rows))), team
+            while r < left and team < U(teams):
+                base = U(r * U(width))
+                for k in range(4):
+                    factors[k] = shared[base + i + U(k * high)]
+                for m in range(8):
+                    factor = shared[base + j + U(gates + m * wide)]
+                    for k in range(4):
+                        totals[8 * k + m] += factors[k] * factor
+                r += U(teams)
+            start += W(16 * rows)
+        for half in range(2):  # add up what the teams found
+            cuda.syncthreads()
+            if team < U(teams):
+                for k in range(16):
+                    shared[team * U(16 * per) + U(k * per) + mine] = totals[16 * half + k]
+            cuda.syncthreads()
+            q = tid
+            while q < U(16 * per):
+                slot, place = U(q // U(per)), U(q % U(per))
+                gate = U(first_gate + place % U(high) + (slot // U(8) + U(2 * half)) * U(high))
+                column = U(first_column + place // U(high) + slot % U(8) * U(wide))
+                if gate < count and column < columns:
+                    total, k = zero, q
+                    for _ in range(teams):
+                        total += shared[k]
+                        k += U(16 * per)
+                    parts[part, gate, column] = total
+                q += U(_BLOCK)
+
+    return outer_products
 
 
 @cuda.jit
-def sum_parts(parts, weight, bias):
-    """Add the parts up in an order that is always the same, one number per thread."""
-    q = cuda.grid(1)
-    row, column = q // parts.shape[2], q % parts.shape[2]
-    if row < parts.shape[1]:
-        zero, i, j, last = parts.dtype.type(0), U(row), U(column), parts.shape[0] - 1
-        a, b, c, d = zero, zero, zero, zero
-        for part in range(0, last - 2, 4):  # four at a time, so that three need not wait for the first
-            a += parts[U(part), i, j]
-            b += parts[U(part + 1), i, j]
-            c += parts[U(part + 2), i, j]
-            d += parts[U(part + 3), i, j]
-        for part in range((last + 1) // 4 * 4, last + 1):
-            a += parts[U(part), i, j]
-        total = (a + b) + (c + d)
-        if column < parts.shape[2] - 1:
-            weight[row, column] = total
-        else:
-            bias[row] = total
+def sum_parts(parts, size, inputs, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Add the parts up in an order that is always the same, 32 threads a number."""
+    shared, tid = cuda.shared.array(_BLOCK, parts.dtype), U(cuda.threadIdx.x)
+    lane, q = tid // U(8), U(cuda.blockIdx.x) * U(8) + tid % U(8)
+    count, rows, columns = U(parts.shape[0]), U(parts.shape[1]), U(parts.shape[2])
+    row, column, part, zero = U(q // columns), U(q % columns), U(lane), parts.dtype.type(0)
+    a, b, c, d = zero, zero, zero, zero
+    if row < rows:
+        while part + U(96) < count:  # four at a time, so that three need not wait for the first
+            a += parts[part, row, column]
+            b += parts[part + U(32), row, column]
+            c += parts[part + U(64), row, column]
+            d += parts[part + U(96), row, column]
+            part += U(128)
+        while part < count:
+            a += parts[part, row, column]
+            part += U(32)
+    shared[tid] = (a + b) + (c + d)
+    for half in (16, 8, 4, 2, 1):
+        cuda.syncthreads()
+        if lane < U(half):
+            shared[tid] += shared[tid + U(8 * half)]
+    if lane == U(0) and row < rows:
+        total, gates, numbers = shared[tid], U(weight_hh.shape[0] // size), U(rows // U(size))
+        number, i = U(row // U(size)), U(row % U(size))
+        of_x, of_hidden = U((number + gates - U(1)) % gates), U((number + numbers - U(1)) % numbers)
+        if number < gates:  # one that inputs are added to
+            if column < U(inputs):
+                weight_ih[of_x * U(size) + i, column] = total
+            elif column == U(inputs):
+                bias_ih[of_x * U(size) + i] = total
+        if of_hidden < gates:
+            if column > U(inputs):
+                weight_hh[of_hidden * U(size) + i, column - U(inputs) - U(1)] = total
+            elif column == U(inputs):
+                bias_hh[of_hidden * U(size) + i] = total
 
 
 @cuda.jit
@@ -211,20 +302,20 @@ def launch_at_sums(slopes, grad_hidden, stream=0):
     over(at_sums, slopes[0], stream, _THREADS)(line(slopes), line(grad_hidden), len(slopes))
 
 
-def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
+def launch_gradients(x, hidden, slopes, parts, grads, stream=0):
     """Launch the gradients of a layer's parameters, its δW, from those at pre-activations, which the slopes are by now.
 
-    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
-    of weight_ih, weight_hh, bias_ih and bias_hh.
+    `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
+    bias_hh.
     """
-    count, (_, steps, batch, size) = _gates_of(slopes), slopes.shape
-    for parts, cycle, right, weight, bias in (
-        (parts_ih, count, x, grads[0], grads[2]),
-        (parts_hh, len(slopes), hidden, grads[1], grads[3]),
-    ):
-        lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
-        launch(outer_products, len(parts), min(MAX_THREADS, parts[0].size), stream, 0, *lines)
-        over(sum_parts, parts[0], stream, _THREADS)(parts, weight, bias)
+    _launch_sums(x, hidden, slopes, slopes.shape[3], x.shape[2], parts, grads, stream)
+
+
+def _launch_sums(x, hidden, at, size, inputs, parts, grads, stream):
+    (_, gates, columns), (high, up), (wide, beside) = parts.shape, *map(_split, parts.shape[1:], (4, 8), (32, 8))
+    kernel = outer_products_of(high, wide, parts.dtype.type)
+    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), size, inputs, parts)
+    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, size, inputs, *grads)
 
 
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
@@ -246,15 +337,11 @@ def launch_back_linear(at, weight, out, stream=0):
     input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
-def launch_linear_gradients(states, at, grad_weight, grad_bias, parts=1, stream=0):
-    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)].
-
-    They are sums of so many parts, each of a share of the rows.
-    """
+def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
+    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)]."""
     classes, size = grad_weight.shape
-    sums = cuda.device_array((parts, classes, size + 1), at.dtype)
-    outer_products[parts, _THREADS, stream](line(at), at.size // classes, classes, 1, 1, line(states), sums)
-    over(sum_parts, sums[0], stream, _THREADS)(sums, grad_weight, grad_bias)
+    parts = cuda.device_array(_parts(at.size // classes, classes, size + 1), at.dtype)
+    _launch_sums(states, states, at, classes, 0, parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
 
 
 def _gates_of(slopes):
@@ -262,9 +349,21 @@ def _gates_of(slopes):
     return max(len(slopes) - 1, 1)
 
 
-def parts_of(steps):
-    """Return into how many sums the rows of a weight's gradient are split."""
-    return min(PARTS, steps)
+def parts_of(shape, inputs):
+    """Return the shape of the sums that make up a layer's δW, for slopes of a shape and so many inputs."""
+    sums, steps, batch, size = shape
+    return _parts(steps * batch, sums * size, inputs + 1 + size)
+
+
+def _parts(rows, gates, columns):
+    blocks = _split(gates, 4, 32)[1] * _split(columns, 8, 8)[1]
+    return max(1, min(PARTS // blocks, -(-rows // 64))), gates, columns
+
+
+def _split(count, each, most):
+    """Return how many threads, each for so many numbers, a block has for one axis of a matrix, and how many blocks."""
+    blocks = -(-count // (each * most))
+    return -(-count // (each * blocks)), blocks
 
 
 def forward(cell, x, h0, *params):
@@ -331,7 +430,7 @@ def _outer_product(at, right):
     if steps == 0:
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    launch_linear_gradients(right, at, weight, bias, parts_of(steps))
+    launch_linear_gradients(right, at, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()
 
 
