@@ -23,7 +23,7 @@ from bppsa_nb.machine.cuda_compiler import cuda
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
 _BLOCK = 256  # of a block that computes weight gradients
-PARTS = 528  # into how many sums these are split, at most: four blocks for each multiprocessor of a large GPU
+PARTS = 264  # into how many sums these are split, at most: two blocks for each multiprocessor of a large GPU
 
 
 class Cell(NamedTuple):
@@ -105,17 +105,10 @@ def at_sums(slopes, grad_hidden, count):
             slopes[k * each + q] *= grad
 
 
-@inline
-def _read(values, source, here, step, row, rows, last):
-    """Read a number of eight rows into registers; those from `last` on are not there."""
-    for k in range(8):
-        values[k] = source[here + W(k) * step] if row + U(k) * rows < last else values.dtype.type(0)
-
-
 @cache
 def outer_products_of(high, wide, real):
     """Make the kernel of a layer's weight gradients, for blocks of 4 `high` gates and 8 `wide` columns."""
-    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; numbers of a row in a tile
+    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; gates, and all numbers of a row
     teams, rows, kept, zero = _BLOCK // per, _BLOCK // width, 16 * _BLOCK, real(0)  # it reads so many rows at once
 
     @cuda.jit
@@ -127,55 +120,47 @@ def outer_products_of(high, wide, real):
         rows in shared memory, a team of threads takes every so manieth, a thread 4 times 8 numbers of the result.
         """
         shared = cuda.shared.array(kept, real)
+        totals, values, factors = cuda.local.array(32, real), cuda.local.array(16, real), cuda.local.array(4, real)
         tid, part, count, columns = U(cuda.threadIdx.x), U(cuda.blockIdx.x), U(parts.shape[1]), U(parts.shape[2])
         first_gate, first_column = U(cuda.blockIdx.y) * U(gates), U(cuda.blockIdx.z) * U(8 * wide)
-        all_rows, states = W(at.shape[0]) // W(count), columns - U(inputs) - U(1)
-        # What this thread reads of every row.
-        place, ahead = U(tid % U(width)), U(tid // U(width))
+        all_rows, shares = W(at.shape[0] // count), W(parts.shape[0])
+        share = (all_rows + shares - W(1)) // shares
+        start = W(part) * share
+        end = min(start + share, all_rows)
+        # Which number of every row this thread reads, if any, and from which row on.
+        place, ahead, one = U(tid % U(width)), U(tid // U(width)), zero
         gate, column = U(first_gate + place), U(first_column + place - U(gates))
-        of_gate, reads = place < U(gates), ahead < U(rows)
-        of_x, of_hidden = not of_gate and column < U(inputs), not of_gate and U(inputs) < column < columns
-        share = U((all_rows + W(parts.shape[0] - 1)) // W(parts.shape[0]))
-        start = W(part) * W(share)
-        end = W(min(start + W(share), all_rows))
-        if of_gate:
+        reads, source, step, here = ahead < U(rows), hidden, columns - U(inputs) - U(1), W(column - U(inputs) - U(1))
+        if place < U(gates):
             reads = reads and gate < count
-            step, here = W(size), W(gate // U(size)) * all_rows * W(size) + W(gate % U(size))
-        elif of_x:
-            step, here = W(inputs), W(column)
+            source, step, here = at, U(size), W(gate // U(size)) * all_rows * W(size) + W(gate % U(size))
+        elif column < U(inputs):
+            source, step, here = x, U(inputs), W(column)
+        elif column == U(inputs):
+            reads, one = False, real(1)
         else:
-            step, here = W(states), W(column - U(inputs) - U(1))
-        row, step_ahead = W(start + W(ahead)), W(step * W(rows))
-        here += row * step
-        if not (of_gate and gate < count or of_x or of_hidden):  # the column of ones, and what stands beside
-            reads = False
+            reads = reads and column < columns
+        here += (start + W(ahead)) * W(step)
+        step *= U(rows)
+        if ahead < U(rows) and not reads:
             for k in range(16):
-                if ahead < U(rows):
-                    shared[(U(k * rows) + ahead) * U(width) + place] = (
-                        real(1) if not of_gate and column == U(inputs) else zero
-                    )
-        totals, values, factors = cuda.local.array(32, real), cuda.local.array(8, real), cuda.local.array(4, real)
+                shared[tid + U(k * rows * width)] = one
         for k in range(32):
             totals[k] = zero
         team, mine = U(tid // U(per)), U(tid % U(per))
         i, j = U(mine % U(high)), U(mine // U(high))
         while start < end:
+            left = U(min(end - start, W(16 * rows)))
             cuda.syncthreads()
             if reads:
-                for half in range(2):
-                    if of_gate:
-                        _read(values, at, here, step_ahead, row, U(rows), end)
-                    elif of_x:
-                        _read(values, x, here, step_ahead, row, U(rows), end)
-                    else:
-                        _read(values, hidden, here, step_ahead, row, U(rows), end)
-                    for k in range(8):
-                        shared[(U((8 * half + k) * rows) + ahead) * U(width) + place] = values[k]
-                    here += W(8) * step_ahead
-                    row += W(8 * rows)
+                for k in range(16):  # all of them before any is written, so that none waits for another
+                    values[k] = source[here] if ahead + U(k * rows) < left else zero
+                    here += W(step)
+                for k in range(16):
+                    shared[tid + U(k * rows * width)] = values[k]
             cuda.syncthreads()
-            left, r = U(min(end - start, W(16 * rows))), team
-            while r < left and team < U(teams):
+            r = team if team < U(teams) else left
+            while r < left:
                 base = U(r * U(width))
                 for k in range(4):
                     factors[k] = shared[base + i + U(k * high)]
