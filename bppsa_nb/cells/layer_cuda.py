@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import line, over, put
+from bppsa_nb.machine.arrays_cuda import EACH, line, mine, over, put, taken
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
-_THREADS = 128  # of a block in kernels without shared memory
+_THREADS = 256  # of a block in kernels without shared memory
+_ROWS = 8  # of inputs, that a thread multiplies a weight with
 _BLOCK = 256  # of a block that computes weight gradients
 PARTS = 264  # into how many sums these are split, at most: two blocks for each multiprocessor of a large GPU
 
@@ -38,13 +39,26 @@ class Cell(NamedTuple):
 
 @cuda.jit
 def input_products(x, weight_ih, bias_ih, out):
-    """Compute ``out = x @ weight_ih.T + bias_ih``, one row per block: those of all steps and samples."""
-    row = W(cuda.blockIdx.x)
-    for g in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
-        total = bias_ih[g]
-        for i in range(x.shape[1]):
-            total += weight_ih[U(g), U(i)] * x[row, U(i)]
-        out[row, U(g)] = total
+    """Compute ``out = x @ weight_ih.T + bias_ih``, a thread some rows of a column: those of all steps and samples."""
+    totals, columns = cuda.local.array(_ROWS, out.dtype), U(out.shape[1])
+    g, ahead, beside = U(cuda.threadIdx.x), U(0), U(1)
+    if columns < U(cuda.blockDim.x):
+        ahead, beside = U(g // columns), U(cuda.blockDim.x) // columns
+        g = U(g % columns)
+    first, last = W(cuda.blockIdx.x) * W(_ROWS) * W(beside) + W(ahead), W(out.shape[0] - 1)
+    while g < columns:
+        for k in range(_ROWS):
+            totals[k] = bias_ih[g]
+        i = U(0)
+        while i < U(x.shape[1]):
+            weight = weight_ih[g, i]
+            for k in range(_ROWS):
+                totals[k] += weight * x[min(first + W(k) * W(beside), last), i]
+            i += U(1)
+        for k in range(_ROWS):
+            if first + W(k) * W(beside) <= last:
+                out[first + W(k) * W(beside), g] = totals[k]
+        g += U(cuda.blockDim.x)
 
 
 @cache
@@ -96,13 +110,18 @@ def transpose(matrix, out):
 def at_sums(slopes, grad_hidden, count):
     """Turn so many slopes into pre-activation gradients, in place: times the gradient at the state.
 
-    A state's number per thread; both arrays are one line, and ``grad_hidden[0]`` is not needed.
+    Both arrays are one line, and ``grad_hidden[0]`` is not needed.
     """
-    q, each = cuda.grid(1), slopes.shape[0] // count
-    if q < each:
-        grad = grad_hidden[grad_hidden.shape[0] - each + q]
-        for k in range(count):
-            slopes[k * each + q] *= grad
+    grads, values = cuda.local.array(EACH, slopes.dtype), cuda.local.array(EACH, slopes.dtype)
+    (start, threads), each, stop = mine(), W(slopes.shape[0] // count), W(grad_hidden.shape[0])
+    taken(grads, grad_hidden, stop - each + start, threads, stop)
+    for number in range(count):
+        q = start
+        taken(values, slopes, W(number) * each + q, threads, W(number + 1) * each)
+        for k in range(EACH):
+            if q < each:
+                slopes[W(number) * each + q] = values[k] * grads[k]
+            q += threads
 
 
 @cache
@@ -252,8 +271,7 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     """
     weight_ih, weight_hh, bias_ih, _ = params
     rows, sums = len(x) * x.shape[1], len(weight_hh)
-    lines = x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums)
-    input_products[rows, min(_THREADS, sums), stream](*lines)
+    launch_linear(x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums), stream)
     over(transpose, weight_hh, stream, _THREADS)(weight_hh, weight_hh_T)
 
 
@@ -279,12 +297,12 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
     """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
     saved = (hidden,) if gates is None else (hidden, gates)
-    over(cell.run_slopes, slopes[0], stream, _THREADS)(*map(line, (*saved, slopes)))
+    over(cell.run_slopes, slopes[0], stream, _THREADS, EACH)(*map(line, (*saved, slopes)))
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
     """Launch a layer's pre-activation gradients, in place of the slopes, from those at its states."""
-    over(at_sums, slopes[0], stream, _THREADS)(line(slopes), line(grad_hidden), len(slopes))
+    over(at_sums, slopes[0], stream, _THREADS, EACH)(line(slopes), line(grad_hidden), len(slopes))
 
 
 def launch_gradients(x, hidden, slopes, parts, grads, stream=0):
@@ -312,8 +330,10 @@ def launch_input_gradients(slopes, weight_ih, out, stream=0):
 
 
 def launch_linear(states, weight, bias, out, stream=0):
-    """Launch a linear layer, ``out = states @ weight.T + bias``, of one step: states are [shape=(B, H)]."""
-    input_products[len(states), min(_THREADS, len(bias)), stream](states, weight, bias, out)
+    """Launch a linear layer, ``out = states @ weight.T + bias``: states are [shape=(rows, H)]."""
+    threads = _THREADS // len(bias) * len(bias) or _THREADS  # whole rows
+    rows = _ROWS * max(1, threads // len(bias))
+    input_products[-(-len(states) // rows), threads, stream](states, weight, bias, out)
 
 
 def launch_back_linear(at, weight, out, stream=0):
