@@ -89,7 +89,7 @@ def kernels(real, widest=False):
     yield arrays_cuda._add, (a1, a1)
     yield arrays_cuda._find_lost, (a1, lost)
     doubles = types.Array(types.float64, 1, "C")
-    yield training.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
+    yield training.classify, (a3, a2, a1, a1, a2, a3, a2, a1, doubles, a1, lost)
     yield training.flag_overflow, (a1, a1, lost, lost)
     yield training.adam, (a1, a1, a1, a1, a1, a1)
     yield training.sgd, (a1, a1, a1, flag, a1, a1)

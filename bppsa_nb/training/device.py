@@ -220,7 +220,7 @@ class Step:
         self.gates = [new((4, T, B, H)) if gated else None for _ in range(L)]
         self.slopes = [new((4 if gated else 1, T, B, H)) for _ in range(L)]
         self.products, self.weight_hh_T = new((T, B, sums)), new((H, sums))
-        self.logits, self.losses = new((B, model.num_classes)), cuda.device_array(B, np.float64)
+        self.logits = new((B, model.num_classes))
         self.parts = [new(cells.parts_of(self.slopes[0].shape, n)) for n in (model.input_size, H)[:L]]
         self.params, *self.averages, self.status = training.vectors(training.flat)
         self.arrays, self.grads = training.views(self.params), training.views(training.grads)
@@ -289,7 +289,7 @@ class Step:
             below = hidden[1:]
         arrays_cuda.fill(scan.gradients, zero, stream)
         kernels.one_block(kernels.classify, stream)(
-            *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits, self.losses),
+            *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits),
             *(scan.gradients, grads["fc.weight"], grads["fc.bias"], training.loss, self.status, scan.lost),
         )
         sub = training.sub_stream or stream
