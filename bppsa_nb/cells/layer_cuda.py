@@ -167,7 +167,7 @@ def outer_products_of(high, wide, real):
         for k in range(32):
             totals[k] = zero
         team, mine = U(tid // U(per)), U(tid % U(per))
-        i, j = U(mine % U(high)), U(mine // U(high))
+        i, j = U(mine // U(wide)), U(mine % U(wide))
         while start < end:
             left = U(min(end - start, W(16 * rows)))
             cuda.syncthreads()
@@ -197,11 +197,11 @@ def outer_products_of(high, wide, real):
             cuda.syncthreads()
             q = tid
             while q < U(16 * per):
-                slot, place = U(q // U(per)), U(q % U(per))
-                gate = U(first_gate + place % U(high) + (slot // U(8) + U(2 * half)) * U(high))
-                column = U(first_column + place // U(high) + slot % U(8) * U(wide))
+                c, r = U(q % U(8 * wide)), U(q // U(8 * wide))  # consecutive threads write consecutive columns
+                gate, column = U(first_gate + r + U(2 * half * high)), U(first_column + c)
                 if gate < count and column < columns:
-                    total, k = zero, q
+                    slot, place = r // U(high) * U(8) + c // U(wide), r % U(high) * U(wide) + c % U(wide)
+                    total, k = zero, U(slot * U(per) + place)
                     for _ in range(teams):
                         total += shared[k]
                         k += U(16 * per)
