@@ -43,8 +43,7 @@ def input_products(x, weight_ih, bias_ih, out):
     totals, columns = cuda.local.array(_ROWS, out.dtype), U(out.shape[1])
     g, ahead, beside = U(cuda.threadIdx.x), U(0), U(1)
     if columns < U(cuda.blockDim.x):
-        ahead, beside = U(g // columns), U(cuda.blockDim.x) // columns
-        g = U(g % columns)
+        g, ahead, beside = U(g % columns), U(g // columns), U(cuda.blockDim.x // columns)
     first, last = W(cuda.blockIdx.x) * W(_ROWS) * W(beside) + W(ahead), W(out.shape[0] - 1)
     while g < columns:
         for k in range(_ROWS):
@@ -127,8 +126,8 @@ def at_sums(slopes, grad_hidden, count):
 @cache
 def outer_products_of(high, wide, real):
     """Make the kernel of a layer's weight gradients, for blocks of 4 `high` gates and 8 `wide` columns."""
-    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; gates, and all numbers of a row
-    teams, rows, kept, zero = _BLOCK // per, _BLOCK // width, 16 * _BLOCK, real(0)  # it reads so many rows at once
+    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; numbers of a row
+    teams, rows, kept, zero = _BLOCK // per, _BLOCK // width, 16 * _BLOCK, real(0)  # a block's teams, rows it reads
 
     @cuda.jit
     def outer_products(at, x, hidden, size, inputs, parts):
@@ -136,7 +135,7 @@ def outer_products_of(high, wide, real):
 
         Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)], `x` [shape=(rows, I)] and
         `hidden` [shape=(rows, states)], all as one line; `parts` is [shape=(parts, S H, I + 1 + states)]. Of a tile of
-        rows in shared memory, a team of threads takes every so manieth, a thread 4 times 8 numbers of the result.
+        rows in shared memory, teams of threads take one after the other, a thread 4 by 8 numbers of the result.
         """
         shared = cuda.shared.array(kept, real)
         totals, values, factors = cuda.local.array(32, real), cuda.local.array(16, real), cuda.local.array(4, real)
@@ -144,8 +143,7 @@ def outer_products_of(high, wide, real):
         first_gate, first_column = U(cuda.blockIdx.y) * U(gates), U(cuda.blockIdx.z) * U(8 * wide)
         all_rows, shares = W(at.shape[0] // count), W(parts.shape[0])
         share = (all_rows + shares - W(1)) // shares
-        start = W(part) * share
-        end = min(start + share, all_rows)
+        start, end = W(part) * share, min(W(part + U(1)) * share, all_rows)
         # Which number of every row this thread reads, if any, and from which row on.
         place, ahead, one = U(tid % U(width)), U(tid // U(width)), zero
         gate, column = U(first_gate + place), U(first_column + place - U(gates))
