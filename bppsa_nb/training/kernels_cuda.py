@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import over
-from bppsa_nb.machine.cuda import MAX_THREADS, reduced
+from bppsa_nb.machine.cuda import MAX_THREADS, inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training.optimizers import Adam
 
@@ -13,6 +13,37 @@ _THREADS = MAX_THREADS  # of a kernel's only block; a power of two
 SETTINGS = 8  # numbers that the optimizers' kernels read
 # How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
 DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
+
+
+@inline
+def _softmax(logits, labels, shared):
+    """Turn logits into their gradients; return a thread's share of the losses."""
+    tid, threads, (batch, classes) = cuda.threadIdx.x, cuda.blockDim.x, logits.shape
+    team = min(max(threads // batch, 1), classes)  # threads of a sample
+    sample, member, together, mean = tid // team, tid % team, threads // team, 0.0
+    for first in range(0, batch, together):
+        b, top, shares = first + sample, -math.inf, 0.0
+        works = sample < together and b < batch
+        if works:
+            for c in range(classes):
+                top = max(top, np.float64(logits[b, c]))
+            for c in range(member, classes, team):
+                shares += math.exp(np.float64(logits[b, c]) - top)
+        shared[tid] = shares
+        cuda.syncthreads()
+        label = int(labels[b]) if works else 0
+        if works:
+            shares = 0.0
+            for k in range(team):
+                shares += shared[sample * team + k]
+            if member == 0:
+                mean += math.log(shares) - (np.float64(logits[b, label]) - top)
+        cuda.syncthreads()
+        if works:
+            for c in range(member, classes, team):
+                share = math.exp(np.float64(logits[b, c]) - top) / shares
+                logits[b, c] = (share - 1.0 if c == label else share) / batch
+    return mean
 
 
 @cuda.jit
@@ -38,31 +69,7 @@ def classify(hidden, weight, bias, labels, logits, gradients, grad_weight, grad_
         if total - total != zero:  # infinite, or not a number
             status[0] = hidden.dtype.type(LOGITS)
     cuda.syncthreads()
-    team = min(max(threads // batch, 1), classes)  # threads of a sample
-    sample, member, together, mean = tid // team, tid % team, threads // team, 0.0
-    for first in range(0, batch, together):
-        b, top, shares = first + sample, -math.inf, 0.0
-        works = sample < together and b < batch
-        if works:
-            for c in range(classes):
-                top = max(top, np.float64(logits[b, c]))
-            for c in range(member, classes, team):
-                shares += math.exp(np.float64(logits[b, c]) - top)
-        shared[tid] = shares
-        cuda.syncthreads()
-        label = int(labels[b]) if works else 0
-        if works:
-            shares = 0.0
-            for k in range(team):
-                shares += shared[sample * team + k]
-            if member == 0:
-                mean += math.log(shares) - (np.float64(logits[b, label]) - top)
-        cuda.syncthreads()
-        if works:
-            for c in range(member, classes, team):
-                share = math.exp(np.float64(logits[b, c]) - top) / shares
-                logits[b, c] = (share - 1.0 if c == label else share) / batch
-    shared[tid] = mean
+    shared[tid] = _softmax(logits, labels, shared)
     mean = reduced(shared, tid, threads, True) / batch
     if tid == 0:
         loss[0] = mean
