@@ -8,6 +8,7 @@ from on_cuda import large
 from scipy import sparse
 
 import bppsa_nb as bp
+from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import layer_cuda
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
@@ -171,6 +172,31 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
         for name, grad in grads.items():
             scale = max(np.abs(expected[name]).max(), 1e-3)
             assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
+
+
+@pytest.mark.parametrize(
+    ("S", "T", "B", "H", "I", "dtype"),
+    [
+        (1, 100, 16, 20, 1, np.float32),
+        (4, 50, 7, 20, 1, np.float64),
+        (4, 1, 3, 5, 38, np.float32),
+        (1, 3, 2, 150, 70, np.float64),
+        large(1, 1000, 256, 20, 1, np.float32),
+        large(4, 259, 16, 600, 38, np.float32),
+    ],
+)
+def test_weight_gradients_of_many_tiles(S, T, B, H, I, dtype, monkeypatch):
+    monkeypatch.setattr(layer_cuda, "PARTS", 3 if backends.emulated() else 264)
+    rng, K = np.random.default_rng(0), max(S - 1, 1)
+    shapes = (T, B, I), (T + 1, B, H), (S, T, B, H)
+    x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    grads = [cuda.device_array(shape, dtype) for shape in ((K * H, I), (K * H, H), K * H, K * H)]
+    parts = cuda.device_array(layer_cuda.parts_of(at.shape, I), dtype)
+    layer_cuda.launch_gradients(*map(cuda.to_device, arrays), parts, grads)
+    expected = plain_layer.parameter_gradients(x, hidden, *([at[(j + 1) % n] for j in range(K)] for n in (K, S)))
+    for name, found in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), grads, strict=True):
+        bound = TOLERANCE[dtype] * np.abs(expected[name]).max()
+        np.testing.assert_allclose(found.copy_to_host(), expected[name], rtol=0, atol=bound, err_msg=name)
 
 
 def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):

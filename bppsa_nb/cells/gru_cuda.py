@@ -7,10 +7,11 @@ import numpy as np
 
 from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
+from bppsa_nb.machine.arrays_cuda import EACH, mine
 from bppsa_nb.machine.cuda import base_of, dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
 
-U = np.uint32  # see `dot_of`
+U, W = np.uint32, np.uint64  # see `dot_of`
 
 
 @inline
@@ -109,20 +110,22 @@ def run_steps(products, weight_hh_T, bias_hh, before, hidden, gates, b, start, s
 
 @cuda.jit
 def run_slopes(hidden, gates, slopes):
-    """Compute the derivatives of h_t by N_t, R_t, Z_t and M_t, those of one hidden unit per thread.
+    """Compute the derivatives of h_t by N_t, R_t, Z_t and M_t.
 
     See `bppsa_nb.cells.gru.slopes`, whose order it is. The last three are those of the chain; N_t sees the input only.
     All arrays are one line, of four parts each but `hidden`.
     """
-    q, each = cuda.grid(1), slopes.shape[0] // 4
-    if q < each:
-        one = slopes.dtype.type(1)
-        r, z, n, m = gates[q], gates[each + q], gates[2 * each + q], gates[3 * each + q]
-        to_n = (one - n * n) * (one - z)  # j6 j7
-        slopes[q] = to_n
-        slopes[each + q] = r * (one - r) * m * to_n
-        slopes[2 * each + q] = z * (one - z) * (hidden[q] - n)
-        slopes[3 * each + q] = r * to_n
+    (q, threads), each, one = mine(), W(slopes.shape[0] // 4), slopes.dtype.type(1)
+    for _ in range(EACH):
+        if q < each:
+            r, z, n, m = gates[q], gates[each + q], gates[W(2) * each + q], gates[W(3) * each + q]
+            to_n = (one - n * n) * (one - z)  # j6 j7
+            from_z = z * (one - z) * (hidden[q] - n)
+            slopes[q] = to_n
+            slopes[each + q] = r * (one - r) * m * to_n
+            slopes[W(2) * each + q] = from_z
+            slopes[W(3) * each + q] = r * to_n
+        q += threads
 
 
 CELL = layer_cuda.Cell(steps_of, (layer_cuda.leave, run_steps), run_slopes, sums=4, room=5)

@@ -16,13 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import line, over, put
+from bppsa_nb.machine.arrays_cuda import EACH, line, mine, over, put, taken
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
-_THREADS = 128  # of a block in kernels without shared memory
-PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
+_THREADS = 256  # of a block in kernels without shared memory
+_ROWS = 8  # of inputs, that a thread multiplies a weight with
+_BLOCK = 256  # of a block that computes weight gradients
+PARTS = 264  # into how many sums these are split, at most: two blocks for each multiprocessor of a large GPU
 
 
 class Cell(NamedTuple):
@@ -37,13 +39,25 @@ class Cell(NamedTuple):
 
 @cuda.jit
 def input_products(x, weight_ih, bias_ih, out):
-    """Compute ``out = x @ weight_ih.T + bias_ih``, one row per block: those of all steps and samples."""
-    row = W(cuda.blockIdx.x)
-    for g in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
-        total = bias_ih[g]
-        for i in range(x.shape[1]):
-            total += weight_ih[U(g), U(i)] * x[row, U(i)]
-        out[row, U(g)] = total
+    """Compute ``out = x @ weight_ih.T + bias_ih``, a thread some rows of a column: those of all steps and samples."""
+    totals, columns = cuda.local.array(_ROWS, out.dtype), U(out.shape[1])
+    g, ahead, beside = U(cuda.threadIdx.x), U(0), U(1)
+    if columns < U(cuda.blockDim.x):
+        g, ahead, beside = U(g % columns), U(g // columns), U(cuda.blockDim.x // columns)
+    first, last = W(cuda.blockIdx.x) * W(_ROWS) * W(beside) + W(ahead), W(out.shape[0] - 1)
+    while g < columns:
+        for k in range(_ROWS):
+            totals[k] = bias_ih[g]
+        i = U(0)
+        while i < U(x.shape[1]):
+            weight = weight_ih[g, i]
+            for k in range(_ROWS):
+                totals[k] += weight * x[min(first + W(k) * W(beside), last), i]
+            i += U(1)
+        for k in range(_ROWS):
+            if first + W(k) * W(beside) <= last:
+                out[first + W(k) * W(beside), g] = totals[k]
+        g += U(cuda.blockDim.x)
 
 
 @cache
@@ -95,64 +109,143 @@ def transpose(matrix, out):
 def at_sums(slopes, grad_hidden, count):
     """Turn so many slopes into pre-activation gradients, in place: times the gradient at the state.
 
-    A state's number per thread; both arrays are one line, and ``grad_hidden[0]`` is not needed.
+    Both arrays are one line, and ``grad_hidden[0]`` is not needed.
     """
-    q, each = cuda.grid(1), slopes.shape[0] // count
-    if q < each:
-        grad = grad_hidden[grad_hidden.shape[0] - each + q]
-        for k in range(count):
-            slopes[k * each + q] *= grad
+    grads, values = cuda.local.array(EACH, slopes.dtype), cuda.local.array(EACH, slopes.dtype)
+    (start, threads), each, stop = mine(), W(slopes.shape[0] // count), W(grad_hidden.shape[0])
+    taken(grads, grad_hidden, stop - each + start, threads, stop)
+    for number in range(count):
+        q = start
+        taken(values, slopes, W(number) * each + q, threads, W(number + 1) * each)
+        for k in range(EACH):
+            if q < each:
+                slopes[W(number) * each + q] = values[k] * grads[k]
+            q += threads
+
+
+@cache
+def outer_products_of(high, wide, real):
+    """Make the kernel of a layer's weight gradients, for blocks of 4 `high` gates and 8 `wide` columns."""
+    per, gates, width = high * wide, 4 * high, 4 * high + 8 * wide  # threads of a team; numbers of a row
+    teams, rows, kept, zero = _BLOCK // per, _BLOCK // width, 16 * _BLOCK, real(0)  # a block's teams, rows it reads
+
+    @cuda.jit
+    def outer_products(at, x, hidden, size, inputs, parts):
+        """Compute ``at.T @ [x, 1, hidden]`` over a share of the rows per block; the shares are the parts.
+
+        Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)], `x` [shape=(rows, I)] and
+        `hidden` [shape=(rows, states)], all as one line; `parts` is [shape=(parts, S H, I + 1 + states)]. Of a tile of
+        rows in shared memory, teams of threads take one after the other, a thread 4 by 8 numbers of the result.
+        """
+        shared = cuda.shared.array(kept, real)
+        totals, values, factors = cuda.local.array(32, real), cuda.local.array(16, real), cuda.local.array(4, real)
+        tid, part, count, columns = U(cuda.threadIdx.x), U(cuda.blockIdx.x), U(parts.shape[1]), U(parts.shape[2])
+        first_gate, first_column = U(cuda.blockIdx.y) * U(gates), U(cuda.blockIdx.z) * U(8 * wide)
+        all_rows, shares = W(at.shape[0] // count), W(parts.shape[0])
+        share = (all_rows + shares - W(1)) // shares
+        start, end = W(part) * share, min(W(part + U(1)) * share, all_rows)
+        # Which number of every row this thread reads, if any, and from which row on.
+        place, ahead, one = U(tid % U(width)), U(tid // U(width)), zero
+        gate, column = U(first_gate + place), U(first_column + place - U(gates))
+        reads, source, step, here = ahead < U(rows), hidden, columns - U(inputs) - U(1), W(column - U(inputs) - U(1))
+        if place < U(gates):
+            reads = reads and gate < count
+            source, step, here = at, U(size), W(gate // U(size)) * all_rows * W(size) + W(gate % U(size))
+        elif column < U(inputs):
+            source, step, here = x, U(inputs), W(column)
+        elif column == U(inputs):
+            reads, one = False, real(1)
+        else:
+            reads = reads and column < columns
+        here += (start + W(ahead)) * W(step)
+        step *= U(rows)
+        if ahead < U(rows) and not reads:
+            for k in range(16):
+                shared[tid + U(k * rows * width)] = one
+        for k in range(32):
+            totals[k] = zero
+        team, mine = U(tid // U(per)), U(tid % U(per))
+        i, j = U(mine // U(wide)), U(mine % U(wide))
+        while start < end:
+            left = U(min(end - start, W(16 * rows)))
+            cuda.syncthreads()
+            if reads:
+                for k in range(16):  # all of them before any is written, so that none waits for another
+                    values[k] = source[here] if ahead + U(k * rows) < left else zero
+                    here += W(step)
+                for k in range(16):
+                    shared[tid + U(k * rows * width)] = values[k]
+            cuda.syncthreads()
+            r = team if team < U(teams) else left
+            while r < left:
+                base = U(r * U(width))
+                for k in range(4):
+                    factors[k] = shared[base + i + U(k * high)]
+                for m in range(8):
+                    factor = shared[base + j + U(gates + m * wide)]
+                    for k in range(4):
+                        totals[8 * k + m] += factors[k] * factor
+                r += U(teams)
+            start += W(16 * rows)
+        for half in range(2):  # add up what the teams found
+            cuda.syncthreads()
+            if team < U(teams):
+                for k in range(16):
+                    shared[team * U(16 * per) + U(k * per) + mine] = totals[16 * half + k]
+            cuda.syncthreads()
+            q = tid
+            while q < U(16 * per):
+                c, r = U(q % U(8 * wide)), U(q // U(8 * wide))  # consecutive threads write consecutive columns
+                gate, column = U(first_gate + r + U(2 * half * high)), U(first_column + c)
+                if gate < count and column < columns:
+                    slot, place = r // U(high) * U(8) + c // U(wide), r % U(high) * U(wide) + c % U(wide)
+                    total, k = zero, U(slot * U(per) + place)
+                    for _ in range(teams):
+                        total += shared[k]
+                        k += U(16 * per)
+                    parts[part, gate, column] = total
+                q += U(_BLOCK)
+
+    return outer_products
 
 
 @cuda.jit
-def outer_products(at, rows, size, count, cycle, right, parts):
-    """Compute ``at.T @ right`` and the sums of `at` over a share of the rows per block; the shares are the parts.
-
-    Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)] and `right` [shape=(rows, I)],
-    both as one line, so that the next address is an addition away. The result's rows are those of `count` gates, gate j
-    of pre-activation ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
-    """
-    columns, share = parts.shape[2], (rows + parts.shape[0] - 1) // parts.shape[0]
-    first = cuda.blockIdx.x * share
-    last = min(first + share, rows)
-    for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
-        g, column, total = q // columns, q % columns, parts.dtype.type(0)
-        here = W(((g // size + 1) % cycle * rows + first) * size + g % size)
-        there, row = W(first * (columns - 1) + column), first
-        if column < columns - 1:
-            while row < last:  # which takes fewer instructions than a loop over a range
-                total += at[here] * right[there]
-                here += W(size)
-                there += W(columns - 1)
-                row += 1
-        else:
-            while row < last:
-                total += at[here]
-                here += W(size)
-                row += 1
-        parts[cuda.blockIdx.x, g, column] = total
-
-
-@cuda.jit
-def sum_parts(parts, weight, bias):
-    """Add the parts up in an order that is always the same, one number per thread."""
-    q = cuda.grid(1)
-    row, column = q // parts.shape[2], q % parts.shape[2]
-    if row < parts.shape[1]:
-        zero, i, j, last = parts.dtype.type(0), U(row), U(column), parts.shape[0] - 1
-        a, b, c, d = zero, zero, zero, zero
-        for part in range(0, last - 2, 4):  # four at a time, so that three need not wait for the first
-            a += parts[U(part), i, j]
-            b += parts[U(part + 1), i, j]
-            c += parts[U(part + 2), i, j]
-            d += parts[U(part + 3), i, j]
-        for part in range((last + 1) // 4 * 4, last + 1):
-            a += parts[U(part), i, j]
-        total = (a + b) + (c + d)
-        if column < parts.shape[2] - 1:
-            weight[row, column] = total
-        else:
-            bias[row] = total
+def sum_parts(parts, size, inputs, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Add the parts up in an order that is always the same, 32 threads a number."""
+    shared, tid = cuda.shared.array(_BLOCK, parts.dtype), U(cuda.threadIdx.x)
+    lane, q = tid // U(8), U(cuda.blockIdx.x) * U(8) + tid % U(8)
+    count, rows, columns = U(parts.shape[0]), U(parts.shape[1]), U(parts.shape[2])
+    row, column, part, zero = U(q // columns), U(q % columns), U(lane), parts.dtype.type(0)
+    a, b, c, d = zero, zero, zero, zero
+    if row < rows:
+        while part + U(96) < count:  # four at a time, so that three need not wait for the first
+            a += parts[part, row, column]
+            b += parts[part + U(32), row, column]
+            c += parts[part + U(64), row, column]
+            d += parts[part + U(96), row, column]
+            part += U(128)
+        while part < count:
+            a += parts[part, row, column]
+            part += U(32)
+    shared[tid] = (a + b) + (c + d)
+    for half in (16, 8, 4, 2, 1):
+        cuda.syncthreads()
+        if lane < U(half):
+            shared[tid] += shared[tid + U(8 * half)]
+    if lane == U(0) and row < rows:
+        total, gates, numbers = shared[tid], U(weight_hh.shape[0] // size), U(rows // U(size))
+        number, i = U(row // U(size)), U(row % U(size))
+        of_x, of_hidden = U((number + gates - U(1)) % gates), U((number + numbers - U(1)) % numbers)
+        if number < gates:  # one that inputs are added to
+            if column < U(inputs):
+                weight_ih[of_x * U(size) + i, column] = total
+            elif column == U(inputs):
+                bias_ih[of_x * U(size) + i] = total
+        if of_hidden < gates:
+            if column > U(inputs):
+                weight_hh[of_hidden * U(size) + i, column - U(inputs) - U(1)] = total
+            elif column == U(inputs):
+                bias_hh[of_hidden * U(size) + i] = total
 
 
 @cuda.jit
@@ -176,8 +269,7 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     """
     weight_ih, weight_hh, bias_ih, _ = params
     rows, sums = len(x) * x.shape[1], len(weight_hh)
-    lines = x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums)
-    input_products[rows, min(_THREADS, sums), stream](*lines)
+    launch_linear(x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums), stream)
     over(transpose, weight_hh, stream, _THREADS)(weight_hh, weight_hh_T)
 
 
@@ -203,28 +295,28 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
     """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
     saved = (hidden,) if gates is None else (hidden, gates)
-    over(cell.run_slopes, slopes[0], stream, _THREADS)(*map(line, (*saved, slopes)))
+    over(cell.run_slopes, slopes[0], stream, _THREADS, EACH)(*map(line, (*saved, slopes)))
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
     """Launch a layer's pre-activation gradients, in place of the slopes, from those at its states."""
-    over(at_sums, slopes[0], stream, _THREADS)(line(slopes), line(grad_hidden), len(slopes))
+    over(at_sums, slopes[0], stream, _THREADS, EACH)(line(slopes), line(grad_hidden), len(slopes))
 
 
-def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
+def launch_gradients(x, hidden, slopes, parts, grads, stream=0):
     """Launch the gradients of a layer's parameters, its δW, from those at pre-activations, which the slopes are by now.
 
-    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
-    of weight_ih, weight_hh, bias_ih and bias_hh.
+    `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
+    bias_hh.
     """
-    count, (_, steps, batch, size) = _gates_of(slopes), slopes.shape
-    for parts, cycle, right, weight, bias in (
-        (parts_ih, count, x, grads[0], grads[2]),
-        (parts_hh, len(slopes), hidden, grads[1], grads[3]),
-    ):
-        lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
-        launch(outer_products, len(parts), min(MAX_THREADS, parts[0].size), stream, 0, *lines)
-        over(sum_parts, parts[0], stream, _THREADS)(parts, weight, bias)
+    _launch_sums(x, hidden, slopes, slopes.shape[3], x.shape[2], parts, grads, stream)
+
+
+def _launch_sums(x, hidden, at, size, inputs, parts, grads, stream):
+    (_, gates, columns), (high, up), (wide, beside) = parts.shape, *map(_split, parts.shape[1:], (4, 8), (32, 8))
+    kernel = outer_products_of(high, wide, parts.dtype.type)
+    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), size, inputs, parts)
+    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, size, inputs, *grads)
 
 
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
@@ -236,8 +328,10 @@ def launch_input_gradients(slopes, weight_ih, out, stream=0):
 
 
 def launch_linear(states, weight, bias, out, stream=0):
-    """Launch a linear layer, ``out = states @ weight.T + bias``, of one step: states are [shape=(B, H)]."""
-    input_products[len(states), min(_THREADS, len(bias)), stream](states, weight, bias, out)
+    """Launch a linear layer, ``out = states @ weight.T + bias``: states are [shape=(rows, H)]."""
+    threads = _THREADS // len(bias) * len(bias) or _THREADS  # whole rows
+    rows = _ROWS * max(1, threads // len(bias))
+    input_products[-(-len(states) // rows), threads, stream](states, weight, bias, out)
 
 
 def launch_back_linear(at, weight, out, stream=0):
@@ -246,15 +340,11 @@ def launch_back_linear(at, weight, out, stream=0):
     input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
-def launch_linear_gradients(states, at, grad_weight, grad_bias, parts=1, stream=0):
-    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)].
-
-    They are sums of so many parts, each of a share of the rows.
-    """
+def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
+    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)]."""
     classes, size = grad_weight.shape
-    sums = cuda.device_array((parts, classes, size + 1), at.dtype)
-    outer_products[parts, _THREADS, stream](line(at), at.size // classes, classes, 1, 1, line(states), sums)
-    over(sum_parts, sums[0], stream, _THREADS)(sums, grad_weight, grad_bias)
+    parts = cuda.device_array(_parts(at.size // classes, classes, size + 1), at.dtype)
+    _launch_sums(states, states, at, classes, 0, parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
 
 
 def _gates_of(slopes):
@@ -262,9 +352,21 @@ def _gates_of(slopes):
     return max(len(slopes) - 1, 1)
 
 
-def parts_of(steps):
-    """Return into how many sums the rows of a weight's gradient are split."""
-    return min(PARTS, steps)
+def parts_of(shape, inputs):
+    """Return the shape of the sums that make up a layer's δW, for slopes of a shape and so many inputs."""
+    sums, steps, batch, size = shape
+    return _parts(steps * batch, sums * size, inputs + 1 + size)
+
+
+def _parts(rows, gates, columns):
+    blocks = _split(gates, 4, 32)[1] * _split(columns, 8, 8)[1]
+    return max(1, min(PARTS // blocks, -(-rows // 64))), gates, columns
+
+
+def _split(count, each, most):
+    """Return how many threads, each for so many numbers, a block has for one axis of a matrix, and how many blocks."""
+    blocks = -(-count // (each * most))
+    return -(-count // (each * blocks)), blocks
 
 
 def forward(cell, x, h0, *params):
@@ -331,7 +433,7 @@ def _outer_product(at, right):
     if steps == 0:
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    launch_linear_gradients(right, at, weight, bias, parts_of(steps))
+    launch_linear_gradients(right, at, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()
 
 

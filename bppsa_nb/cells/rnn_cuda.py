@@ -7,10 +7,11 @@ import numpy as np
 
 from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
+from bppsa_nb.machine.arrays_cuda import EACH, mine, taken
 from bppsa_nb.machine.cuda import base_of, dot_of, inline
 from bppsa_nb.machine.cuda_compiler import cuda
 
-U = np.uint32  # see `dot_of`
+U, W = np.uint32, np.uint64  # see `dot_of`
 
 
 @cache
@@ -74,11 +75,14 @@ def run_steps(products, weight_hh_T, bias_hh, states, hidden, gates, b, start, s
 
 @cuda.jit
 def run_slopes(hidden, slopes):
-    """Compute ``1 - h_t²``, one number per thread; both arrays are one line, and ``hidden[0]`` has no slopes."""
-    q = cuda.grid(1)
-    if q < slopes.shape[0]:
-        h = hidden[q + hidden.shape[0] - slopes.shape[0]]
-        slopes[q] = slopes.dtype.type(1) - h * h
+    """Compute ``1 - h_t²``; both arrays are one line, and ``hidden[0]`` has no slopes."""
+    states, (q, threads) = cuda.local.array(EACH, hidden.dtype), mine()
+    first = W(hidden.shape[0] - slopes.shape[0])
+    taken(states, hidden, first + q, threads, W(hidden.shape[0]))
+    for k in range(EACH):
+        if q < W(slopes.shape[0]):
+            slopes[q] = slopes.dtype.type(1) - states[k] * states[k]
+        q += threads
 
 
 CELL = layer_cuda.Cell(steps_of, (layer_cuda.leave, run_steps), run_slopes, sums=1, room=2)

@@ -71,8 +71,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
         cells.launch_at_sums(slopes, grad_hidden)
         copy(grad_hidden[0], starts[layer])
         own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in NAMES}
-        parts = [new((cells.parts_of(T), rows * H, n + 1)) for n in (below.shape[2], H)]
-        cells.launch_gradients(below, hidden, slopes, *parts, list(own.values()))
+        parts = new(cells.parts_of(slopes.shape, below.shape[2]))
+        cells.launch_gradients(below, hidden, slopes, parts, list(own.values()))
         grads |= own
         if inputs or layer:
             # The layer below is read at every step: its loss terms enter everywhere but at h_0.

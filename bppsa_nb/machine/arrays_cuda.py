@@ -3,35 +3,61 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import on_gpu
+from bppsa_nb.machine.cuda import inline
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.interop import materialized
 
+W = np.uint64  # see `machine.cuda.dot_of`
 _THREADS = 256
+EACH = 4  # numbers of a long line for each thread: starting a block takes time
 _BLOCKS = 1024  # at most, of a kernel whose threads look at many numbers
+
+
+@inline
+def mine():
+    """Return the first of a thread's `EACH` numbers of a line, and how far the next one is."""
+    threads = W(cuda.blockDim.x)
+    return W(cuda.blockIdx.x) * W(EACH) * threads + W(cuda.threadIdx.x), threads
+
+
+@inline
+def taken(values, source, start, threads, stop):
+    """Read a thread's numbers of a line, all before it writes any, so that none waits for another."""
+    for k in range(EACH):
+        q = start + W(k) * threads
+        values[k] = source[q] if q < stop else values.dtype.type(0)
 
 
 @cuda.jit
 def _fill(line, value):
-    """Set every number of a line to a value, one per thread."""
-    q = cuda.grid(1)
-    if q < line.shape[0]:
-        line[q] = value
+    """Set every number of a line to a value."""
+    q, threads = mine()
+    for _ in range(EACH):
+        if q < W(line.shape[0]):
+            line[q] = value
+        q += threads
 
 
 @cuda.jit
 def _copy(source, target):
-    """Copy a line of numbers, one per thread."""
-    q = cuda.grid(1)
-    if q < source.shape[0]:
-        target[q] = source[q]
+    """Copy a line of numbers."""
+    values, (q, threads) = cuda.local.array(EACH, source.dtype), mine()
+    taken(values, source, q, threads, W(source.shape[0]))
+    for k in range(EACH):
+        if q < W(source.shape[0]):
+            target[q] = values[k]
+        q += threads
 
 
 @cuda.jit
 def _add(line, other):
-    """Add a line of numbers to another, one per thread."""
-    q = cuda.grid(1)
-    if q < line.shape[0]:
-        line[q] += other[q]
+    """Add a line of numbers to another."""
+    values, (q, threads) = cuda.local.array(EACH, line.dtype), mine()
+    taken(values, other, q, threads, W(line.shape[0]))
+    for k in range(EACH):
+        if q < W(line.shape[0]):
+            line[q] += values[k]
+        q += threads
 
 
 @cuda.jit
@@ -43,10 +69,10 @@ def _find_lost(line, found):
             found[0] = 1
 
 
-def over(kernel, array, stream=0, threads=_THREADS):
-    """Configure a kernel to run with one thread for each number of a device array, so many to a block."""
+def over(kernel, array, stream=0, threads=_THREADS, each=1):
+    """Configure a kernel to run with one thread for each number of a device array, or for `each` so many of them."""
     threads = min(threads, array.size)
-    return kernel[-(-array.size // threads), threads, stream]
+    return kernel[-(-array.size // (threads * each)), threads, stream]
 
 
 def line(array):
@@ -56,12 +82,12 @@ def line(array):
 
 def fill(array, value, stream=0):
     """Launch the setting of every number of an array to a value."""
-    over(_fill, array, stream)(line(array), value)
+    over(_fill, array, stream, each=EACH)(line(array), value)
 
 
 def copy(source, target, stream=0):
     """Launch the copying of an array to another of its shape."""
-    over(_copy, source, stream)(line(source), line(target))
+    over(_copy, source, stream, each=EACH)(line(source), line(target))
 
 
 def put(array, target):
@@ -79,7 +105,7 @@ def fetched(array, like):
 
 def add(array, other, stream=0):
     """Launch the addition of another array to an array, in place."""
-    over(_add, array, stream)(line(array), line(other))
+    over(_add, array, stream, each=EACH)(line(array), line(other))
 
 
 def all_finite(array):

@@ -220,9 +220,8 @@ class Step:
         self.gates = [new((4, T, B, H)) if gated else None for _ in range(L)]
         self.slopes = [new((4 if gated else 1, T, B, H)) for _ in range(L)]
         self.products, self.weight_hh_T = new((T, B, sums)), new((H, sums))
-        self.logits, self.losses = new((B, model.num_classes)), cuda.device_array(B, np.float64)
-        self.parts = [new((cells.parts_of(T), sums, columns)) for columns in (model.input_size + 1, H + 1)]
-        self.parts_below = new((cells.parts_of(T), sums, H + 1)) if L > 1 else None
+        self.logits = new((B, model.num_classes))
+        self.parts = [new(cells.parts_of(self.slopes[0].shape, n)) for n in (model.input_size, H)[:L]]
         self.params, *self.averages, self.status = training.vectors(training.flat)
         self.arrays, self.grads = training.views(self.params), training.views(training.grads)
         chains = []
@@ -290,7 +289,7 @@ class Step:
             below = hidden[1:]
         arrays_cuda.fill(scan.gradients, zero, stream)
         kernels.one_block(kernels.classify, stream)(
-            *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits, self.losses),
+            *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits),
             *(scan.gradients, grads["fc.weight"], grads["fc.bias"], training.loss, self.status, scan.lost),
         )
         sub = training.sub_stream or stream
@@ -300,8 +299,8 @@ class Step:
             cells.launch_at_sums(self.slopes[layer], gradients, stream)
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
             follow(sub, stream)
-            below, parts = (self.hidden[layer - 1][1:], self.parts_below) if layer else (self.x, self.parts[0])
-            work = parts, self.parts[1], tuple(grads[f"{name}_l{layer}"] for name in names)
+            below = self.hidden[layer - 1][1:] if layer else self.x
+            work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in names)
             cells.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.

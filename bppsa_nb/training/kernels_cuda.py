@@ -5,23 +5,55 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import over
+from bppsa_nb.machine.cuda import MAX_THREADS, inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training.optimizers import Adam
 
-_THREADS = 256
+_THREADS = MAX_THREADS  # of a kernel's only block; a power of two
 SETTINGS = 8  # numbers that the optimizers' kernels read
 # How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
 DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 
 
+@inline
+def _softmax(logits, labels, shared):
+    """Turn logits into their gradients; return a thread's share of the losses."""
+    tid, threads, (batch, classes) = cuda.threadIdx.x, cuda.blockDim.x, logits.shape
+    team = min(max(threads // batch, 1), classes)  # threads of a sample
+    sample, member, together, mean = tid // team, tid % team, threads // team, 0.0
+    for first in range(0, batch, together):
+        b, top, shares = first + sample, -math.inf, 0.0
+        works = sample < together and b < batch
+        if works:
+            for c in range(classes):
+                top = max(top, np.float64(logits[b, c]))
+            for c in range(member, classes, team):
+                shares += math.exp(np.float64(logits[b, c]) - top)
+        shared[tid] = shares
+        cuda.syncthreads()
+        label = int(labels[b]) if works else 0
+        if works:
+            shares = 0.0
+            for k in range(team):
+                shares += shared[sample * team + k]
+            if member == 0:
+                mean += math.log(shares) - (np.float64(logits[b, label]) - top)
+        cuda.syncthreads()
+        if works:
+            for c in range(member, classes, team):
+                share = math.exp(np.float64(logits[b, c]) - top) / shares
+                logits[b, c] = (share - 1.0 if c == label else share) / batch
+    return mean
+
+
 @cuda.jit
-def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weight, grad_bias, loss, status, lost):
+def classify(hidden, weight, bias, labels, logits, gradients, grad_weight, grad_bias, loss, status, lost):
     """Compute logits, the mean softmax cross-entropy, and gradients at the last state and of the last layer.
 
     One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
     double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would leave it single.
     """
-    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    shared, tid, threads = cuda.shared.array(MAX_THREADS, np.float64), cuda.threadIdx.x, cuda.blockDim.x
     last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
     zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
     if tid == 0:
@@ -37,31 +69,30 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
         if total - total != zero:  # infinite, or not a number
             status[0] = hidden.dtype.type(LOGITS)
     cuda.syncthreads()
-    for b in range(tid, batch, threads):
-        top, label, shares = np.float64(logits[b, 0]), int(labels[b]), 0.0
-        for c in range(classes):
-            top = max(top, np.float64(logits[b, c]))
-        for c in range(classes):
-            shares += math.exp(np.float64(logits[b, c]) - top)
-        losses[b] = math.log(shares) - (np.float64(logits[b, label]) - top)
-        for c in range(classes):
-            share = math.exp(np.float64(logits[b, c]) - top) / shares
-            logits[b, c] = (share - 1.0 if c == label else share) / batch
-    cuda.syncthreads()
+    shared[tid] = _softmax(logits, labels, shared)
+    mean = reduced(shared, tid, threads, True) / batch
     if tid == 0:
-        mean = 0.0
-        for b in range(batch):
-            mean += losses[b]
-        loss[0] = mean / batch
-    for q in range(tid, classes * (size + 1), threads):
+        loss[0] = mean
+    cuda.syncthreads()
+    numbers = classes * (size + 1)  # each for several threads, if there are as many
+    several = max(threads // numbers, 1)
+    for first in range(0, numbers, threads):
+        q, member, total = first + tid % numbers, tid // numbers, zero
         c, i = q // (size + 1), q % (size + 1)
-        total = zero
-        for b in range(batch):
-            total += logits[b, c] * (hidden[last, b, i] if i < size else one)
-        if i < size:
-            grad_weight[c, i] = total
-        else:
-            grad_bias[c] = total
+        works = member < several and q < numbers
+        if works:
+            for b in range(member, batch, several):
+                total += logits[b, c] * (hidden[last, b, i] if i < size else one)
+        shared[tid] = total
+        cuda.syncthreads()
+        if works and member == 0:
+            for k in range(1, several):
+                total += hidden.dtype.type(shared[k * numbers + tid])
+            if i < size:
+                grad_weight[c, i] = total
+            else:
+                grad_bias[c] = total
+        cuda.syncthreads()
     for q in range(tid, batch * size, threads):
         b, i = q // size, q % size
         total = zero

@@ -16,7 +16,7 @@ def kernels():
     """List the hot kernels by name: each with the types of its arguments, and how often a step passes its inner loop.
 
     That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
-    it is the loop with a barrier, and "whole" for kernels whose threads compute a number each, without a loop.
+    it is the loop with a barrier, and "whole" for kernels whose threads compute a few numbers each, without a loop.
     """
     from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
@@ -44,7 +44,7 @@ def kernels():
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a1, i3, a3, a3, i1), 0),
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
         "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
-        "weight gradients": (layer_cuda.outer_products, (a1, number, number, number, number, a1, a3), None),
+        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), (a1, a1, a1, number, number, a3), None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
         "sparse products": (products_cuda.sums, sparse, None),
@@ -72,6 +72,8 @@ def step_of(name):
 
 def read(name):
     """Read what a kernel takes, a `Cost`; raise what `sass.read` raises if the `gpu` extra is not installed."""
+    from bppsa_nb.machine.arrays_cuda import EACH
+
     kernel, types, trips = kernels()[name]
     code = sass.read(kernel, types, GENERATION)
     if trips == "whole":
@@ -80,7 +82,7 @@ def read(name):
         part = code.innermost("BAR")
     else:
         part = code.innermost() if trips is None else code.step(trips)
-    per = part.products if trips is None else 1
+    per = {None: part.products, "whole": EACH}.get(trips, 1)
     numbers = part.instructions, part.products, part.cycles, part.waits
     return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
 
