@@ -31,6 +31,7 @@ from bppsa_nb.scan import levels as _levels
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
 _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 U = np.uint32  # see `machine.cuda.dot_of`
+_TEAM_THREADS, _SPREAD = 160, 128  # of a block, at most; blocks that keep every multiprocessor busy
 
 
 def tile_rows(hidden, itemsize):
@@ -51,6 +52,15 @@ def _line_block(hidden, itemsize):
     return min(MAX_THREADS, hidden), 2 * hidden * itemsize
 
 
+def teams_of(size, numbers, dtype, count):
+    """Return how many teams, of `size` threads and so many numbers in shared memory, a block has where `count` work.
+
+    Several fill its warps; where few work, they are better off on multiprocessors of their own.
+    """
+    most = min(_TEAM_THREADS // size, SHARED_BYTES // (numbers * dtype.itemsize), -(-count // _SPREAD))
+    return max(1, most)
+
+
 @cuda.jit
 def prepare(jacobians_T, mats, exps, lost):
     """Copy one transposed Jacobian per block into the scan's working array, scaled."""
@@ -64,7 +74,7 @@ def prepare(jacobians_T, mats, exps, lost):
             value = jacobians_T[t, b, i, j]
             mats[t, b, i, j] = value
             high, low = max(high, abs(value)), smaller(low, value)
-    exponent = rescale(mats[t, b], high, low, shared, lost)
+    exponent = rescale(mats[t, b], high, low, shared, cuda.threadIdx.x, 0, cuda.blockDim.x, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent
 
@@ -95,7 +105,7 @@ def up_level_of(size, real):
                 value = dot(zero, column, shared, U(i * size))
                 right[U(i), k] = value
                 high, low = max(high, abs(value)), smaller(low, value)
-            exponent = rescale(right, high, low, shared, lost)
+            exponent = rescale(right, high, low, shared, k, U(0), U(size), lost)
             if k == U(0):
                 exps[T - r, b] += exps[T - l, b] + exponent
 
@@ -190,22 +200,22 @@ def workspace(T, batch, samples, hidden, dtype):
     return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost
 
 
-def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
-    """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
+def launch_prepare(jacobians_T, mats, exps, lost, stream=0):
+    """Launch `prepare`, one block per transposed Jacobian."""
     hidden = mats.shape[2]
     grid = mats.shape[0] * mats.shape[1]
     threads, shared = _line_block(hidden, mats.dtype.itemsize)
-    launch(kernel, grid, threads, stream, shared, *arguments, mats, exps, lost)
+    launch(prepare, grid, threads, stream, shared, jacobians_T, mats, exps, lost)
 
 
-def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):
-    """Scan level by level what a kernel writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
+def run_levels(launch_prepare, links, chain, batch, grad_output, local_grads, levels):
+    """Scan level by level what a launcher writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
     T, affine = chain.shape[0], local_grads is not None
     mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
     if affine:
         put(local_grads[:T], vecs[1 : T + 1])
     put(grad_output, vecs[T + 1])
-    launch_prepare(kernel, arguments, mats, exps, lost)
+    launch_prepare(links, mats, exps, lost)
     launch_scan(mats, exps, vecs, affine, levels, lost)
     if lost.copy_to_host()[0]:
         raise DynamicRangeError
@@ -229,5 +239,5 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     if len(jacobians_T) == 0:
         return fetched(room_for_gradients(jacobians_T, grad_output, None), grad_output)
     tile_rows(grad_output.shape[1], grad_output.dtype.itemsize)
-    arguments = (on_device(jacobians_T),)
-    return run_levels(prepare, arguments, jacobians_T, jacobians_T.shape[1], grad_output, local_grads, levels)
+    stored, batch = on_device(jacobians_T), jacobians_T.shape[1]
+    return run_levels(launch_prepare, stored, jacobians_T, batch, grad_output, local_grads, levels)

@@ -5,8 +5,15 @@ Launchers take device arrays and a stream, allocate nothing and wait for nothing
 
 import numpy as np
 
-from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare, sweep_chunks, sweep_chunks_of
-from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels
+from bppsa_nb.chains.kernels_cuda import (
+    across_chunks,
+    across_chunks_of,
+    prepare,
+    prepare_of,
+    sweep_chunks,
+    sweep_chunks_of,
+)
+from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, put
@@ -109,6 +116,22 @@ def launch_across(chunks, affine, lost, stream=0):
     launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
 
 
+def launch_prepare(links, mats, exps, lost, stream=0):
+    """Write a structured chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
+    _, _, weights, slopes, carry, carried = links.arguments
+    size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
+    if in_registers(links.sums, dtype):
+        teams = teams_of(size, 2 * size, dtype, count)
+        # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
+        blocks = -(-count // (teams * min(max(count // (1024 * teams), 1), 8)))
+        kernel, shared = prepare_of(size, len(slopes), carried, dtype.type), 2 * teams * size * dtype.itemsize
+        launch(kernel, blocks, teams * size, stream, shared, weights, slopes, carry, mats, exps, lost)
+        return
+    threads = min(MAX_THREADS, size)
+    arrays = weights, slopes, carry, carried, mats, exps, lost
+    launch(prepare, count, threads, stream, 2 * threads * dtype.itemsize, *arrays)
+
+
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
@@ -184,4 +207,4 @@ def levels(chain, grad_output, local_grads=None, levels=None):
         return fetched(room_for_gradients(chain, grad_output, None), grad_output)
     numbers, what = T * batch * size * size, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     require(numbers * chain.dtype.itemsize, what)
-    return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)
+    return run_levels(launch_prepare, Links(chain), chain, batch, grad_output, local_grads, levels)

@@ -51,36 +51,32 @@ def moderate(matrix, high, low):
 
 
 @inline
-def rescale(matrix, high, low, shared, lost):
-    """Scale a block's matrix in place, the largest entry into [1/2, 1), unless it is moderate.
+def rescale(matrix, high, low, shared, k, first, team, lost):
+    """Scale a matrix in place, the largest entry into [1/2, 1), unless it is moderate. Returns the exponent.
 
-    high, low: the largest and the smallest non-zero size among the entries that this thread wrote. Returns the
-    exponent, to every thread.
+    Matrices have a team each of a block's threads, which are `team` from number `first` on; this is number k of them,
+    and all threads of the block call this. high, low: the largest and the smallest non-zero size among the entries
+    that this thread wrote.
     """
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
-    cuda.syncthreads()
-    shared[tid] = high
-    shared[threads + tid] = low
-    cuda.syncthreads()
-    reach = 1
-    while 2 * reach < threads:
-        reach *= 2
-    while reach > 0:
-        if tid < reach and tid + reach < threads:
-            shared[tid] = max(shared[tid], shared[tid + reach])
-            shared[threads + tid] = min(shared[threads + tid], shared[threads + tid + reach])
-        cuda.syncthreads()
-        reach //= 2
-    one, peak, floor = matrix.dtype.type(1), shared[0], shared[threads]
     exponent = 0
-    if not moderate(matrix, peak, floor):
-        exponent = int(shift(math.frexp(peak)[1], minexp(matrix)))
-        if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix))):
-            lost[0] = 1
-        scale = math.ldexp(one, -exponent)
-        for i in range(hidden):
-            for j in range(tid, hidden, threads):
-                matrix[i, j] *= scale
+    if not cuda.syncthreads_and(np.int32(moderate(matrix, high, low))):  # seldom
+        at, team = U(2) * U(first), U(team)
+        shared[at + U(k)], shared[at + team + U(k)] = high, low
+        cuda.syncthreads()
+        one, peak, floor, i = matrix.dtype.type(1), high, low, U(0)
+        while i < team:
+            peak, floor = max(peak, shared[at + i]), min(floor, shared[at + team + i])
+            i += U(1)
+        if not moderate(matrix, peak, floor):
+            exponent = int(shift(math.frexp(peak)[1], minexp(matrix)))
+            if k == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix))):
+                lost[0] = 1
+            scale = math.ldexp(one, -exponent)
+            for i in range(matrix.shape[0]):
+                j = U(k)
+                while j < U(matrix.shape[0]):
+                    matrix[U(i), j] *= scale
+                    j += team
     return exponent
 
 
@@ -118,7 +114,7 @@ def multiply(right, left, tile, shared, lost):
             right[top + q // hidden, q % hidden] = value
             high, low = max(high, abs(value)), smaller(low, value)
         cuda.syncthreads()
-    return rescale(right, high, low, shared, lost)
+    return rescale(right, high, low, shared, tid, 0, threads, lost)
 
 
 @inline
