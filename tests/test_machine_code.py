@@ -57,7 +57,7 @@ def kernels(real, widest=False):
     for size in (20, most) if widest else (20,):
         yield scan.up_level_of(min(size, 110), number_of), (a4, exps, a3, flag, number, lost)
         for count in (1, 3):
-            made = structured.prepare_of(min(size, most // count), count, count == 3, number_of)
+            made = structured.prepare_of(min(size, 109, most // count), count, count == 3, number_of)
             yield made, (a2, a4, a3, a4, exps, lost)
         for cell in (rnn_cuda, gru_cuda):
             steps = cell.steps_of(size, number_of)

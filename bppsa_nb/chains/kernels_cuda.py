@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda import dot_of, inline, odd
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
@@ -240,7 +240,7 @@ def _in_factors(power, one, least):
 @cache
 def prepare_of(size, count, carried, real):
     """Make `prepare` for one H and K: teams of a thread per column, which has its K rows of weights in registers."""
-    sums, zero, infinite = count * size, real(0), real(math.inf)
+    sums, wide, zero, infinite = count * size, odd(size), real(0), real(math.inf)
 
     @cuda.jit
     def prepare(weights, slopes, carry, mats, exps, lost):
@@ -248,9 +248,14 @@ def prepare_of(size, count, carried, real):
         slope = cuda.local.array(count, real)
         batch, tid, teams = U(mats.shape[1]), U(cuda.threadIdx.x), U(cuda.blockDim.x) // U(size)
         team, j, all_of = tid // U(size), tid % U(size), U(mats.shape[0]) * batch
+        q = tid
+        while q < U(sums * size):
+            shared[q // U(size) * U(wide) + q % U(size)] = weights[q // U(size), q % U(size)]
+            q += U(cuda.blockDim.x)
+        cuda.syncthreads()
         for k in range(count):
             for i in range(size):
-                row[k * size + i] = weights[U(k * size) + j, U(i)]
+                row[k * size + i] = shared[(U(k * size) + j) * U(wide) + U(i)]
         first = U(cuda.blockIdx.x) * teams
         while first < all_of:
             here = first + team < all_of

@@ -17,7 +17,7 @@ from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, odd, on_device, require, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -120,11 +120,13 @@ def launch_prepare(links, mats, exps, lost, stream=0):
     """Write a structured chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
     _, _, weights, slopes, carry, carried = links.arguments
     size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
-    if in_registers(links.sums, dtype):
+    rows = links.sums * odd(size)  # of weights
+    if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
         teams = teams_of(size, 2 * size, dtype, count)
         # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
         blocks = -(-count // (teams * min(max(count // (1024 * teams), 1), 8)))
-        kernel, shared = prepare_of(size, len(slopes), carried, dtype.type), 2 * teams * size * dtype.itemsize
+        shared = max(rows, 2 * teams * size) * dtype.itemsize
+        kernel = prepare_of(size, len(slopes), carried, dtype.type)
         launch(kernel, blocks, teams * size, stream, shared, weights, slopes, carry, mats, exps, lost)
         return
     threads = min(MAX_THREADS, size)

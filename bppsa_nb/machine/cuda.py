@@ -30,6 +30,11 @@ def in_registers(count, dtype):
     return count * dtype.itemsize <= 4 * REGISTERS
 
 
+def odd(size):
+    """Return how far apart rows lie in shared memory so that a column's numbers lie in banks of their own."""
+    return size + 1 - size % 2
+
+
 def dot_of(count, real):
     """Make a dot product of `count` numbers in registers with as many in shared memory, from `offset` on, and `start`.
 
