@@ -55,7 +55,8 @@ def kernels(real, widest=False):
     diagonals, chunks = (a2, a4, a3, flag), (number, number, real, number, a3, a3, a3, a3, lost)
     links = (a4, flag, *diagonals)
     for size in (20, most) if widest else (20,):
-        yield scan.up_level_of(min(size, 110), number_of), (a4, exps, a3, flag, number, lost)
+        for level in (scan.up_level_of, scan.across_blocks_of, scan.down_level_of):
+            yield level(min(size, 109), number_of), (a4, exps, a3, flag, number, lost)
         for count in (1, 3):
             made = structured.prepare_of(min(size, 109, most // count), count, count == 3, number_of)
             yield made, (a2, a4, a3, a4, exps, lost)

@@ -1,14 +1,15 @@
-"""Algorithm 1 over stored Jacobians on a GPU: one kernel launch per level, one thread block per ⋄ (Section 4.1).
+"""Algorithm 1 over stored Jacobians on a GPU: one kernel launch per level (Section 4.1).
 
 The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cpu`: position k of Equation 5's array is
 ``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
 
-Where a matrix fits into shared memory, products are made for one H. The other kernels work for any: matrices pass
-through that memory a few rows at a time, `tile_rows` of them, and the threads of a block share out the entries.
+Where a matrix fits into shared memory, kernels are made for one H, and a block has several teams of H threads with a ⋄
+each. The other kernels work for any: matrices pass through that memory a few rows at a time, `tile_rows` of them, and
+the threads of a block share out the entries.
 """
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -20,12 +21,13 @@ from bppsa_nb.machine.cuda import (
     in_registers,
     inline,
     launch,
+    odd,
     on_device,
     shared_bytes,
 )
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
+from bppsa_nb.operands.scaled_cuda import matvec, matvec_of, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
@@ -80,36 +82,109 @@ def prepare(jacobians_T, mats, exps, lost):
 
 
 @cache
+def team_of(size):
+    """Make what tells a thread whether its team is one of `count`, which of them, and numbers in the team and block.
+
+    In the last block, teams beyond repeat the last one's work, barriers and all, but write nothing.
+    """
+
+    @inline
+    def team(count):
+        mine = U(cuda.threadIdx.x) // U(size)
+        number = U(cuda.blockIdx.x) * (U(cuda.blockDim.x) // U(size)) + mine
+        return number < U(count), min(number, U(count - 1)), U(cuda.threadIdx.x) % U(size), mine
+
+    return team
+
+
+@cache
 def up_level_of(size, real):
-    """Make `up_level` for one H: a thread per column of the left factor, which it has in registers."""
-    dot, zero, infinite = dot_of(size, real), real(0), real(math.inf)
+    """Make `up_level` for one H: a team's thread has a column of the left factor, and is for a row of the right one."""
+    dot, matvec, zero, infinite, wide = dot_of(size, real), matvec_of(size, real), real(0), real(math.inf), odd(size)
+    team_of_thread, numbers = team_of(size), size * (odd(size) + 1)
 
     @cuda.jit
     def up_level(mats, exps, vecs, affine, d, lost):
         shared, column = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
-        T, batch, k = mats.shape[0], mats.shape[1], U(cuda.threadIdx.x)
-        j, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
+        row = cuda.local.array(size, real)
+        T, batch = mats.shape[0], mats.shape[1]
+        here, pair, k, team = team_of_thread(_num_pairs(T, d) * batch)
+        j, b, at = int(pair // U(batch)), int(pair % U(batch)), team * U(numbers)
         l, r = _pair_left(j, d), _pair_right(j, d, T)
-        right = mats[T - r, b]
-        if j == 0 or affine:
+        right, left, multiplies = mats[T - r, b], mats[T - max(l, 1), b], here and j > 0
+        for i in range(size):
+            shared[at + U(i * wide) + k], column[i] = right[U(i), k], left[U(i), k]
+        if affine or cuda.blockIdx.x * (cuda.blockDim.x // size) < batch:  # the same for all teams of a block
+            moves, exponent = here and (j == 0 or affine), exps[T - r, b]
             for s in range(b, vecs.shape[1] if batch == 1 else b + 1):
-                offset = vecs[T + 1 - r, s]
-                matvec(right, exps[T - r, b], vecs[T + 1 - l, s], offset, affine, offset, shared, lost)
-        if j > 0:
-            left = mats[T - l, b]
-            for i in range(size):
-                shared[U(i * size) + k], column[i] = right[U(i), k], left[U(i), k]
+                value = matvec(vecs[T + 1 - l, s, k] if moves else zero, exponent, shared, at, k, row, lost)
+                if moves:
+                    vecs[T + 1 - r, s, k] = vecs[T + 1 - r, s, k] + value if affine else value
+                cuda.syncthreads()
+        else:
             cuda.syncthreads()
-            high, low = zero, infinite
+        high, low = zero, infinite
+        if multiplies:
             for i in range(size):
-                value = dot(zero, column, shared, U(i * size))
+                value = dot(zero, column, shared, at + U(i * wide))
                 right[U(i), k] = value
                 high, low = max(high, abs(value)), smaller(low, value)
-            exponent = rescale(right, high, low, shared, k, U(0), U(size), lost)
-            if k == U(0):
-                exps[T - r, b] += exps[T - l, b] + exponent
+        exponent = rescale(right, high, low, shared, k, team * U(size), U(size), lost)
+        if multiplies and k == U(0):
+            exps[T - r, b] += exps[T - l, b] + exponent
 
     return up_level
+
+
+@cache
+def across_blocks_of(size, real):
+    """Make `across_blocks` for one H: a team per sample, one of its threads per row."""
+    matvec, wide, team_of_thread, numbers = matvec_of(size, real), odd(size), team_of(size), size * (odd(size) + 1)
+
+    @cuda.jit
+    def across_blocks(mats, exps, vecs, affine, levels, lost):
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        T = mats.shape[0]
+        here, s, k, team = team_of_thread(vecs.shape[1])
+        b, at = s % U(mats.shape[1]), team * U(numbers)
+        grad = vecs[T + 1 - _block_end(0, levels, T), s, k]
+        for j in range(1, _num_blocks(T, levels)):
+            end = _block_end(j, levels, T)
+            matrix, offset = mats[T - end, b], vecs[T + 1 - end, s, k] if affine else real(0)
+            for i in range(size):
+                shared[at + U(i * wide) + k] = matrix[U(i), k]
+            value = matvec(grad, exps[T - end, b], shared, at, k, row, lost)
+            if here:
+                vecs[T + 1 - end, s, k] = grad
+            grad = value + offset
+            cuda.syncthreads()
+        if here:
+            vecs[0, s, k] = grad
+
+    return across_blocks
+
+
+@cache
+def down_level_of(size, real):
+    """Make `down_level` for one H: a team per pair, one of its threads per row."""
+    matvec, wide, team_of_thread, numbers = matvec_of(size, real), odd(size), team_of(size), size * (odd(size) + 1)
+
+    @cuda.jit
+    def down_level(mats, exps, vecs, affine, d, lost):
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        T, batch = mats.shape[0], U(vecs.shape[1])
+        here, pair, k, team = team_of_thread(_num_pairs(T, d) * vecs.shape[1])
+        j, s, at = int(pair // batch), pair % batch, team * U(numbers)
+        b, l, r = s % U(mats.shape[1]), _pair_left(j, d), _pair_right(j, d, T)
+        left, right, matrix = vecs[T + 1 - l, s], vecs[T + 1 - r, s], mats[T - max(l, 1), b]
+        grad, kept = right[k], left[k] if affine or j == 0 else real(0)
+        for i in range(size):
+            shared[at + U(i * wide) + k] = matrix[U(i), k]
+        value = matvec(grad if j > 0 else real(0), exps[T - max(l, 1), b], shared, at, k, row, lost)
+        if here:  # line 14; with j = 0: I ⋄ T = T
+            left[k], right[k] = grad, value + kept if j > 0 else kept
+
+    return down_level
 
 
 @cuda.jit
@@ -179,18 +254,29 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     samples, hidden = vecs.shape[1:]
     dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    (threads, shared), square = _line_block(hidden, dtype.itemsize), hidden * hidden * dtype.itemsize
-    line = threads, stream, shared
-    if in_registers(hidden, dtype) and square <= SHARED_BYTES:
-        up, more, block = up_level_of(hidden, dtype.type), (), (hidden, stream, max(shared, square))
+    numbers = hidden * (odd(hidden) + 1)  # of a team: a matrix and a vector
+    if in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES:
+        up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
+        more = ()
+
+        def line(count):
+            teams = teams_of(hidden, numbers, dtype, count)
+            return -(-count // teams), teams * hidden, stream, teams * numbers * dtype.itemsize
+
+        square = line
     else:
-        threads, shared = _block(hidden, dtype.itemsize)
-        up, more, block = up_level, (tile_rows(hidden, dtype.itemsize),), (threads, stream, shared)
+        up, across, down, more = up_level, across_blocks, down_level, (tile_rows(hidden, dtype.itemsize),)
+
+        def line(count, block=_line_block):
+            threads, shared = block(hidden, dtype.itemsize)
+            return count, threads, stream, shared
+
+        square = partial(line, block=_block)
     for d in range(k):
-        launch(up, _levels.num_pairs(T, d) * batch, *block, *arrays, d, *more, lost)
-    launch(across_blocks, samples, *line, *arrays, k, lost)
+        launch(up, *square(_levels.num_pairs(T, d) * batch), *arrays, d, *more, lost)
+    launch(across, *line(samples), *arrays, k, lost)
     for d in reversed(range(k)):
-        launch(down_level, _levels.num_pairs(T, d) * samples, *line, *arrays, d, lost)
+        launch(down, *line(_levels.num_pairs(T, d) * samples), *arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):

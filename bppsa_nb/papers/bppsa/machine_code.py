@@ -43,7 +43,7 @@ def kernels():
         "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2),
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a4, i3, a3, a3, i1), 0),
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
-        "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
+        "down-sweep": (levels_cuda.down_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
         "weight gradients": (layer_cuda.outer_products, (a1, number, number, number, number, a1, a3), None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
