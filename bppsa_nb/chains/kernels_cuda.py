@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import dot_of, inline, odd
+from bppsa_nb.machine.cuda import dot_of, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
@@ -240,7 +240,7 @@ def _in_factors(power, one, least):
 @cache
 def prepare_of(size, count, carried, real):
     """Make `prepare` for one H and K: teams of a thread per column, which has its K rows of weights in registers."""
-    sums, wide, zero, infinite = count * size, odd(size), real(0), real(math.inf)
+    sums, wide, zero, infinite = count * size, row_of(size), real(0), real(math.inf)
 
     @cuda.jit
     def prepare(weights, slopes, carry, mats, exps, lost):

@@ -21,8 +21,8 @@ from bppsa_nb.machine.cuda import (
     in_registers,
     inline,
     launch,
-    odd,
     on_device,
+    row_of,
     shared_bytes,
 )
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -63,6 +63,46 @@ def teams_of(size, numbers, dtype, count):
     return max(1, most)
 
 
+@cache
+def team_of(size):
+    """Make what tells a thread whether its team is one of `count`, which of them, and numbers in the team and block.
+
+    In the last block, teams beyond repeat the last one's work, barriers and all, but write nothing.
+    """
+
+    @inline
+    def team(count):
+        mine = U(cuda.threadIdx.x) // U(size)
+        number = U(cuda.blockIdx.x) * (U(cuda.blockDim.x) // U(size)) + mine
+        return number < U(count), min(number, U(count - 1)), U(cuda.threadIdx.x) % U(size), mine
+
+    return team
+
+
+@cache
+def prepare_of(size, real):
+    """Make `prepare` for one H: a team's thread reads a column before it writes it."""
+    team_of_thread, zero, infinite = team_of(size), real(0), real(math.inf)
+
+    @cuda.jit
+    def prepare(jacobians_T, mats, exps, lost):
+        shared, column = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        here, number, k, team = team_of_thread(exps.size)
+        t, b = number // U(mats.shape[1]), number % U(mats.shape[1])
+        read, matrix, high, low = jacobians_T[t, b], mats[t, b], zero, infinite
+        for i in range(size):
+            column[i] = read[U(i), k]
+        if here:
+            for i in range(size):
+                matrix[U(i), k] = column[i]
+                high, low = max(high, abs(column[i])), smaller(low, column[i])
+        exponent = rescale(matrix, high, low, shared, k, team * U(size), U(size), lost)
+        if here and k == U(0):
+            exps[t, b] = exponent
+
+    return prepare
+
+
 @cuda.jit
 def prepare(jacobians_T, mats, exps, lost):
     """Copy one transposed Jacobian per block into the scan's working array, scaled."""
@@ -82,26 +122,10 @@ def prepare(jacobians_T, mats, exps, lost):
 
 
 @cache
-def team_of(size):
-    """Make what tells a thread whether its team is one of `count`, which of them, and numbers in the team and block.
-
-    In the last block, teams beyond repeat the last one's work, barriers and all, but write nothing.
-    """
-
-    @inline
-    def team(count):
-        mine = U(cuda.threadIdx.x) // U(size)
-        number = U(cuda.blockIdx.x) * (U(cuda.blockDim.x) // U(size)) + mine
-        return number < U(count), min(number, U(count - 1)), U(cuda.threadIdx.x) % U(size), mine
-
-    return team
-
-
-@cache
 def up_level_of(size, real):
     """Make `up_level` for one H: a team's thread has a column of the left factor, and is for a row of the right one."""
-    dot, matvec, zero, infinite, wide = dot_of(size, real), matvec_of(size, real), real(0), real(math.inf), odd(size)
-    team_of_thread, numbers = team_of(size), size * (odd(size) + 1)
+    dot, matvec, team_of_thread, wide = dot_of(size, real), matvec_of(size, real), team_of(size), row_of(size)
+    numbers, zero, infinite = (size + 1) * wide, real(0), real(math.inf)
 
     @cuda.jit
     def up_level(mats, exps, vecs, affine, d, lost):
@@ -139,7 +163,8 @@ def up_level_of(size, real):
 @cache
 def across_blocks_of(size, real):
     """Make `across_blocks` for one H: a team per sample, one of its threads per row."""
-    matvec, wide, team_of_thread, numbers = matvec_of(size, real), odd(size), team_of(size), size * (odd(size) + 1)
+    matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
+    numbers = (size + 1) * wide
 
     @cuda.jit
     def across_blocks(mats, exps, vecs, affine, levels, lost):
@@ -167,7 +192,8 @@ def across_blocks_of(size, real):
 @cache
 def down_level_of(size, real):
     """Make `down_level` for one H: a team per pair, one of its threads per row."""
-    matvec, wide, team_of_thread, numbers = matvec_of(size, real), odd(size), team_of(size), size * (odd(size) + 1)
+    matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
+    numbers = (size + 1) * wide
 
     @cuda.jit
     def down_level(mats, exps, vecs, affine, d, lost):
@@ -254,7 +280,7 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     samples, hidden = vecs.shape[1:]
     dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    numbers = hidden * (odd(hidden) + 1)  # of a team: a matrix and a vector
+    numbers = (hidden + 1) * row_of(hidden)  # of a team: a matrix and a vector
     if in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES:
         up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
         more = ()
@@ -287,11 +313,15 @@ def workspace(T, batch, samples, hidden, dtype):
 
 
 def launch_prepare(jacobians_T, mats, exps, lost, stream=0):
-    """Launch `prepare`, one block per transposed Jacobian."""
-    hidden = mats.shape[2]
-    grid = mats.shape[0] * mats.shape[1]
-    threads, shared = _line_block(hidden, mats.dtype.itemsize)
-    launch(prepare, grid, threads, stream, shared, jacobians_T, mats, exps, lost)
+    """Copy stored Jacobians, scaled, into a `workspace`."""
+    hidden, dtype, count = mats.shape[2], mats.dtype, exps.size
+    if in_registers(hidden, dtype):
+        teams = teams_of(hidden, 2 * hidden, dtype, count)
+        block = -(-count // teams), teams * hidden, stream, 2 * teams * hidden * dtype.itemsize
+        launch(prepare_of(hidden, dtype.type), *block, jacobians_T, mats, exps, lost)
+        return
+    threads, shared = _line_block(hidden, dtype.itemsize)
+    launch(prepare, count, threads, stream, shared, jacobians_T, mats, exps, lost)
 
 
 def run_levels(launch_prepare, links, chain, batch, grad_output, local_grads, levels):

@@ -17,7 +17,16 @@ from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, odd, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda import (
+    MAX_THREADS,
+    SHARED_BYTES,
+    in_registers,
+    launch,
+    on_device,
+    require,
+    row_of,
+    shared_bytes,
+)
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -120,7 +129,7 @@ def launch_prepare(links, mats, exps, lost, stream=0):
     """Write a structured chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
     _, _, weights, slopes, carry, carried = links.arguments
     size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
-    rows = links.sums * odd(size)  # of weights
+    rows = links.sums * row_of(size)  # of weights
     if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
         teams = teams_of(size, 2 * size, dtype, count)
         # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import dot_of, inline, odd
+from bppsa_nb.machine.cuda import dot_of, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 
@@ -163,10 +163,10 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
 def matvec_of(size, real):
     """Make `matvec` for one H: thread k of a team has entry k of the vector, and returns that of the result.
 
-    The matrix stands at `at` in shared memory, its rows `odd(size)` apart, and the vector's place is behind it; the
+    The matrix stands at `at` in shared memory, its rows `row_of(size)` apart, and the vector's place is behind it; the
     barrier that tells whether all numbers are moderate is also the one after which others read what a thread put there.
     """
-    wide, dot, zero, one, infinite = odd(size), dot_of(size, real), real(0), real(1), real(math.inf)
+    wide, dot, zero, one, infinite = row_of(size), dot_of(size, real), real(0), real(1), real(math.inf)
     info = np.finfo(real)
     least, most, digits = int(info.minexp), int(info.maxexp), int(info.nmant)
 

@@ -15,8 +15,9 @@ H, GENERATION = 20, "sm_90"
 def kernels():
     """List the hot kernels by name: each with the types of its arguments, and how often a step passes its inner loop.
 
-    That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
-    it is the loop with a barrier, and "whole" for kernels whose threads compute a number each, without a loop.
+    That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "pair" where
+    it is one of a loop that is a whole ⋄; "waits" for the loop with a barrier; and "whole" for kernels whose threads
+    compute a number each, without a loop.
     """
     from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
@@ -43,7 +44,7 @@ def kernels():
         "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2),
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a4, i3, a3, a3, i1), 0),
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
-        "down-sweep": (levels_cuda.down_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
+        "down-sweep": (levels_cuda.across_blocks_of(H, real), (a4, i2, a3, flag, number, i1), "pair"),
         "weight gradients": (layer_cuda.outer_products, (a1, number, number, number, number, a1, a3), None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
@@ -61,7 +62,7 @@ def toolkit():
 def step_of(name):
     """Say in a few words what a step of a kernel is."""
     *_, trips = kernels()[name]
-    if trips is None:
+    if trips in (None, "pair"):
         return "a multiply-add"
     if trips == "whole":
         return "a state's Jacobian"
@@ -79,8 +80,8 @@ def read(name):
     elif trips == "waits":
         part = code.innermost("BAR")
     else:
-        part = code.innermost() if trips is None else code.step(trips)
-    per = part.products if trips is None else 1
+        part = code.innermost() if trips is None else code.step(0 if trips == "pair" else trips)
+    per = part.products if trips in (None, "pair") else 1
     numbers = part.instructions, part.products, part.cycles, part.waits
     return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
 
