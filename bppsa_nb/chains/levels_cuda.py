@@ -133,18 +133,20 @@ def up_level_of(size, real):
         row = cuda.local.array(size, real)
         T, batch = mats.shape[0], mats.shape[1]
         here, pair, k, team = team_of_thread(_num_pairs(T, d) * batch)
-        j, b, at = int(pair // U(batch)), int(pair % U(batch)), team * U(numbers)
-        l, r = _pair_left(j, d), _pair_right(j, d, T)
-        right, left, multiplies = mats[T - r, b], mats[T - max(l, 1), b], here and j > 0
+        j, b, at = int(pair // U(batch)), pair % U(batch), team * U(numbers)
+        l, r = U(T - _pair_left(j, d)), U(T - _pair_right(j, d, T))  # where they stand in `mats`
+        right, left, multiplies = mats[r, b], mats[l if j > 0 else r, b], here and j > 0
         for i in range(size):
             shared[at + U(i * wide) + k], column[i] = right[U(i), k], left[U(i), k]
         if affine or cuda.blockIdx.x * (cuda.blockDim.x // size) < batch:  # the same for all teams of a block
-            moves, exponent = here and (j == 0 or affine), exps[T - r, b]
-            for s in range(b, vecs.shape[1] if batch == 1 else b + 1):
-                value = matvec(vecs[T + 1 - l, s, k] if moves else zero, exponent, shared, at, k, row, lost)
+            moves, exponent, s = here and (j == 0 or affine), exps[r, b], b
+            last = U(vecs.shape[1]) if batch == 1 else b + U(1)
+            while s < last:
+                value = matvec(vecs[l + U(1), s, k] if moves else zero, exponent, shared, at, k, row, lost)
                 if moves:
-                    vecs[T + 1 - r, s, k] = vecs[T + 1 - r, s, k] + value if affine else value
+                    vecs[r + U(1), s, k] = vecs[r + U(1), s, k] + value if affine else value
                 cuda.syncthreads()
+                s += U(1)
         else:
             cuda.syncthreads()
         high, low = zero, infinite
@@ -155,7 +157,7 @@ def up_level_of(size, real):
                 high, low = max(high, abs(value)), smaller(low, value)
         exponent = rescale(right, high, low, shared, k, team * U(size), U(size), lost)
         if multiplies and k == U(0):
-            exps[T - r, b] += exps[T - l, b] + exponent
+            exps[r, b] += exps[l, b] + exponent
 
     return up_level
 
@@ -172,19 +174,19 @@ def across_blocks_of(size, real):
         T = mats.shape[0]
         here, s, k, team = team_of_thread(vecs.shape[1])
         b, at = s % U(mats.shape[1]), team * U(numbers)
-        grad = vecs[T + 1 - _block_end(0, levels, T), s, k]
+        grad = vecs[U(T + 1 - _block_end(0, levels, T)), s, k]
         for j in range(1, _num_blocks(T, levels)):
-            end = _block_end(j, levels, T)
-            matrix, offset = mats[T - end, b], vecs[T + 1 - end, s, k] if affine else real(0)
+            end = U(T - _block_end(j, levels, T))
+            matrix, offset = mats[end, b], vecs[end + U(1), s, k] if affine else real(0)
             for i in range(size):
                 shared[at + U(i * wide) + k] = matrix[U(i), k]
-            value = matvec(grad, exps[T - end, b], shared, at, k, row, lost)
+            value = matvec(grad, exps[end, b], shared, at, k, row, lost)
             if here:
-                vecs[T + 1 - end, s, k] = grad
+                vecs[end + U(1), s, k] = grad
             grad = value + offset
             cuda.syncthreads()
         if here:
-            vecs[0, s, k] = grad
+            vecs[U(0), s, k] = grad
 
     return across_blocks
 
@@ -201,12 +203,13 @@ def down_level_of(size, real):
         T, batch = mats.shape[0], U(vecs.shape[1])
         here, pair, k, team = team_of_thread(_num_pairs(T, d) * vecs.shape[1])
         j, s, at = int(pair // batch), pair % batch, team * U(numbers)
-        b, l, r = s % U(mats.shape[1]), _pair_left(j, d), _pair_right(j, d, T)
-        left, right, matrix = vecs[T + 1 - l, s], vecs[T + 1 - r, s], mats[T - max(l, 1), b]
+        l, r, b = U(T - _pair_left(j, d)), U(T - _pair_right(j, d, T)), s % U(mats.shape[1])
+        left, right, link = vecs[l + U(1), s], vecs[r + U(1), s], l if j > 0 else r
+        matrix = mats[link, b]
         grad, kept = right[k], left[k] if affine or j == 0 else real(0)
         for i in range(size):
             shared[at + U(i * wide) + k] = matrix[U(i), k]
-        value = matvec(grad if j > 0 else real(0), exps[T - max(l, 1), b], shared, at, k, row, lost)
+        value = matvec(grad if j > 0 else real(0), exps[link, b], shared, at, k, row, lost)
         if here:  # line 14; with j = 0: I ⋄ T = T
             left[k], right[k] = grad, value + kept if j > 0 else kept
 
