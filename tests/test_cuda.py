@@ -79,7 +79,7 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     jacobians_T, _, _ = cast(np.float64, *chain(2, 1, H, np.random.default_rng(H)))
     mats, exps, vecs, lost = levels_cuda.workspace(3, 1, 1, H, np.float64)
     operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
-    levels_cuda.launch_prepare(levels_cuda.prepare, (operands,), mats, exps, lost)
+    levels_cuda.launch_prepare(operands, mats, exps, lost)
     vecs.copy_to_device(np.zeros(vecs.shape))
     threads, shared = levels_cuda._block(H, 8)
     levels_cuda.up_level[2, threads, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
@@ -96,7 +96,7 @@ def test_extremes_are_found_wherever_they_stand():
             matrix = np.ones((1, 1, 3, 3), np.float32)
             matrix.flat[place] = entry
             mats, exps, _, found = levels_cuda.workspace(1, 1, 1, 3, np.float32)
-            levels_cuda.launch_prepare(levels_cuda.prepare, (on_device(matrix),), mats, exps, found)
+            levels_cuda.launch_prepare(on_device(matrix), mats, exps, found)
             assert exps.copy_to_host() == exponent and found.copy_to_host() == lost
             assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
 

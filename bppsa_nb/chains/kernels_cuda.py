@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import base_of, dot_of, inline
+from bppsa_nb.machine.cuda import base_of, dot_of, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
@@ -291,6 +291,51 @@ def _in_factors(power, one, least):
     return math.ldexp(one, up // 3), math.ldexp(one, up - 2 * (up // 3)), down
 
 
+@cache
+def prepare_of(size, count, carried, real):
+    """Make `prepare` for one H and K: teams of a thread per column, which has its K rows of weights in registers."""
+    sums, wide, zero, infinite = count * size, row_of(size), real(0), real(math.inf)
+
+    @cuda.jit
+    def prepare(weights, slopes, carry, mats, exps, lost):
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(sums, real)
+        slope = cuda.local.array(count, real)
+        batch, tid, teams = U(mats.shape[1]), U(cuda.threadIdx.x), U(cuda.blockDim.x) // U(size)
+        team, j, all_of = tid // U(size), tid % U(size), U(mats.shape[0]) * batch
+        q = tid
+        while q < U(sums * size):
+            shared[q // U(size) * U(wide) + q % U(size)] = weights[q // U(size), q % U(size)]
+            q += U(cuda.blockDim.x)
+        cuda.syncthreads()
+        for k in range(count):
+            for i in range(size):
+                row[k * size + i] = shared[(U(k * size) + j) * U(wide) + U(i)]
+        first = U(cuda.blockIdx.x) * teams
+        while first < all_of:
+            here = first + team < all_of
+            at = first + team if here else U(0)
+            t, b = at // batch, at % batch
+            for k in range(count):
+                slope[k] = slopes[U(k), t, b, j]
+            through = carry[t, b, j] if carried else zero
+            high, low, matrix = zero, infinite, mats[t, b]
+            if here:
+                for i in range(size):
+                    value = zero
+                    for k in range(count):
+                        value += row[k * size + i] * slope[k]
+                    if carried and U(i) == j:
+                        value += through
+                    matrix[U(i), j] = value
+                    high, low = max(high, abs(value)), smaller(low, value)
+            exponent = rescale(matrix, high, low, shared, j, team * U(size), U(size), lost)
+            if here and j == U(0):
+                exps[t, b] = exponent
+            first += U(cuda.gridDim.x) * teams
+
+    return prepare
+
+
 @cuda.jit
 def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
     """Write a structured chain's Jacobians out, scaled: one step of one sample per block."""
@@ -308,6 +353,6 @@ def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
                 value += carry[t, b, i]
             mats[t, b, i, j] = value
             high, low = max(high, abs(value)), smaller(low, value)
-    exponent = rescale(mats[t, b], high, low, shared, lost)
+    exponent = rescale(mats[t, b], high, low, shared, cuda.threadIdx.x, 0, cuda.blockDim.x, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent

@@ -1,14 +1,15 @@
-"""Algorithm 1 over stored Jacobians on a GPU: one kernel launch per level, one thread block per ⋄ (Section 4.1).
+"""Algorithm 1 over stored Jacobians on a GPU: one kernel launch per level (Section 4.1).
 
 The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cpu`: position k of Equation 5's array is
 ``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
 
-Where a matrix fits into shared memory, products are made for one H. The other kernels work for any: matrices pass
-through that memory a few rows at a time, `tile_rows` of them, and the threads of a block share out the entries.
+Where a matrix fits into shared memory, kernels are made for one H, and a block has several teams of H threads with a ⋄
+each. The other kernels work for any: matrices pass through that memory a few rows at a time, `tile_rows` of them, and
+the threads of a block share out the entries.
 """
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -21,16 +22,18 @@ from bppsa_nb.machine.cuda import (
     inline,
     launch,
     on_device,
+    row_of,
     shared_bytes,
 )
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
+from bppsa_nb.operands.scaled_cuda import matvec, matvec_of, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
 _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 U = np.uint32  # see `machine.cuda.dot_of`
+_TEAM_THREADS, _SPREAD = 160, 128  # of a block, at most; blocks that keep every multiprocessor busy
 
 
 def tile_rows(hidden, itemsize):
@@ -51,6 +54,55 @@ def _line_block(hidden, itemsize):
     return min(MAX_THREADS, hidden), 2 * hidden * itemsize
 
 
+def teams_of(size, numbers, dtype, count):
+    """Return how many teams, of `size` threads and so many numbers in shared memory, a block has where `count` work.
+
+    Several fill its warps; where few work, they are better off on multiprocessors of their own.
+    """
+    most = min(_TEAM_THREADS // size, SHARED_BYTES // (numbers * dtype.itemsize), -(-count // _SPREAD))
+    return max(1, most)
+
+
+@cache
+def team_of(size):
+    """Make what tells a thread whether its team is one of `count`, which of them, and numbers in the team and block.
+
+    In the last block, teams beyond repeat the last one's work, barriers and all, but write nothing.
+    """
+
+    @inline
+    def team(count):
+        mine = U(cuda.threadIdx.x) // U(size)
+        number = U(cuda.blockIdx.x) * (U(cuda.blockDim.x) // U(size)) + mine
+        return number < U(count), min(number, U(count - 1)), U(cuda.threadIdx.x) % U(size), mine
+
+    return team
+
+
+@cache
+def prepare_of(size, real):
+    """Make `prepare` for one H: a team's thread reads a column before it writes it."""
+    team_of_thread, zero, infinite = team_of(size), real(0), real(math.inf)
+
+    @cuda.jit
+    def prepare(jacobians_T, mats, exps, lost):
+        shared, column = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        here, number, k, team = team_of_thread(exps.size)
+        t, b = number // U(mats.shape[1]), number % U(mats.shape[1])
+        read, matrix, high, low = jacobians_T[t, b], mats[t, b], zero, infinite
+        for i in range(size):
+            column[i] = read[U(i), k]
+        if here:
+            for i in range(size):
+                matrix[U(i), k] = column[i]
+                high, low = max(high, abs(column[i])), smaller(low, column[i])
+        exponent = rescale(matrix, high, low, shared, k, team * U(size), U(size), lost)
+        if here and k == U(0):
+            exps[t, b] = exponent
+
+    return prepare
+
+
 @cuda.jit
 def prepare(jacobians_T, mats, exps, lost):
     """Copy one transposed Jacobian per block into the scan's working array, scaled."""
@@ -64,42 +116,104 @@ def prepare(jacobians_T, mats, exps, lost):
             value = jacobians_T[t, b, i, j]
             mats[t, b, i, j] = value
             high, low = max(high, abs(value)), smaller(low, value)
-    exponent = rescale(mats[t, b], high, low, shared, lost)
+    exponent = rescale(mats[t, b], high, low, shared, cuda.threadIdx.x, 0, cuda.blockDim.x, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent
 
 
 @cache
 def up_level_of(size, real):
-    """Make `up_level` for one H: a thread per column of the left factor, which it has in registers."""
-    dot, zero, infinite = dot_of(size, real), real(0), real(math.inf)
+    """Make `up_level` for one H: a team's thread has a column of the left factor, and is for a row of the right one."""
+    dot, matvec, team_of_thread, wide = dot_of(size, real), matvec_of(size, real), team_of(size), row_of(size)
+    numbers, zero, infinite = (size + 1) * wide, real(0), real(math.inf)
 
     @cuda.jit
     def up_level(mats, exps, vecs, affine, d, lost):
         shared, column = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
-        T, batch, k = mats.shape[0], mats.shape[1], U(cuda.threadIdx.x)
-        j, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
-        l, r = _pair_left(j, d), _pair_right(j, d, T)
-        right = mats[T - r, b]
-        if j == 0 or affine:
-            for s in range(b, vecs.shape[1] if batch == 1 else b + 1):
-                offset = vecs[T + 1 - r, s]
-                matvec(right, exps[T - r, b], vecs[T + 1 - l, s], offset, affine, offset, shared, lost)
-        if j > 0:
-            left = mats[T - l, b]
-            for i in range(size):
-                shared[U(i * size) + k], column[i] = right[U(i), k], left[U(i), k]
+        row = cuda.local.array(size, real)
+        T, batch = mats.shape[0], mats.shape[1]
+        here, pair, k, team = team_of_thread(_num_pairs(T, d) * batch)
+        j, b, at = int(pair // U(batch)), pair % U(batch), team * U(numbers)
+        l, r = U(T - _pair_left(j, d)), U(T - _pair_right(j, d, T))  # where they stand in `mats`
+        right, left, multiplies = mats[r, b], mats[l if j > 0 else r, b], here and j > 0
+        for i in range(size):
+            shared[at + U(i * wide) + k], column[i] = right[U(i), k], left[U(i), k]
+        if affine or cuda.blockIdx.x * (cuda.blockDim.x // size) < batch:  # the same for all teams of a block
+            moves, exponent, s = here and (j == 0 or affine), exps[r, b], b
+            last = U(vecs.shape[1]) if batch == 1 else b + U(1)
+            while s < last:
+                value = matvec(vecs[l + U(1), s, k] if moves else zero, exponent, shared, at, k, row, lost)
+                if moves:
+                    vecs[r + U(1), s, k] = vecs[r + U(1), s, k] + value if affine else value
+                cuda.syncthreads()
+                s += U(1)
+        else:
             cuda.syncthreads()
-            high, low = zero, infinite
+        high, low = zero, infinite
+        if multiplies:
             for i in range(size):
-                value = dot(zero, column, shared, U(i * size))
+                value = dot(zero, column, shared, at + U(i * wide))
                 right[U(i), k] = value
                 high, low = max(high, abs(value)), smaller(low, value)
-            exponent = rescale(right, high, low, shared, lost)
-            if k == U(0):
-                exps[T - r, b] += exps[T - l, b] + exponent
+        exponent = rescale(right, high, low, shared, k, team * U(size), U(size), lost)
+        if multiplies and k == U(0):
+            exps[r, b] += exps[l, b] + exponent
 
     return up_level
+
+
+@cache
+def across_blocks_of(size, real):
+    """Make `across_blocks` for one H: a team per sample, one of its threads per row."""
+    matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
+    numbers = (size + 1) * wide
+
+    @cuda.jit
+    def across_blocks(mats, exps, vecs, affine, levels, lost):
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        T = mats.shape[0]
+        here, s, k, team = team_of_thread(vecs.shape[1])
+        b, at = s % U(mats.shape[1]), team * U(numbers)
+        grad = vecs[U(T + 1 - _block_end(0, levels, T)), s, k]
+        for j in range(1, _num_blocks(T, levels)):
+            end = U(T - _block_end(j, levels, T))
+            matrix, offset = mats[end, b], vecs[end + U(1), s, k] if affine else real(0)
+            for i in range(size):
+                shared[at + U(i * wide) + k] = matrix[U(i), k]
+            value = matvec(grad, exps[end, b], shared, at, k, row, lost)
+            if here:
+                vecs[end + U(1), s, k] = grad
+            grad = value + offset
+            cuda.syncthreads()
+        if here:
+            vecs[U(0), s, k] = grad
+
+    return across_blocks
+
+
+@cache
+def down_level_of(size, real):
+    """Make `down_level` for one H: a team per pair, one of its threads per row."""
+    matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
+    numbers = (size + 1) * wide
+
+    @cuda.jit
+    def down_level(mats, exps, vecs, affine, d, lost):
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(size, real)
+        T, batch = mats.shape[0], U(vecs.shape[1])
+        here, pair, k, team = team_of_thread(_num_pairs(T, d) * vecs.shape[1])
+        j, s, at = int(pair // batch), pair % batch, team * U(numbers)
+        l, r, b = U(T - _pair_left(j, d)), U(T - _pair_right(j, d, T)), s % U(mats.shape[1])
+        left, right, link = vecs[l + U(1), s], vecs[r + U(1), s], l if j > 0 else r
+        matrix = mats[link, b]
+        grad, kept = right[k], left[k] if affine or j == 0 else real(0)
+        for i in range(size):
+            shared[at + U(i * wide) + k] = matrix[U(i), k]
+        value = matvec(grad if j > 0 else real(0), exps[link, b], shared, at, k, row, lost)
+        if here:  # line 14; with j = 0: I ⋄ T = T
+            left[k], right[k] = grad, value + kept if j > 0 else kept
+
+    return down_level
 
 
 @cuda.jit
@@ -169,18 +283,29 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     samples, hidden = vecs.shape[1:]
     dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    (threads, shared), square = _line_block(hidden, dtype.itemsize), hidden * hidden * dtype.itemsize
-    line = threads, stream, shared
-    if in_registers(hidden, dtype) and square <= SHARED_BYTES:
-        up, more, block = up_level_of(hidden, dtype.type), (), (hidden, stream, max(shared, square))
+    numbers = (hidden + 1) * row_of(hidden)  # of a team: a matrix and a vector
+    if in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES:
+        up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
+        more = ()
+
+        def line(count):
+            teams = teams_of(hidden, numbers, dtype, count)
+            return -(-count // teams), teams * hidden, stream, teams * numbers * dtype.itemsize
+
+        square = line
     else:
-        threads, shared = _block(hidden, dtype.itemsize)
-        up, more, block = up_level, (tile_rows(hidden, dtype.itemsize),), (threads, stream, shared)
+        up, across, down, more = up_level, across_blocks, down_level, (tile_rows(hidden, dtype.itemsize),)
+
+        def line(count, block=_line_block):
+            threads, shared = block(hidden, dtype.itemsize)
+            return count, threads, stream, shared
+
+        square = partial(line, block=_block)
     for d in range(k):
-        launch(up, _levels.num_pairs(T, d) * batch, *block, *arrays, d, *more, lost)
-    launch(across_blocks, samples, *line, *arrays, k, lost)
+        launch(up, *square(_levels.num_pairs(T, d) * batch), *arrays, d, *more, lost)
+    launch(across, *line(samples), *arrays, k, lost)
     for d in reversed(range(k)):
-        launch(down_level, _levels.num_pairs(T, d) * samples, *line, *arrays, d, lost)
+        launch(down, *line(_levels.num_pairs(T, d) * samples), *arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):
@@ -190,22 +315,26 @@ def workspace(T, batch, samples, hidden, dtype):
     return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost
 
 
-def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
-    """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
-    hidden = mats.shape[2]
-    grid = mats.shape[0] * mats.shape[1]
-    threads, shared = _line_block(hidden, mats.dtype.itemsize)
-    launch(kernel, grid, threads, stream, shared, *arguments, mats, exps, lost)
+def launch_prepare(jacobians_T, mats, exps, lost, stream=0):
+    """Copy stored Jacobians, scaled, into a `workspace`."""
+    hidden, dtype, count = mats.shape[2], mats.dtype, exps.size
+    if in_registers(hidden, dtype):
+        teams = teams_of(hidden, 2 * hidden, dtype, count)
+        block = -(-count // teams), teams * hidden, stream, 2 * teams * hidden * dtype.itemsize
+        launch(prepare_of(hidden, dtype.type), *block, jacobians_T, mats, exps, lost)
+        return
+    threads, shared = _line_block(hidden, dtype.itemsize)
+    launch(prepare, count, threads, stream, shared, jacobians_T, mats, exps, lost)
 
 
-def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):
-    """Scan level by level what a kernel writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
+def run_levels(launch_prepare, links, chain, batch, grad_output, local_grads, levels):
+    """Scan level by level what a launcher writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
     T, affine = chain.shape[0], local_grads is not None
     mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
     if affine:
         put(local_grads[:T], vecs[1 : T + 1])
     put(grad_output, vecs[T + 1])
-    launch_prepare(kernel, arguments, mats, exps, lost)
+    launch_prepare(links, mats, exps, lost)
     launch_scan(mats, exps, vecs, affine, levels, lost)
     if lost.copy_to_host()[0]:
         raise DynamicRangeError
@@ -229,5 +358,5 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     if len(jacobians_T) == 0:
         return fetched(room_for_gradients(jacobians_T, grad_output, None), grad_output)
     tile_rows(grad_output.shape[1], grad_output.dtype.itemsize)
-    arguments = (on_device(jacobians_T),)
-    return run_levels(prepare, arguments, jacobians_T, jacobians_T.shape[1], grad_output, local_grads, levels)
+    stored, batch = on_device(jacobians_T), jacobians_T.shape[1]
+    return run_levels(launch_prepare, stored, jacobians_T, batch, grad_output, local_grads, levels)

@@ -5,12 +5,28 @@ Launchers take device arrays and a stream, allocate nothing and wait for nothing
 
 import numpy as np
 
-from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare, sweep_chunks, sweep_chunks_of
-from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels
+from bppsa_nb.chains.kernels_cuda import (
+    across_chunks,
+    across_chunks_of,
+    prepare,
+    prepare_of,
+    sweep_chunks,
+    sweep_chunks_of,
+)
+from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, line, put
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda import (
+    MAX_THREADS,
+    SHARED_BYTES,
+    in_registers,
+    launch,
+    on_device,
+    require,
+    row_of,
+    shared_bytes,
+)
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -128,6 +144,24 @@ def launch_across(chunks, affine, lost, stream=0):
     launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
 
 
+def launch_prepare(links, mats, exps, lost, stream=0):
+    """Write a structured chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
+    _, _, weights, slopes, carry, carried = links.arguments
+    size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
+    rows = links.sums * row_of(size)  # of weights
+    if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
+        teams = teams_of(size, 2 * size, dtype, count)
+        # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
+        blocks = -(-count // (teams * min(max(count // (1024 * teams), 1), 8)))
+        shared = max(rows, 2 * teams * size) * dtype.itemsize
+        kernel = prepare_of(size, len(slopes), carried, dtype.type)
+        launch(kernel, blocks, teams * size, stream, shared, weights, slopes, carry, mats, exps, lost)
+        return
+    threads = min(MAX_THREADS, size)
+    arrays = weights, slopes, carry, carried, mats, exps, lost
+    launch(prepare, count, threads, stream, 2 * threads * dtype.itemsize, *arrays)
+
+
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
@@ -203,4 +237,4 @@ def levels(chain, grad_output, local_grads=None, levels=None):
         return fetched(room_for_gradients(chain, grad_output, None), grad_output)
     numbers, what = T * batch * size * size, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     require(numbers * chain.dtype.itemsize, what)
-    return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)
+    return run_levels(launch_prepare, Links(chain), chain, batch, grad_output, local_grads, levels)

@@ -30,6 +30,15 @@ def in_registers(count, dtype):
     return count * dtype.itemsize <= 4 * REGISTERS
 
 
+def row_of(size):
+    """Return how far apart rows lie in shared memory whose numbers are read four at a time, by a thread for each row.
+
+    Four times an odd number: rows begin in groups of banks of their own, and where loads of four may.
+    """
+    fours = -(-size // 4)
+    return 4 * (fours + 1 - fours % 2)
+
+
 def dot_of(count, real):
     """Make a dot product of `count` numbers in registers with as many in shared memory, from `offset` on, and `start`.
 

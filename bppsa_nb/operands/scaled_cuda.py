@@ -1,14 +1,15 @@
 """What kernels multiply by: matrices with a power of two, so that products stay in range (`bppsa_nb.operands.range`).
 
-A block of threads has one matrix. All functions are called by every thread of it; entry q, counted row by row, is that
-of thread q modulo the number of threads.
+A block of threads has one matrix, and entry q, counted row by row, is that of thread q modulo the number of threads; or
+teams of a block's threads have one each. All functions are called by every thread of the block.
 """
 
 import math
+from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import inline
+from bppsa_nb.machine.cuda import dot_of, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 
@@ -51,36 +52,32 @@ def moderate(matrix, high, low):
 
 
 @inline
-def rescale(matrix, high, low, shared, lost):
-    """Scale a block's matrix in place, the largest entry into [1/2, 1), unless it is moderate.
+def rescale(matrix, high, low, shared, k, first, team, lost):
+    """Scale a matrix in place, the largest entry into [1/2, 1), unless it is moderate. Returns the exponent.
 
-    high, low: the largest and the smallest non-zero size among the entries that this thread wrote. Returns the
-    exponent, to every thread.
+    Matrices have a team each of a block's threads, which are `team` from number `first` on; this is number k of them,
+    and all threads of the block call this. high, low: the largest and the smallest non-zero size among the entries
+    that this thread wrote.
     """
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
-    cuda.syncthreads()
-    shared[tid] = high
-    shared[threads + tid] = low
-    cuda.syncthreads()
-    reach = 1
-    while 2 * reach < threads:
-        reach *= 2
-    while reach > 0:
-        if tid < reach and tid + reach < threads:
-            shared[tid] = max(shared[tid], shared[tid + reach])
-            shared[threads + tid] = min(shared[threads + tid], shared[threads + tid + reach])
-        cuda.syncthreads()
-        reach //= 2
-    one, peak, floor = matrix.dtype.type(1), shared[0], shared[threads]
     exponent = 0
-    if not moderate(matrix, peak, floor):
-        exponent = int(shift(math.frexp(peak)[1], minexp(matrix)))
-        if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix))):
-            lost[0] = 1
-        scale = math.ldexp(one, -exponent)
-        for i in range(hidden):
-            for j in range(tid, hidden, threads):
-                matrix[i, j] *= scale
+    if not cuda.syncthreads_and(np.int32(moderate(matrix, high, low))):  # seldom
+        at, team = U(2) * U(first), U(team)
+        shared[at + U(k)], shared[at + team + U(k)] = high, low
+        cuda.syncthreads()
+        one, peak, floor, i = matrix.dtype.type(1), high, low, U(0)
+        while i < team:
+            peak, floor = max(peak, shared[at + i]), min(floor, shared[at + team + i])
+            i += U(1)
+        if not moderate(matrix, peak, floor):
+            exponent = int(shift(math.frexp(peak)[1], minexp(matrix)))
+            if k == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix))):
+                lost[0] = 1
+            scale = math.ldexp(one, -exponent)
+            for i in range(matrix.shape[0]):
+                j = U(k)
+                while j < U(matrix.shape[0]):
+                    matrix[U(i), j] *= scale
+                    j += team
     return exponent
 
 
@@ -118,7 +115,7 @@ def multiply(right, left, tile, shared, lost):
             right[top + q // hidden, q % hidden] = value
             high, low = max(high, abs(value)), smaller(low, value)
         cuda.syncthreads()
-    return rescale(right, high, low, shared, lost)
+    return rescale(right, high, low, shared, tid, 0, threads, lost)
 
 
 @inline
@@ -160,3 +157,52 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
             total += offset[i]
         out[i] = total
     cuda.syncthreads()
+
+
+@cache
+def matvec_of(size, real):
+    """Make `matvec` for one H: thread k of a team has entry k of the vector, and returns that of the result.
+
+    The matrix stands at `at` in shared memory, its rows `row_of(size)` apart, and the vector's place is behind it; the
+    barrier that tells whether all numbers are moderate is also the one after which others read what a thread put there.
+    """
+    wide, dot, zero, one, infinite = row_of(size), dot_of(size, real), real(0), real(1), real(math.inf)
+    info = np.finfo(real)
+    least, most, digits = int(info.minexp), int(info.maxexp), int(info.nmant)
+
+    @inline
+    def matvec(entry, exponent, shared, at, k, row, lost):
+        vector, start = at + U(size * wide), at + k * U(wide)
+        shared[vector + k] = entry
+        blurs, j = False, U(0)
+        if not cuda.syncthreads_and(np.int32(moderate(shared, abs(entry), smaller(infinite, entry)))):  # seldom
+            peak, low, scale = zero, infinite, one
+            while j < U(size):
+                peak, low = max(peak, abs(shared[vector + j])), smaller(low, shared[vector + j])
+                j += U(1)
+            if not moderate(shared, peak, low):
+                power = int(shift(math.frexp(peak)[1], least))
+                scale, blurs = math.ldexp(one, -power), low < peak * math.ldexp(one, spread(least))
+                exponent += power
+            cuda.syncthreads()
+            shared[vector + k] = entry * scale
+            cuda.syncthreads()
+        for q in range(size):
+            row[q] = shared[start + U(q)]
+        total = dot(zero, row, shared, vector)
+        if blurs:
+            unit, j = one, U(0)
+            while j < U(size):
+                unit = max(unit, abs(shared[start + j]))
+                j += U(1)
+            if abs(total) < unit * math.ldexp(one, blurred(least, digits)):
+                lost[0] = 1
+        # In parts that are normal numbers; beyond three of them the result is 0 or infinite anyway.
+        rest = int(min(max(exponent, 3 * least), 3 * (most - 1)))
+        while rest != 0:
+            step = int(part(rest, least, most))
+            total *= math.ldexp(one, step)
+            rest -= step
+        return total
+
+    return matvec

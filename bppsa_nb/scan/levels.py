@@ -34,7 +34,7 @@ def down_levels(n):
 
 def num_pairs(n, d):
     """Count the pairs of level d: how many i = 0, 2**(d+1), ... are at most n - 2**d (line 4)."""
-    return max(0, (n - (1 << d)) // (1 << (d + 1)) + 1)
+    return max(0, ((n - (1 << d)) >> (d + 1)) + 1)
 
 
 def pair_left(j, d):

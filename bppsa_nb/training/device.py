@@ -21,10 +21,10 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
 from bppsa_nb.chains.backprop import choose
-from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
+from bppsa_nb.chains.levels_cuda import launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
+from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_prepare, launch_sweep
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -346,6 +346,6 @@ class Scan:
             launch_chunked(links, self.chunks, gradients, affine, self.lost, stream)
             return gradients
         arrays_cuda.copy(gradients, self.vecs[1:], stream)
-        launch_prepare(prepare, links.arguments[2:], self.mats, self.exps, self.lost, stream)
+        launch_prepare(links, self.mats, self.exps, self.lost, stream)
         launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
         return self.vecs[: steps + 1]

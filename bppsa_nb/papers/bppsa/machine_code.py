@@ -13,11 +13,12 @@ H, GENERATION = 20, "sm_90"
 
 
 def kernels():
-    """List the hot kernels by name: each with the types of its arguments, and how often a step passes its inner loop.
+    """List the hot kernels by name: each with the types of its arguments, a part of its code, and how much that does.
 
-    That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
-    it is the loop with a barrier, and "whole" for kernels whose threads compute a few numbers each, without a loop.
+    The part is the "innermost" loop, the loop that "waits" at a barrier, the "whole" code, or the longest loop, with so
+    many passes of its inner loop. It does so many time steps, or as many as it has multiply-adds, if that is None.
     """
+    from bppsa_nb.machine.arrays_cuda import EACH
     from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.machine.cuda_compiler import types
@@ -32,22 +33,22 @@ def kernels():
     rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
     return {
-        "RNN forward": (loop_of(rnn), forward, 0),
-        "GRU forward": (loop_of(gru), forward, 0),
-        "RNN forward, chunks": (chunks_of(rnn), chunks, "waits"),
-        "GRU forward, chunks": (chunks_of(gru), chunks, "waits"),
-        "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, 0),
-        "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, 0),
-        "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, 2, real), (a2, a4, a3, *product), H),
-        "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, 2, real), (a2, a4, a3, *product), H),
-        "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2),
-        "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a1, i3, a3, a3, i1), 0),
-        "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), None),
-        "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
-        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), (a1, a1, a1, number, number, a3), None),
-        "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),
-        "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
-        "sparse products": (products_cuda.sums, sparse, None),
+        "RNN forward": (loop_of(rnn), forward, "waits", 4),
+        "GRU forward": (loop_of(gru), forward, "waits", 4),
+        "RNN forward, chunks": (chunks_of(rnn), chunks, "waits", 4),
+        "GRU forward, chunks": (chunks_of(gru), chunks, "waits", 4),
+        "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, "waits", 4),
+        "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, "waits", 4),
+        "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, 2, real), (a2, a4, a3, *product), H // 2, 2),
+        "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, 2, real), (a2, a4, a3, *product), H // 2, 2),
+        "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2, 1),
+        "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a1, i3, a3, a3, i1), "waits", 4),
+        "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), "innermost", None),
+        "down-sweep": (levels_cuda.across_blocks_of(H, real), (a4, i2, a3, flag, number, i1), 0, None),
+        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), (a1, a1, a1, number, number, a3), "innermost", None),
+        "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole", EACH),
+        "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole", EACH),
+        "sparse products": (products_cuda.sums, sparse, "innermost", None),
     }
 
 
@@ -60,31 +61,28 @@ def toolkit():
 
 def step_of(name):
     """Say in a few words what a step of a kernel is."""
-    *_, trips = kernels()[name]
-    if trips is None:
+    *_, part, per = kernels()[name]
+    if per is None:
         return "a multiply-add"
-    if trips == "whole":
+    if part == "whole":
         return "a state's Jacobian"
     if name == "across chunks":
         return "a chunk"
-    return "a time step" if trips in (0, "waits") else "a time step of every row"
+    return "a time step" if part == "waits" else "a time step of every row"
 
 
 def read(name):
     """Read what a kernel takes, a `Cost`; raise what `sass.read` raises if the `gpu` extra is not installed."""
-    from bppsa_nb.machine.arrays_cuda import EACH
-
-    kernel, types, trips = kernels()[name]
+    kernel, types, wanted, per = kernels()[name]
     code = sass.read(kernel, types, GENERATION)
-    if trips == "whole":
+    if wanted == "whole":
         part = code.whole
-    elif trips == "waits":
-        part = code.innermost("BAR")
+    elif wanted == "innermost":
+        part = code.innermost()
     else:
-        part = code.innermost() if trips is None else code.step(trips)
-    per = {None: part.products, "whole": EACH}.get(trips, 1)
+        part = code.innermost("BAR") if wanted == "waits" else code.step(wanted)
     numbers = part.instructions, part.products, part.cycles, part.waits
-    return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
+    return costs.Cost(code.registers, code.local, *(round(number / (per or part.products), 1) for number in numbers))
 
 
 def loops():
@@ -94,7 +92,7 @@ def loops():
     kernel, types, _ = kernels()["RNN forward"]
     any_kernel = layer_cuda.run_forward_of(rnn_cuda.CELL.any_steps)
     made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
-    return {f"for H = {H}": made.part(made.loops[0]).names, "for any H": any_size.innermost().names}
+    return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost().names}
 
 
 def store():

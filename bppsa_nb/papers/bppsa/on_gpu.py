@@ -99,7 +99,7 @@ def assembly(weight_hh, hidden, gates):
 
     def launch(stream):
         cells.launch_slopes(gru_cuda.CELL, hidden, gates, slopes, stream)
-        levels.launch_prepare(chunks.prepare, links.arguments[2:], mats, exps, lost, stream)
+        chunks.launch_prepare(links, mats, exps, lost, stream)
 
     run = replayed(launch)
 
@@ -144,11 +144,11 @@ def scan(links, grad_output, method, dense):
     output, zero = on_device(grad_output[None]), dtype.type(0)
     if method == "blelloch":
         mats, exps, vecs, lost = levels.workspace(T, B, B, H, dtype)
-        kernel, arguments = (levels.prepare, links.arguments[:1]) if dense else (chunks.prepare, links.arguments[2:])
+        prepare, jacobians = (levels.launch_prepare, links.arguments[0]) if dense else (chunks.launch_prepare, links)
 
         def launch(stream):
             copy(output, vecs[T + 1 :], stream)
-            levels.launch_prepare(kernel, arguments, mats, exps, lost, stream)
+            prepare(jacobians, mats, exps, lost, stream)
             levels.launch_scan(mats, exps, vecs, False, None, lost, stream)
 
         return launch, vecs[: T + 1], lost
