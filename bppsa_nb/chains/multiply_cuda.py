@@ -84,16 +84,16 @@ def _step_of(size, sums, width, carried, each, real):
     """Make a step of a thread's rows, whose entries times the slopes are in registers.
 
     It multiplies them by one column of the weights after the other, which all threads read from shared memory at once,
-    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are a block's
-    threads apart from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from `at` on.
+    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are `threads`,
+    as many as a block has, apart from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from `at` on.
     """
     dot, zero, one, infinite, pairs = dot_of(sums, real), real(0), real(1), real(math.inf), -(-size // 2)
     both, far, numbers = 2 * each, real(2**_ROOM), size + 1
     safe = real(2.0 ** (rules.spread(np.finfo(real).minexp) + 2 * _ROOM))  # no entry from here on needs a closer look
 
     @inline
-    def step(factors, shared, weights, row, at, last, lost):
-        entries, threads, calm = cuda.local.array(both, real), U(cuda.blockDim.x), not last
+    def step(factors, shared, threads, weights, row, at, last, lost):
+        entries, calm = cuda.local.array(both, real), not last
         peak, bottom = cuda.local.array(each, real), cuda.local.array(each, real)
         for p in range(each):
             peak[p], bottom[p] = zero, infinite
@@ -111,11 +111,11 @@ def _step_of(size, sums, width, carried, each, real):
             calm = calm and peak[p] <= far and peak[p] * far >= one and bottom[p] >= safe
         if not calm:
             for p in range(each):
-                settle(shared, weights, row + U(p * numbers) * threads, at + U(p * width), last, lost)
+                settle(shared, threads, weights, row + U(p * numbers) * threads, at + U(p * width), last, lost)
 
     @inline
-    def settle(shared, weights, row, at, last, lost):
-        threads, peak, bottom = U(cuda.blockDim.x), zero, infinite
+    def settle(shared, threads, weights, row, at, last, lost):
+        peak, bottom = zero, infinite
         for i in range(size):
             entry = abs(shared[row + U(i) * threads])
             peak, bottom = max(peak, entry), min(bottom, entry)
@@ -183,7 +183,7 @@ def multiply_chunks_of(size, count, carried, each, real):
                     entry = shared[row + U(p * numbers + j) * threads]
                     for k in range(count):
                         factors[p, k * size + j] = entry * shared[at + U(p * width + k * size + j)]
-            step(factors, shared, U(0), row, at, t == 0, lost)
+            step(factors, shared, threads, U(0), row, at, t == 0, lost)
             here = U(1) - here
         for p in range(each):
             if number + U(p) < U(products.shape[0]) * batch:
@@ -235,7 +235,7 @@ def multiply_stored_of(size, real):
             cuda.syncthreads()
             for j in range(size):
                 factors[0, j] = shared[row + U(j * size)]
-            step(factors, shared, U(0), row, U(0), t == start, lost)
+            step(factors, shared, U(size), U(0), row, U(0), t == start, lost)
         exponents[c, b, r] = _power(shared, row + U(size * size))
         for i in range(size):
             products[c, b, r, U(i)] = shared[row + U(i * size)]

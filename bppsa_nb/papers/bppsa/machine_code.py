@@ -18,9 +18,9 @@ def kernels():
     The part is the "innermost" loop, the loop that "waits" at a barrier, the "whole" code, or the longest loop, with so
     many passes of its inner loop. It does so many time steps, or as many as it has multiply-adds, if that is None.
     """
-    from bppsa_nb.machine.arrays_cuda import EACH
     from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
+    from bppsa_nb.machine.arrays_cuda import EACH
     from bppsa_nb.machine.cuda_compiler import types
     from bppsa_nb.operands import products_cuda
 
@@ -31,6 +31,7 @@ def kernels():
     forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, chunked_cuda.run_chunks_of
     chunks = *forward, number, number, types.float32, number, a3, a3, a3, a3, i1
     rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
+    outer = a1, a1, a1, number, number, a3
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
     return {
         "RNN forward": (loop_of(rnn), forward, "waits", 4),
@@ -45,7 +46,7 @@ def kernels():
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a1, i3, a3, a3, i1), "waits", 4),
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), "innermost", None),
         "down-sweep": (levels_cuda.across_blocks_of(H, real), (a4, i2, a3, flag, number, i1), 0, None),
-        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), (a1, a1, a1, number, number, a3), "innermost", None),
+        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), outer, "innermost", None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole", EACH),
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole", EACH),
         "sparse products": (products_cuda.sums, sparse, "innermost", None),
