@@ -84,8 +84,9 @@ def _step_of(size, sums, width, carried, each, real):
     """Make a step of a thread's rows, whose entries times the slopes are in registers.
 
     It multiplies them by one column of the weights after the other, which all threads read from shared memory at once,
-    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are `threads`,
-    as many as a block has, apart from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from `at` on.
+    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are as many
+    `threads` apart as a block has, from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from
+    `at` on.
     """
     dot, zero, one, infinite, pairs = dot_of(sums, real), real(0), real(1), real(math.inf), -(-size // 2)
     both, far, numbers = 2 * each, real(2**_ROOM), size + 1

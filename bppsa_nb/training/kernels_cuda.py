@@ -5,11 +5,11 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import over
-from bppsa_nb.machine.cuda import MAX_THREADS, inline, reduced
+from bppsa_nb.machine.cuda import inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training.optimizers import Adam
 
-_THREADS = MAX_THREADS  # of a kernel's only block; a power of two
+_THREADS = 256  # of a kernel's only block; a power of two, for which every kernel has registers
 SETTINGS = 8  # numbers that the optimizers' kernels read
 # How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
 DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
@@ -53,7 +53,7 @@ def classify(hidden, weight, bias, labels, logits, gradients, grad_weight, grad_
     One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
     double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would leave it single.
     """
-    shared, tid, threads = cuda.shared.array(MAX_THREADS, np.float64), cuda.threadIdx.x, cuda.blockDim.x
+    shared, tid, threads = cuda.shared.array(_THREADS, np.float64), cuda.threadIdx.x, cuda.blockDim.x
     last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
     zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
     if tid == 0:

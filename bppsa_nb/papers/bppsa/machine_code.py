@@ -90,7 +90,7 @@ def loops():
     """List instructions of the RNN's time loop: "for H = 20" those of a whole step, "for any H" of 8 multiply-adds."""
     from bppsa_nb.cells import layer_cuda, rnn_cuda
 
-    kernel, types, _ = kernels()["RNN forward"]
+    kernel, types, *_ = kernels()["RNN forward"]
     any_kernel = layer_cuda.run_forward_of(rnn_cuda.CELL.any_steps)
     made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
     return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost().names}
