@@ -16,6 +16,7 @@ from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
 
 U = np.uint32  # see `dot_of`
+_WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after the other, at most
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 
 
@@ -88,24 +89,26 @@ def _step_of(size, sums, width, carried, each, real):
     `threads` apart as a block has, from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from
     `at` on.
     """
-    dot, zero, one, infinite, pairs = dot_of(sums, real), real(0), real(1), real(math.inf), -(-size // 2)
-    both, far, numbers = 2 * each, real(2**_ROOM), size + 1
+    dot, zero, one, infinite = dot_of(sums, real), real(0), real(1), real(math.inf)
+    far, numbers, parts = real(2**_ROOM), size + 1, -(-size // max(1, _WRITTEN_OUT // (each * sums)))
+    columns = -(-size // parts)
+    written_out = columns * each
     safe = real(2.0 ** (rules.spread(np.finfo(real).minexp) + 2 * _ROOM))  # no entry from here on needs a closer look
 
     @inline
     def step(factors, shared, threads, weights, row, at, last, lost):
-        entries, calm = cuda.local.array(both, real), not last
+        entries, calm = cuda.local.array(written_out, real), not last
         peak, bottom = cuda.local.array(each, real), cuda.local.array(each, real)
         for p in range(each):
             peak[p], bottom[p] = zero, infinite
-        for pair in range(pairs):  # two columns at a time: the sums of one need not wait for each other
-            for q in range(both):
-                i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
+        for part in range(parts):  # some columns at a time: the sums of one need not wait for each other
+            for q in range(written_out):
+                i, p = min(U(columns * part + q // each), U(size - 1)), q % each
                 place, through = row + (U(p * numbers) + i) * threads, at + U(p * width + sums) + i
                 passed = shared[through] * shared[place] if carried else zero
                 entries[q] = dot(passed, factors[p], shared, weights + i * U(sums))
-            for q in range(both):
-                i, p = min(U(2 * pair + q % 2), U(size - 1)), q // 2
+            for q in range(written_out):
+                i, p = min(U(columns * part + q // each), U(size - 1)), q % each
                 shared[row + (U(p * numbers) + i) * threads] = entries[q]
                 peak[p], bottom[p] = max(peak[p], abs(entries[q])), min(bottom[p], abs(entries[q]))
         for p in range(each):
