@@ -26,6 +26,7 @@ import functools
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
+MULTIPLIED = 4096  # chunks of a structured chain that it multiplies at once: two to a thread, while others wait
 WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
 CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
 
@@ -85,6 +86,8 @@ def chunked(T, B, H, weights, backend, length):
     inner = max(below - 1, 0)
     reduced, replayed, samples = (_share(pieces * B, backend) for pieces in (inner, below, 1))
     terms = max(weights, 1)
+    if backend == "cuda" and weights:
+        reduced = -(-inner * B // MULTIPLIED)
     if backend == "numpy" and weights:  # all chunks side by side
         replays, merges = min(below, 1), min(inner, 1)
     elif backend == "cuda":
