@@ -129,7 +129,8 @@ def launches_of(issue, wait, rounds=20):
         before, after = cuda.event(), cuda.event()
         if not marks:
             launch(hold[1, 1, self.stream], 25)
-        stream = cuda.external_stream(int(self.stream.handle)) if hasattr(self.stream, "handle") else self.stream
+        handle = int(getattr(self.stream, "handle", self.stream))
+        stream = cuda.external_stream(handle) if handle else 0
         before.record(stream)
         launch(self, *arguments)
         after.record(stream)
