@@ -312,14 +312,16 @@ def test_a_row_of_zeros_does_not_stop_chunks():
 def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
     rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
-    for terms_are_lost in (False, True):
+    # Where two terms cancel, and the third is too far below them: the kernel for one H scales nothing, and so loses
+    # nothing, unless the gradient is too large for that.
+    for top, terms_are_lost in ((None, False), (0, registers == 0), (most - 9, True)):
         powers = rng.integers(9 - most, most - 9, (B, 1)) + rng.integers(-9, 9, (B, H))
         rows = rng.uniform(0.5, 1, (1, B, H, H)).astype(dtype)
         # Of half the samples, products bring the gradient back to one; of the others, anywhere.
         exponents = np.where(np.arange(B)[:, None] % 2, -powers, rng.integers(-most, most, (B, 1)))
         exponents[5], exponents[7] = (most - 1, 0, 0) - powers[5], -most - 3 - powers[7]  # to either end of the range
-        if terms_are_lost:  # two cancel, and the third is too far below them
-            powers[3], exponents[3], rows[0, 3] = (0, 0, 16 - most), 0, [[0.5], [-0.5], [0.5]]
+        if top is not None:
+            powers[3], exponents[3], rows[0, 3] = (top, top, top + 16 - most), 0, [[0.5], [-0.5], [0.5]]
         grads = np.ldexp(np.ones((B, H), dtype), powers)
         chunks = structured_cuda.Chunks((15, B, H), 5, np.dtype(dtype))  # one product is crossed
         chunks.products.copy_to_device(rows)
