@@ -10,6 +10,7 @@ from scipy import sparse
 import bppsa_nb as bp
 from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import layer_cuda
+from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
 from bppsa_nb.machine import backends
@@ -151,7 +152,8 @@ def test_gates_that_are_open_or_closed(dtype):
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.emulated():  # fewer threads than numbers, so that every loop over them goes round
-        for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
+        monkeypatch.setattr(weight_gradients, "PARTS", 2)
+        for name, value in {"MAX_THREADS": 2, "_THREADS": 3}.items():
             monkeypatch.setattr(layer_cuda, name, value)
     rng = np.random.default_rng(0)
     model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
@@ -186,13 +188,13 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     ],
 )
 def test_weight_gradients_of_many_tiles(S, T, B, H, I, dtype, monkeypatch):
-    monkeypatch.setattr(layer_cuda, "PARTS", 3 if backends.emulated() else 264)
+    monkeypatch.setattr(weight_gradients, "PARTS", 3 if backends.emulated() else 264)
     rng, K = np.random.default_rng(0), max(S - 1, 1)
     shapes = (T, B, I), (T + 1, B, H), (S, T, B, H)
     x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
     grads = [cuda.device_array(shape, dtype) for shape in ((K * H, I), (K * H, H), K * H, K * H)]
-    parts = cuda.device_array(layer_cuda.parts_of(at.shape, I), dtype)
-    layer_cuda.launch_gradients(*map(cuda.to_device, arrays), parts, grads)
+    parts = cuda.device_array(weight_gradients.parts_of(at.shape, I), dtype)
+    weight_gradients.launch_gradients(*map(cuda.to_device, arrays), parts, grads)
     expected = plain_layer.parameter_gradients(x, hidden, *([at[(j + 1) % n] for j in range(K)] for n in (K, S)))
     for name, found in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), grads, strict=True):
         bound = TOLERANCE[dtype] * np.abs(expected[name]).max()
@@ -310,14 +312,16 @@ def test_a_row_of_zeros_does_not_stop_chunks():
 def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
     rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
-    for terms_are_lost in (False, True):
+    # Where two terms cancel, and the third is too far below them: the kernel for one H scales nothing, and so loses
+    # nothing, unless the gradient is too large for that.
+    for top, terms_are_lost in ((None, False), (0, registers == 0), (most - 9, True)):
         powers = rng.integers(9 - most, most - 9, (B, 1)) + rng.integers(-9, 9, (B, H))
         rows = rng.uniform(0.5, 1, (1, B, H, H)).astype(dtype)
         # Of half the samples, products bring the gradient back to one; of the others, anywhere.
         exponents = np.where(np.arange(B)[:, None] % 2, -powers, rng.integers(-most, most, (B, 1)))
         exponents[5], exponents[7] = (most - 1, 0, 0) - powers[5], -most - 3 - powers[7]  # to either end of the range
-        if terms_are_lost:  # two cancel, and the third is too far below them
-            powers[3], exponents[3], rows[0, 3] = (0, 0, 16 - most), 0, [[0.5], [-0.5], [0.5]]
+        if top is not None:
+            powers[3], exponents[3], rows[0, 3] = (top, top, top + 16 - most), 0, [[0.5], [-0.5], [0.5]]
         grads = np.ldexp(np.ones((B, H), dtype), powers)
         chunks = structured_cuda.Chunks((15, B, H), 5, np.dtype(dtype))  # one product is crossed
         chunks.products.copy_to_device(rows)

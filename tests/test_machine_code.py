@@ -34,6 +34,7 @@ def kernels(real, widest=False):
     from bppsa_nb.cells import chunked_cuda as chunked
     from bppsa_nb.cells import gru_cuda, rnn_cuda
     from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
     from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.chains import structured_cuda as structured
@@ -87,8 +88,8 @@ def kernels(real, widest=False):
     yield rnn_cuda.run_slopes, (a1, a1)
     yield gru_cuda.run_slopes, (a1, a1, a1)
     yield cells.at_sums, (a1, a1, number)
-    yield cells.outer_products_of(5, 3, number_of), (a1, a1, a1, number, number, a3)
-    yield cells.sum_parts, (a3, number, number, a2, a2, a1, a1)
+    yield weight_gradients.outer_products_of(5, 3, number_of), (a1, a1, a1, number, number, a3)
+    yield weight_gradients.sum_parts, (a3, number, number, a2, a2, a1, a1)
     yield cells.input_gradients_kernel, (a3, number, number, a2, a2)
     yield arrays_cuda._fill, (a1, real)
     yield arrays_cuda._copy, (a1, a1)

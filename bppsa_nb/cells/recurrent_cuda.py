@@ -8,6 +8,7 @@ import numpy as np
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import stacked_cuda as stacked
 from bppsa_nb.cells.recurrent import Activations, overflow
+from bppsa_nb.cells.weight_gradients_cuda import launch_linear_gradients
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.machine.arrays_cuda import all_finite, as_device_array
@@ -48,7 +49,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
     check_params(model.params, dtype, shapes)
     how = chain.choose(method, cuda_only(backend), levels, (T, B, H), dtype, model.gate_blocks)
     grads = {name: cuda.device_array(shapes[name], dtype) for name in ("fc.weight", "fc.bias")}
-    cells.launch_linear_gradients(hidden[L - 1, T], grad_logits, *grads.values())
+    launch_linear_gradients(hidden[L - 1, T], grad_logits, *grads.values())
     end = cuda.device_array((B, H), dtype)
     cells.launch_back_linear(grad_logits, on_device(model.params["fc.weight"]), end)
     grads |= stacked.backward(model, x, _of_layers(hidden, gates), [None] * (L - 1) + [end], None, how)[0]

@@ -6,6 +6,7 @@ All arrays are on the GPU and stay there, but for parameters that are on the hos
 from functools import partial
 
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks
 from bppsa_nb.cells.stacked import NAMES, resolve_method
 from bppsa_nb.chains import backprop as chain
@@ -71,8 +72,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
         cells.launch_at_sums(slopes, grad_hidden)
         copy(grad_hidden[0], starts[layer])
         own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in NAMES}
-        parts = new(cells.parts_of(slopes.shape, below.shape[2]))
-        cells.launch_gradients(below, hidden, slopes, parts, list(own.values()))
+        parts = new(weight_gradients.parts_of(slopes.shape, below.shape[2]))
+        weight_gradients.launch_gradients(below, hidden, slopes, parts, list(own.values()))
         grads |= own
         if inputs or layer:
             # The layer below is read at every step: its loss terms enter everywhere but at h_0.

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import overflow
@@ -221,7 +222,7 @@ class Step:
         self.slopes = [new((4 if gated else 1, T, B, H)) for _ in range(L)]
         self.products, self.weight_hh_T = new((T, B, sums)), new((H, sums))
         self.logits = new((B, model.num_classes))
-        self.parts = [new(cells.parts_of(self.slopes[0].shape, n)) for n in (model.input_size, H)[:L]]
+        self.parts = [new(weight_gradients.parts_of(self.slopes[0].shape, n)) for n in (model.input_size, H)[:L]]
         self.params, *self.averages, self.status = training.vectors(training.flat)
         self.arrays, self.grads = training.views(self.params), training.views(training.grads)
         chains = []
@@ -301,7 +302,7 @@ class Step:
             follow(sub, stream)
             below = self.hidden[layer - 1][1:] if layer else self.x
             work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in names)
-            cells.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
+            weight_gradients.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                 first, rest = scan.gradients[:1], scan.gradients[1:]

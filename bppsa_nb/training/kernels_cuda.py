@@ -9,6 +9,7 @@ from bppsa_nb.machine.cuda import inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training.optimizers import Adam
 
+U = np.uint32  # see `dot_of`
 _THREADS = 256  # of a kernel's only block; a power of two, for which every kernel has registers
 SETTINGS = 8  # numbers that the optimizers' kernels read
 # How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
@@ -18,31 +19,38 @@ DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 @inline
 def _softmax(logits, labels, shared):
     """Turn logits into their gradients; return a thread's share of the losses."""
-    tid, threads, (batch, classes) = cuda.threadIdx.x, cuda.blockDim.x, logits.shape
-    team = min(max(threads // batch, 1), classes)  # threads of a sample
-    sample, member, together, mean = tid // team, tid % team, threads // team, 0.0
-    for first in range(0, batch, together):
-        b, top, shares = first + sample, -math.inf, 0.0
-        works = sample < together and b < batch
+    tid, threads, batch, classes = U(cuda.threadIdx.x), U(cuda.blockDim.x), U(logits.shape[0]), U(logits.shape[1])
+    team = U(min(max(threads // batch, U(1)), classes))  # threads of a sample
+    sample, member, mean, b, share = U(tid // team), U(tid % team), 0.0, U(tid // team), 1.0 / batch
+    while b - sample < batch:
+        top, shares, works = logits.dtype.type(-math.inf), 0.0, sample < threads // team and b < batch
         if works:
-            for c in range(classes):
-                top = max(top, np.float64(logits[b, c]))
-            for c in range(member, classes, team):
-                shares += math.exp(np.float64(logits[b, c]) - top)
+            c = U(0)
+            while c < classes:
+                top = max(top, logits[b, c])
+                c += U(1)
+            c = member
+            while c < classes:
+                shares += math.exp(np.float64(logits[b, c]) - np.float64(top))
+                c += team
         shared[tid] = shares
         cuda.syncthreads()
-        label = int(labels[b]) if works else 0
+        label = U(labels[b]) if works else U(0)
         if works:
-            shares = 0.0
-            for k in range(team):
+            shares, k = 0.0, U(0)
+            while k < team:
                 shares += shared[sample * team + k]
-            if member == 0:
-                mean += math.log(shares) - (np.float64(logits[b, label]) - top)
+                k += U(1)
+            if member == U(0):
+                mean += math.log(shares) - (np.float64(logits[b, label]) - np.float64(top))
         cuda.syncthreads()
         if works:
-            for c in range(member, classes, team):
-                share = math.exp(np.float64(logits[b, c]) - top) / shares
-                logits[b, c] = (share - 1.0 if c == label else share) / batch
+            scale, c = 1.0 / shares, member
+            while c < classes:
+                value = math.exp(np.float64(logits[b, c]) - np.float64(top)) * scale
+                logits[b, c] = (value - 1.0 if c == label else value) * share
+                c += team
+        b += threads // team
     return mean
 
 
@@ -53,52 +61,65 @@ def classify(hidden, weight, bias, labels, logits, gradients, grad_weight, grad_
     One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
     double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would leave it single.
     """
-    shared, tid, threads = cuda.shared.array(_THREADS, np.float64), cuda.threadIdx.x, cuda.blockDim.x
-    last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
-    zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
-    if tid == 0:
+    shared, tid, threads = cuda.shared.array(_THREADS, np.float64), U(cuda.threadIdx.x), U(cuda.blockDim.x)
+    last, batch, size = U(hidden.shape[0] - 1), U(hidden.shape[1]), U(hidden.shape[2])
+    classes, zero = U(weight.shape[0]), hidden.dtype.type(0)
+    if tid == U(0):
         status[0], status[1] = zero, zero
         lost[0] = 0
     cuda.syncthreads()
-    for q in range(tid, batch * classes, threads):
-        b, c = q // classes, q % classes
+    q = tid
+    while q < batch * classes:
+        b, c, i = U(q // classes), U(q % classes), U(0)
         total = bias[c]
-        for i in range(size):
+        while i < size:
             total += hidden[last, b, i] * weight[c, i]
+            i += U(1)
         logits[b, c] = total
         if total - total != zero:  # infinite, or not a number
             status[0] = hidden.dtype.type(LOGITS)
+        q += threads
     cuda.syncthreads()
     shared[tid] = _softmax(logits, labels, shared)
-    mean = reduced(shared, tid, threads, True) / batch
-    if tid == 0:
-        loss[0] = mean
+    mean = reduced(shared, tid, threads, True)
+    if tid == U(0):
+        loss[0] = mean / batch
     cuda.syncthreads()
-    numbers = classes * (size + 1)  # each for several threads, if there are as many
-    several = max(threads // numbers, 1)
-    for first in range(0, numbers, threads):
-        q, member, total = first + tid % numbers, tid // numbers, zero
-        c, i = q // (size + 1), q % (size + 1)
+    numbers = U(classes * (size + U(1)))  # each for several threads, if there are as many
+    several, member, first = U(max(threads // numbers, U(1))), U(tid // numbers), U(0)
+    while first < numbers:
+        q, total, b = U(first + tid % numbers), zero, member
+        c, i = U(q // (size + U(1))), U(q % (size + U(1)))
         works = member < several and q < numbers
-        if works:
-            for b in range(member, batch, several):
-                total += logits[b, c] * (hidden[last, b, i] if i < size else one)
+        if works and i < size:
+            while b < batch:
+                total += logits[b, c] * hidden[last, b, i]
+                b += several
+        elif works:
+            while b < batch:
+                total += logits[b, c]
+                b += several
         shared[tid] = total
         cuda.syncthreads()
-        if works and member == 0:
-            for k in range(1, several):
+        if works and member == U(0):
+            k = U(1)
+            while k < several:
                 total += hidden.dtype.type(shared[k * numbers + tid])
+                k += U(1)
             if i < size:
                 grad_weight[c, i] = total
             else:
                 grad_bias[c] = total
         cuda.syncthreads()
-    for q in range(tid, batch * size, threads):
-        b, i = q // size, q % size
-        total = zero
-        for c in range(classes):
+        first += threads
+    q = tid
+    while q < batch * size:
+        b, i, c, total = U(q // size), U(q % size), U(0), zero
+        while c < classes:
             total += logits[b, c] * weight[c, i]
+            c += U(1)
         gradients[last, b, i] = total
+        q += threads
 
 
 @cuda.jit

@@ -11,6 +11,7 @@ from trainers import Scaled, state
 
 import bppsa_nb as bp
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training import device as module
@@ -339,7 +340,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
     host.step(x, y)
     trainer.step(x, y)  # makes the device's side
     training, sub, queue, said = trainer._strategy.training, object(), [], []
-    launch_gradients, launch_at_sums = cells.launch_gradients, cells.launch_at_sums
+    launch_gradients, launch_at_sums = weight_gradients.launch_gradients, cells.launch_at_sums
 
     def later(*arguments):
         assert arguments[-1] is sub
@@ -355,7 +356,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
         while stream is not sub and queue:
             queue.pop(0)()
 
-    monkeypatch.setattr(cells, "launch_gradients", later)
+    monkeypatch.setattr(weight_gradients, "launch_gradients", later)
     monkeypatch.setattr(cells, "launch_at_sums", at_sums)
     monkeypatch.setattr(module, "follow", follow)
     training.graph, training.sub_stream = False, sub  # what comes later is in no stream that could be recorded

@@ -7,8 +7,8 @@ import pytest
 
 # Cell, method, H and layers; and what the environment says.
 RECORDED = [(("rnn", "linear", 20, 2), {}), (("rnn", "chunked", 20, 1), {}), (("rnn", "blelloch", 20, 1), {})]
-FEW = {"DRIVER_MAX_THREADS": "288"}  # where 300 and 400 would be asked for
-WIDE = [(("gru", "chunked", 100, 1), FEW), (("rnn", "blelloch", 20, 1), FEW)]
+FEW = {"DRIVER_MAX_THREADS": "288"}  # where 300 and 512 would be asked for
+WIDE = [(("gru", "chunked", 100, 1), FEW), (("rnn", "blelloch", 130, 1), FEW)]
 REFUSED = (("rnn", "linear", 20, 2), {"DRIVER_FAILS": "1"})
 PLAIN = (("rnn", "linear", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
 CASES = [*WIDE, *RECORDED, REFUSED, PLAIN]  # what a kernel may have is asked for once

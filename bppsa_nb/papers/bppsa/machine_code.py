@@ -18,7 +18,7 @@ def kernels():
     The part is the "innermost" loop, the loop that "waits" at a barrier, the "whole" code, or the longest loop, with so
     many passes of its inner loop. It does so many time steps, or as many as it has multiply-adds, if that is None.
     """
-    from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
+    from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda, weight_gradients_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.machine.arrays_cuda import EACH
     from bppsa_nb.machine.cuda_compiler import types
@@ -46,7 +46,7 @@ def kernels():
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a1, i3, a3, a3, i1), "waits", 4),
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), "innermost", None),
         "down-sweep": (levels_cuda.across_blocks_of(H, real), (a4, i2, a3, flag, number, i1), 0, None),
-        "weight gradients": (layer_cuda.outer_products_of(5, 3, real), outer, "innermost", None),
+        "weight gradients": (weight_gradients_cuda.outer_products_of(5, 3, real), outer, "innermost", None),
         "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole", EACH),
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole", EACH),
         "sparse products": (products_cuda.sums, sparse, "innermost", None),

@@ -53,6 +53,7 @@ def backward(model, x, grad_output, method):
         Returns the latter by the names of the model's parameters.
     """
     from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
     from bppsa_nb.chains.structured_cuda import Links
     from bppsa_nb.machine.cuda_compiler import cuda
     from bppsa_nb.machine.dispatch import implementation
@@ -63,7 +64,7 @@ def backward(model, x, grad_output, method):
     (T, B, inputs), H, rows = x.shape, model.hidden_size, 3 if gated else 1
     new = lambda *shape: cuda.device_array(shape, model.dtype)  # noqa: E731
     slopes, weights = new(4 if gated else 1, T, B, H), model.params["weight_hh_l0"].reshape(rows, H, H)
-    parts = new(*cells.parts_of(slopes.shape, inputs))
+    parts = new(*weight_gradients.parts_of(slopes.shape, inputs))
     names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     grads = [new(*model.params[name].shape) for name in names]
     chain = bp.StructuredChain.made(on_device(weights), slopes[-rows:], gates[1] if gated else None)
@@ -73,7 +74,7 @@ def backward(model, x, grad_output, method):
         cells.launch_slopes(implementation(model.cell_module, "cuda").CELL, hidden, gates, slopes, stream)
         launch_scan(stream)
         cells.launch_at_sums(slopes, found, stream)
-        cells.launch_gradients(x, hidden, slopes, parts, grads, stream)
+        weight_gradients.launch_gradients(x, hidden, slopes, parts, grads, stream)
 
     run = replayed(launch)
 
