@@ -42,10 +42,9 @@ PARTS = {  # in order of worth, with their weights: seconds of eight minutes
     "quick": 80,
     "tests": 100,
     "sanitize": 100,
-    "prices": 60,
 }
 TOGETHER = {"tests", "sanitize"}  # which time nothing, and share the time of one of them
-LONG = ("figures", "prices")  # of few items, which may take all of the time
+LONG = ("figures",)  # of few items, which may take all of the time
 LEAST = 10  # seconds for which no part begins any more
 ITEM, PORTION = 30, 0.6  # seconds that an item may always take, or that portion of its part's
 PACK, POLL = 5, 0.25  # seconds

@@ -4,14 +4,14 @@ import argparse
 import sys
 
 from first_checks import counters, sanitize, smoke, tests
-from first_times import figures, grid, layers, measure_prices, profile, quick, sizes, speed
+from first_times import figures, grid, layers, profile, quick, sizes, speed
 from parts import SHORT, TINY, Part, device
 
 from bppsa_nb.chains import plan
 from bppsa_nb.papers import provenance
 
 STAGES = {stage.__name__: stage for stage in (smoke, tests, quick, profile, sanitize, figures)}
-STAGES |= {"prices": measure_prices} | {stage.__name__: stage for stage in (counters, speed, layers, grid, sizes)}
+STAGES |= {stage.__name__: stage for stage in (counters, speed, layers, grid, sizes)}
 
 
 def main(arguments=None):

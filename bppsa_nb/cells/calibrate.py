@@ -26,11 +26,12 @@ LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does
 
 
 def runnable():
-    """List the backends that can be measured here, those that run; what stands in for a GPU has no times."""
-    if not backends.compiles():
-        return ["numpy"]
-    gpu = not backends.emulated() and backends.cuda_available()
-    return ["numpy", "cpu", *(["cuda"] if gpu else [])]
+    """List the backends that can be measured here: NumPy, and the CPU where code is compiled.
+
+    Not a GPU: calls last milliseconds there, whatever they do, for Python issues the launches. Prices that fit that say
+    nothing of a recorded step; machine code tells more of it (`bppsa_nb.chains.costs`).
+    """
+    return ["numpy", *(["cpu"] if backends.compiles() else [])]
 
 
 def points():
@@ -109,8 +110,6 @@ def _time(backend, point, clock):
 def _backward(backend, point):
     operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
     gradient = np.ones((point["B"], point["H"]), np.float32)
-    if backend == "cuda":  # where chains come from there, too
-        operand, gradient = _on_gpu(operand), _on_gpu(gradient)
     return partial(backprop, operand, gradient, method=point["method"], backend=backend)
 
 
@@ -120,16 +119,7 @@ def _forward(backend, point):
         model.params[name][...] = 0  # what forgets at once is what `counts.repaired` counts
     x = rng.standard_normal((point["T"], point["B"], 1)).astype(np.float32)
     how = {"method": "linear"} if point["method"] == "linear" else {"method": "chunked", "length": point["length"]}
-    return partial(model.forward, x if backend != "cuda" else _on_gpu(x), backend=backend, **how)
-
-
-def _on_gpu(operand):
-    from bppsa_nb.machine.cuda import on_device
-
-    if not isinstance(operand, StructuredChain):
-        return on_device(operand)
-    parts = operand.weights, operand.slopes, operand.carry
-    return StructuredChain(*(None if part is None else on_device(part) for part in parts))
+    return partial(model.forward, x, backend=backend, **how)
 
 
 def fit(measured, backend):

@@ -146,20 +146,17 @@ def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, lengt
         ends[c, b, i] = shared[i]
 
 
-@cache
-def across_chunks_of(size, affine, real):
-    """Make `across_chunks` for one H: a thread per entry of the gradient, its columns of the products in registers.
+def _table(size, real):
+    """Say where 2**0 stands behind the two buffers: powers are looked up, since ldexp takes some forty instructions."""
+    return 2 * size - np.finfo(real).minexp
 
-    `products` are one line, so that addresses are one addition away from each other. The gradient times its rows'
-    powers of two is multiplied as it is: for what of it underflows, the result has no digits. Only where it is too
-    large for that, it is scaled, and products are read anew.
-    """
-    ahead = 4 if size <= 24 else 2 if size <= 48 else 1  # chunks that are read ahead
-    dot, info, zero, nothing = dot_of(size, real), np.finfo(real), real(0), real(NOTHING)
+
+@cache
+def _scaled_of(size, real):
+    """Make what multiplies the gradient by a product's column, scaled to the largest of its rows."""
+    info, zero, nothing, table = np.finfo(real), real(0), real(NOTHING), _table(size, real)
     least, most, narrow = info.minexp, info.maxexp - 1, real(rules.spread(info.minexp))
-    table = 2 * size - least  # where 2**0 stands: powers are looked up, since ldexp takes some forty instructions
     smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
-    far, large = info.maxexp - 28, real(2.0 ** (info.maxexp - 28))
 
     @inline
     def scaled(products, at, exponent, grad, shared, i, lost):
@@ -188,6 +185,22 @@ def across_chunks_of(size, affine, real):
             total *= shared[U(table + part)]
             top -= real(part)
         return total
+
+    return scaled
+
+
+@cache
+def across_chunks_of(size, affine, real):
+    """Make `across_chunks` for one H: a thread per entry of the gradient, its columns of the products in registers.
+
+    `products` are one line, so that addresses are one addition away from each other. The gradient times its rows'
+    powers of two is multiplied as it is: for what of it underflows, the result has no digits. Only where it is too
+    large for that, it is scaled, and products are read anew.
+    """
+    ahead = 4 if size <= 24 else 2 if size <= 48 else 1  # chunks that are read ahead
+    dot, scaled, info, zero = dot_of(size, real), _scaled_of(size, real), np.finfo(real), real(0)
+    least, most, table = info.minexp, info.maxexp - 1, _table(size, real)
+    far, large = info.maxexp - 28, real(2.0 ** (info.maxexp - 28))
 
     @cuda.jit
     def across_chunks(products, exponents, offsets, ends, lost):

@@ -166,7 +166,7 @@ def _priced(backend):
     if found is not None:
         return found["prices"], f"prices measured on this machine, {found['date']}", True
     if backend == "cuda":
-        return costs.prices(), f"the machine code of the package's kernels, for an H100 or H200; {advice}", False
+        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200", False
     found = prices.defaults(backend)
     return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
 

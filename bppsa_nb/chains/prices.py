@@ -56,7 +56,7 @@ def store(records):
 
 def store_defaults(records):
     """Make prices those that come with the package, without the points, for other machines."""
-    slim = {backend: record | {"points": []} for backend, record in records.items() if backend != "cuda"}
+    slim = {backend: record | {"points": []} for backend, record in records.items()}
     files.write_json(DEFAULTS, {"format": FORMAT, "backends": _read(DEFAULTS) | slim})
 
 
