@@ -96,7 +96,7 @@ def test_workers_share_out_what_is_independent(monkeypatch):
     assert counting.chunked(100, 2, 1, 1, "cuda", 10)["matmul"] == 2 * 8 // 8 * 10
     assert counting.chunked(100, 1, 1, 0, "cuda", 10)["matmul"] == 8 // 4 * 10
     assert counting.chunked(100, 1, 1, 1, "cpu", 10)["merges"] == 8 // 2 * 10
-    assert counting.chunked(100, 2, 1, 1, "cuda", 10)["merges"] == 2 * 8 // 4 * 10
+    assert counting.chunked(100, 2, 1, 1, "cuda", 10)["merges"] == 2 * 8 // 8 * 10
     assert counting.blelloch(3, 1, 1, 0, "cuda")["matmul"] == 1
 
 
