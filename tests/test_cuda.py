@@ -239,6 +239,10 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     found += [structured_cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
     found.append(structured_cuda.sweep(stored, grad_output, local_grads))
     with monkeypatch.context() as patch:
+        patch.setattr(structured_cuda, "_BLOCKS", 1)  # several chunks in a block
+        patch.setattr(structured_cuda, "_THREADS", 256)
+        found += [structured_cuda.chunked(links, grad_output, local_grads, length) for length in (1, 2)]
+    with monkeypatch.context() as patch:
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
         found += [structured_cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
         found.append(structured_cuda.sweep(links, grad_output, local_grads))
