@@ -49,7 +49,7 @@ def _bars(ax, rows):
         for place, height in tops:
             highest = max(highest, height)
             if number:
-                ax.text(place, height, f"{height:.{2 if height < 1 else 1}f}", ha="center", va="bottom", size=7.5)
+                ax.text(place, height, f"{height:.{2 if height < 1 else 1}f}", ha="center", va="bottom", size=6)
     ax.axhline(1, color="black", lw=0.8)
     ax.set_xticks(places, [f"{name}\nB = {B}" for name, B in zip(rows["features"], rows["B"], strict=True)])
     ax.set_ylim(0, 1.12 * highest)

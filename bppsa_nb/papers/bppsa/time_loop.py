@@ -41,7 +41,7 @@ def plot(table):
     fig, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), sharey=True, layout="constrained")
     colors = ListedColormap([COLORS[role] for _, role in KINDS.values()])
     kinds = list(KINDS)
-    what = {"for any H": "eight multiply-adds", "for H = 20": "a whole step: twenty, and tanh"}
+    what = {"for any H": "eight multiply-adds", "for H = 20": "four whole steps: eighty, and tanh"}
     for ax, (kernel, rows) in zip(axes, table.groupby("kernel", sort=False), strict=True):
         squares = np.full(-(-len(rows) // WIDE) * WIDE, np.nan)
         squares[: len(rows)] = [kinds.index(kind) for kind in rows["kind"]]
