@@ -124,7 +124,7 @@ def at_sums(slopes, grad_hidden, count):
 
 @cuda.jit
 def input_gradients_kernel(at, count, cycle, weight_ih, out):
-    """Compute the gradients at a layer's input [shape=(rows, I)], one row per block; gates as above."""
+    """Compute the gradients at a layer's input [shape=(rows, I)], one row per block; gates as in the module's words."""
     row, size = W(cuda.blockIdx.x), at.shape[2]
     for column in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
         total = out.dtype.type(0)

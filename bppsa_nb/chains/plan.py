@@ -158,6 +158,8 @@ def refresh():
 @functools.cache
 def _priced(backend):
     """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
+    if backend == "cuda":  # which is not measured, and once was
+        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200", False
     advice = "`bppsa-nb calibrate` measures this machine"
     try:
         found = prices.load(backend)
@@ -165,8 +167,6 @@ def _priced(backend):
         found, advice = None, f"this machine's cannot be read: {error}"
     if found is not None:
         return found["prices"], f"prices measured on this machine, {found['date']}", True
-    if backend == "cuda":
-        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200", False
     found = prices.defaults(backend)
     return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
 
