@@ -13,7 +13,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, rnn, unroll
-from bppsa_nb.cells.stacked import NAMES
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice

@@ -5,8 +5,12 @@ those of the parameters, and forgotten. From memory, only what the forward pass 
 never wait for each other: cores share out groups of them.
 """
 
+import math
+from itertools import accumulate
+
 import numpy as np
 
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
@@ -27,39 +31,42 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved
-    # A GRU's pre-activation gradients come in the order N, R, Z, M: inputs were added to the first three, states to the
-    # last three. Parameters have them in the order R, Z and N or M. An RNN has one pre-activation.
-    num_sums, num_gates = (4, 3) if gates else (1, 1)
-    gate_order = [2, 0, 1] if gates else [0]
-    weights_x = weight_ih.reshape(num_gates, size, width)[gate_order] if inputs else weight_ih[None, :0]
-    weights = panels(weights_x), panels(weight_hh.reshape(num_gates, size, size))
     gates = gates[0] if gates else None  # without them, no code for them is compiled
+    num_gates = len(weight_hh) // size
+    weights_h = panels(weight_hh.reshape(num_gates, size, size))
+    weights_x = weights_h[:, :0]
+    if inputs:
+        by_gate = weight_ih.reshape(num_gates, size, width)
+        weights_x = panels(by_gate if gates is None else by_gate[[2, 0, 1]])  # as `_back` has them
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    at_start, group = np.empty_like(grad_output), samples_together(batch, weight_hh)
+    at_start, group = np.empty(grad_output.shape, x.dtype), samples_together(batch, weight_hh)
+    shapes = weight_ih.shape, weight_hh.shape, (num_gates * size,), (num_gates * size,)
+    ends = list(accumulate(map(math.prod, shapes)))
     groups = -(-batch // group)
-    shapes = (num_gates, size * width), (num_gates, size * size), (num_sums, size)
-    totals = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
+    totals = np.zeros((groups, ends[-1]), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), (x, hidden), gates, (*weights, *totals), (grad_output, local, at_input, at_start)
+    gradients = grad_output, local, at_input, at_start
+    arrays = product(x.dtype), (x, hidden), gates, (weights_x, weights_h, totals), gradients
     parallel_for(_back, groups, group, *arrays, parallel=work > _THRESHOLD)
-    by_x, by_h, bias = (found.sum(axis=0) for found in totals)  # in the order of the groups, whichever core had them
-    grads = {
-        "weight_ih": by_x.reshape(weight_ih.shape),
-        "weight_hh": by_h.reshape(weight_hh.shape),
-        "bias_ih": bias[np.argsort(gate_order)].reshape(-1),
-        "bias_hh": bias[num_sums - num_gates :].reshape(-1),
-    }
+    total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
+    grads = {}
+    for name, start, end, shape in zip(NAMES, [0, *ends], ends, shapes, strict=False):
+        grads[name] = total[start:end].reshape(shape)
     return grads, at_input if inputs else None, at_start
 
 
 @compiled
 def _back(size_of_group, product, seen, gates, parameters, gradients, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (x, hidden), (weights_x, weights_h, by_x, by_h, bias) = seen, parameters
+    # A GRU's pre-activation gradients come in the order N, R, Z, M: inputs were added to the first three, states to the
+    # last three. Parameters have them in the order R, Z and N or M. An RNN has one pre-activation.
+    (x, hidden), (weights_x, weights_h, totals) = seen, parameters
     grad_output, local, at_input, at_start = gradients
     (steps, batch, width), size = x.shape, hidden.shape[2]
-    num_gates, num_sums, together = weights_h.shape[1], bias.shape[1], max(1, _ROWS // min(batch, size_of_group))
+    num_gates, together = weights_h.shape[1], max(1, _ROWS // min(batch, size_of_group))
+    num_sums = 1 if gates is None else 4
+    of_x, of_h = size * width, size * size  # numbers of a gate's weights
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
@@ -75,6 +82,8 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
         bias_rows = flat_view(others, 0, num_sums * n)
         for i in range(bias_rows.size):
             bias_rows[i] = 0
+        to_x = group * totals.shape[1]  # where this group's sums begin: by_x, then by_h and both biases
+        to_h, to_bias = to_x + num_gates * of_x, to_x + num_gates * (of_x + of_h)
         before = flush()
         for end in range(steps, 0, -together):
             start = max(end - together, 0)
@@ -101,13 +110,18 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
                 at = at_rows[k : k + 1, :rows]
                 if k < num_gates:
                     gate = (k + num_gates - 1) % num_gates
-                    add_products(product, at, x_rows[:, :, :rows], found_x, by_x[group, gate])
+                    add_products(product, at, x_rows[:, :, :rows], found_x, flat_view(totals, to_x + gate * of_x, of_x))
                 if k >= num_sums - num_gates:
-                    add_products(product, at, h_rows[:, :, :rows], found_h, by_h[group, k - (num_sums - num_gates)])
+                    gate = k - (num_sums - num_gates)
+                    add_products(product, at, h_rows[:, :, :rows], found_h, flat_view(totals, to_h + gate * of_h, of_h))
         copy(grad, flat_view(at_start, b0 * size, n))
         for k in range(num_sums):
             for b in range(samples):
-                add(bias[group, k], flat_view(others, k * n + b * size, size))
+                terms = flat_view(others, k * n + b * size, size)
+                if k < num_gates:
+                    add(flat_view(totals, to_bias + (k + num_gates - 1) % num_gates * size, size), terms)
+                if k >= num_sums - num_gates:
+                    add(flat_view(totals, to_bias + (num_gates + k - (num_sums - num_gates)) * size, size), terms)
         restore(before)
     return True
 

@@ -70,7 +70,8 @@ def _forward(group, product, x, weights, hidden, gates, first, last):
 def _added(bias_ih, bias_hh):
     """Return what biases add to R, Z, N and M."""
     size = len(bias_hh) // 3
-    added = np.concatenate([bias_ih, bias_hh[2 * size :]])
+    added = np.empty(4 * size, bias_hh.dtype)
+    added[: 3 * size], added[3 * size :] = bias_ih, bias_hh[2 * size :]
     added[: 2 * size] += bias_hh[: 2 * size]
     return added
 

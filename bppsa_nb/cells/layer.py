@@ -2,6 +2,8 @@
 
 import numpy as np
 
+NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of a layer's parameters
+
 
 def parameter_gradients(x, hidden, from_x, from_h):
     """Turn a layer's pre-activation gradients into those of its parameters (Equation 2), by name.

@@ -30,7 +30,8 @@ def share_samples(function, gates, x, weight_ih, weight_hh, bias, *filled):
     """Have a compiled forward pass go through time, by groups of samples where that pays."""
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = by_columns(weight_ih, gates), by_columns(weight_hh, gates)
-    added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
+    added = np.empty((len(bias) // size, batch, size), x.dtype)
+    added[:] = bias.reshape(-1, 1, size)  # repeated for all samples
     group, parallel = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _THRESHOLD
     arrays = group, product(x.dtype), x, (by_x, by_h, added), *filled
     parallel_for(function, -(-batch // group), *arrays, parallel=parallel)

@@ -161,7 +161,7 @@ class Recurrent:
             else:
                 again = Segments(checkpoint_every, options, backend)
                 (hidden, solved), gates = again.forward(self, x, h0), None
-            logits = hidden[-1, -1] @ self.params["fc.weight"].T + self.params["fc.bias"]
+            logits = stacked.logits(self, hidden[-1, -1])
         if not checks.all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None, again)
@@ -212,8 +212,7 @@ class Recurrent:
         shape = (len(x), x.shape[1], self.hidden_size)
         how = chain.choose(method, backend, levels, shape, self.dtype, self.gate_blocks)
         with np.errstate(all="ignore"):
-            grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
-            at_last = grad_logits @ self.params["fc.weight"]
+            grads, at_last = stacked.from_logits(self, hidden[-1, -1], grad_logits)
             if activations.again is None:
                 ends = [None] * (self.num_layers - 1) + [at_last]
                 grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]

@@ -1,18 +1,20 @@
-"""Recurrent layers on layers, apart from what reads their states: forward, and back from gradients at any state."""
+"""Recurrent layers on layers: forward, and back from gradients at any state; and a linear layer on the last state."""
 
+import functools
 from functools import partial
-from typing import NamedTuple
+from operator import attrgetter
 
 import numpy as np
 
 from bppsa_nb.cells import unroll
 from bppsa_nb.cells.chunked import Chunks
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
 
-NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
+_is_plain = attrgetter("flags.carray")
 
 
 def forward(model, x, h0, options, backend):
@@ -51,7 +53,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
             grad_output = local_grads[-1] if grad_output is None else local_grads[-1] + grad_output
         elif grad_output is None:
             grad_output = np.zeros_like(kept[0][0])
-        grad_output = plain(grad_output)
+        (grad_output,) = plain(grad_output)
         if method == "linear" and "backward" in functions:
             arrays = weight_ih, weight_hh, below, kept, grad_output, local_grads
             found, at_input, start = functions["backward"](*arrays, wanted)
@@ -62,7 +64,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
             from_x, from_h = functions["gate_gradients"](links, *kept, grad_hidden)
             found = functions["parameter_gradients"](below, kept[0], from_x, from_h)
             at_input = functions["input_gradients"](weight_ih, from_x) if wanted else None
-        grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
+        for name, grad in found.items():
+            grads[f"{name}_l{layer}"] = grad
         at_start.insert(0, start)
         local_grads = at_input  # the layer below is read at every step
     return grads, at_input, at_start
@@ -97,24 +100,22 @@ def resolve_method(model, options, shape, backend):
 
 def solve_layer(model, functions, layer, below, initial, options, backend):
     """Run a layer forward as `options` says; return what `run_layer` returns, and how it was solved, or None."""
-    run = partial(run_layer, model, functions, layer)
     options, length = resolve_method(model, options, below.shape, backend)
     if options.method == "linear":
-        return run(below, initial), None
+        return run_layer(model, functions, layer, below, initial), None
+    below, initial, *params = plain(below, initial, *(model.params[f"{name}_l{layer}"] for name in NAMES))
     if options.method == "chunked" and "solve" in functions:
-        params = [plain(model.params[f"{name}_l{layer}"]) for name in NAMES]
-        return functions["solve"](length, *options.limits(model.dtype), plain(below), plain(initial), *params)
-    make = chunks_of(model, functions, layer, backend)
-    weight_hh = plain(model.params[f"weight_hh_l{layer}"])
+        return functions["solve"](length, *options.limits(model.dtype), below, initial, *params)
+    run, make = partial(run_layer, model, functions, layer), chunks_of(model, functions, layer, backend)
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
 
     def linearize(chunks):
-        links = functions_of(model.cell_module, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        links = functions_of(model.cell_module, where)["chain"](params[1], *plain(*chunks.side_by_side()))
         products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
     bound = np.maximum(1, abs(initial))
-    return unroll.solve(options, length, run, plain(below), plain(initial), make, linearize, bound)
+    return unroll.solve(options, length, run, below, initial, make, linearize, bound)
 
 
 def chunks_of(model, functions, layer, backend):
@@ -128,30 +129,34 @@ def chunks_of(model, functions, layer, backend):
 def run_layer(model, functions, layer, below, initial):
     """Run a layer forward; return its hidden states, and the gates if it has any."""
     params = [model.params[f"{name}_l{layer}"] for name in NAMES]
-    result = functions["forward"](*map(plain, (below, initial, *params)))
+    result = functions["forward"](*plain(below, initial, *params))
     return result if isinstance(result, tuple) else (result,)
 
 
-class LayerParts(NamedTuple):
-    """What going back through a layer reads.
-
-    Saved are the hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]; `below` is the
-    layer's input [shape=(T, B, I)].
-    """
-
-    weight_ih: np.ndarray
-    weight_hh: np.ndarray
-    saved: list
-    below: np.ndarray
-
-
 def layer_parts(model, x, saved, layer):
-    """Return the `LayerParts` of a layer; `x` and `saved` are those of `forward`."""
-    weights = (plain(model.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
-    below = saved[layer - 1][0][1:] if layer else x
-    return LayerParts(*weights, [plain(array) for array in saved[layer]], plain(below))
+    """Return what going back through a layer reads; `x` and `saved` are those of `forward`.
+
+    These are both weights; a list of the hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B,
+    H)]; and the layer's input [shape=(T, B, I)].
+    """
+    params, below = model.params, saved[layer - 1][0][1:] if layer else x
+    arrays = params[f"weight_ih_l{layer}"], params[f"weight_hh_l{layer}"], below, *saved[layer]
+    weight_ih, weight_hh, below, *kept = plain(*arrays)
+    return weight_ih, weight_hh, kept, below
 
 
+def logits(model, last):
+    """Compute logits [shape=(B, C)] from the last layer's last states [shape=(B, H)]."""
+    return last @ model.params["fc.weight"].T + model.params["fc.bias"]
+
+
+def from_logits(model, last, grad_logits):
+    """Go back through `logits`: return the gradients of its parameters, a dict, and those at the states."""
+    grads = {"fc.weight": grad_logits.T @ last, "fc.bias": np.add.reduce(grad_logits)}
+    return grads, grad_logits @ model.params["fc.weight"]
+
+
+@functools.cache
 def functions_of(cell, backend):
     """Look up what computes a cell, by name: its form for a backend, or NumPy where there is none but for the chain."""
     own = implementation(cell, backend, otherwise="numpy")
@@ -169,7 +174,9 @@ def stack(arrays):
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
-def plain(array):
-    """Return an array as compiled code takes it."""
+def plain(*arrays):
+    """Return arrays as compiled code takes them."""
     # Compiled code exists once per memory layout; contiguous and writable is the only one used.
-    return array if array.flags.carray else np.require(array, requirements=("C", "W"))
+    if all(map(_is_plain, arrays)):
+        return arrays
+    return [array if _is_plain(array) else np.require(array, requirements=("C", "W")) for array in arrays]

@@ -8,7 +8,8 @@ from functools import partial
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks
-from bppsa_nb.cells.stacked import NAMES, resolve_method
+from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put

@@ -9,12 +9,14 @@ from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
-from bppsa_nb.machine.checks import check_choice, is_integer, on_gpu
+from bppsa_nb.machine.checks import all_finite, check_choice, is_integer, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.operands.range import DynamicRangeError
 
 _log = logging.getLogger(__name__)
+_ON_HOST = {np.ndarray, type(None)}
+_OWN = _ON_HOST | {StructuredChain}  # what no other library made
 
 
 def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm=None):
@@ -82,10 +84,12 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
-    given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
-    chain, end, terms = (interop.as_numpy(name, array) for name, array in given.items())
-    convert = interop.converter_to("grad_output", grad_output)
-    return convert(_backprop(chain, end, terms, method, backend, levels, comm))
+    if not {type(jacobians_T), type(grad_output), type(local_grads)} <= _OWN:
+        given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
+        chain, end, terms = (interop.as_numpy(name, array) for name, array in given.items())
+        convert = interop.converter_to("grad_output", grad_output)
+        return convert(_backprop(chain, end, terms, method, backend, levels, comm))
+    return _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm)
 
 
 def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm):
@@ -93,16 +97,19 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
     if comm is not None:
         how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
         return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
-    ends = [getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads]
-    if any(map(on_gpu, ends)):
+    ends = getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads
+    if not set(map(type, ends)) <= _ON_HOST and any(map(on_gpu, ends)):
         return implementation(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     chain, end, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, end.dtype, weights)
-    run = listed.go_back if shape is None else go_back
+    run, finite = (listed.go_back, checks.is_finite) if shape is None else (go_back, all_finite)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        gradients = in_range(partial(run, chain, end, local_grads, backend), method, levels)
-        if not checks.is_finite(gradients):
+        if method == "linear":
+            gradients = run(chain, end, local_grads, backend, method)
+        else:
+            gradients = in_range(partial(run, chain, end, local_grads, backend), method, levels)
+        if not finite(gradients):
             checks.check_finite(grad_output=grad_output, local_grads=local_grads, **checks.parts(jacobians_T))
     return gradients
 

@@ -30,19 +30,23 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         jacobians_T.check()  # what was changed in place since it was made
         batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
         shape = jacobians_T.shape
-        check_shape("grad_output", (batch, hidden), shape[1:], f"to chain with {jacobians_T}")
+        if (batch, hidden) != shape[1:]:
+            raise other_shape("grad_output", grad_output, shape[1:], f"to chain with {jacobians_T}")
     else:
         check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
         batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
         shape, shared = (len(jacobians_T), batch, hidden), jacobians_T.ndim == 3
         expected = (len(jacobians_T), hidden, hidden) if shared else (*shape, hidden)
-        check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
+        if jacobians_T.shape != expected:
+            raise other_shape("jacobians_T", jacobians_T, expected, f"to chain with grad_output {grad_output.shape}")
         jacobians_T = jacobians_T[:, None] if shared else jacobians_T
     if local_grads is not None:
         check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
         check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
-        check_shape("local_grads", local_grads.shape, (shape[0] + 1, *grad_output.shape), "(T + 1, B, H)")
-    return jacobians_T, _with_last_term(grad_output, local_grads), shape, backend
+        if local_grads.shape != (shape[0] + 1, *grad_output.shape):
+            raise other_shape("local_grads", local_grads, (shape[0] + 1, *grad_output.shape), "(T + 1, B, H)")
+        grad_output = _with_last_term(grad_output, local_grads)
+    return jacobians_T, grad_output, shape, backend
 
 
 def _with_last_term(grad_output, local_grads):
@@ -61,16 +65,16 @@ def numpy_only(backend):
     return "numpy"
 
 
-def check_shape(name, shape, expected, because):
-    """Raise ValueError for another shape."""
-    if tuple(shape) != tuple(expected):
-        raise ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(shape)}")
+def other_shape(name, array, expected, because):
+    """Return a ValueError that says why an array must have another shape."""
+    return ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(array.shape)}")
 
 
 def check_gradient(grad_output, dtype):
     """Check the gradient at the end of a dense or structured chain; return its B and H."""
     check_floats("grad_output", grad_output, ("B", "H"))
-    check_dtype("jacobians_T", dtype, grad_output.dtype)
+    if dtype != grad_output.dtype:
+        check_dtype("jacobians_T", dtype, grad_output.dtype)
     batch, hidden = grad_output.shape
     if batch == 0 or hidden == 0:
         raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
@@ -150,7 +154,9 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         check_floats(name, offset, *([_SINGLE, _SEVERAL] if batch < 0 else [_SEVERAL] if batch else [_SINGLE]))
         check_dtype(name, offset.dtype, dtype)
         batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
-        check_shape(name, offset.shape, (batch, size) if batch else (size,), f"like x_{t}")
+        expected = (batch, size) if batch else (size,)
+        if offset.shape != expected:
+            raise other_shape(name, offset, expected, f"like x_{t}")
     return dtype, batch
 
 

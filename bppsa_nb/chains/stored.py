@@ -1,4 +1,4 @@
-"""Chains of stored transposed Jacobians, in NumPy: the scan over one operand per link.
+"""Chains of stored transposed Jacobians, in NumPy: the loop, and the scan over one operand per link.
 
 They take ``jacobians_T`` [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; ``grad_output`` [shape=(B, H)], the gradient at
 x_T; and ``local_grads`` [shape=(T + 1, B, H)], loss terms that enter at every x_t, or None, the term at x_T being in
@@ -18,7 +18,13 @@ from bppsa_nb.scan.operator import diamond
 
 def sweep(jacobians_T, grad_output, local_grads=None):
     """Go back one link after the other (Equation 3)."""
-    return _scan(jacobians_T, grad_output, local_grads, "linear")
+    gradients = np.empty((len(jacobians_T) + 1, *grad_output.shape), grad_output.dtype)
+    gradients[-1] = grad_output
+    for t in reversed(range(len(jacobians_T))):
+        gradients[t] = (jacobians_T[t] @ gradients[t + 1][..., None])[..., 0]
+        if local_grads is not None:
+            gradients[t] += local_grads[t]
+    return gradients
 
 
 def chunked(jacobians_T, grad_output, local_grads=None, length=1):

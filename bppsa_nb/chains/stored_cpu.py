@@ -43,7 +43,8 @@ def _start(jacobians_T, grad_output, local_grads):
     nothing = np.empty((0, *grad_output.shape), grad_output.dtype)
     gradients = np.empty((len(jacobians_T) + 1, *grad_output.shape), grad_output.dtype)
     gradients[-1] = grad_output
-    return plain(jacobians_T), nothing if local_grads is None else plain(local_grads), gradients
+    links = jacobians_T if jacobians_T.flags.carray else plain(jacobians_T)
+    return links, nothing if local_grads is None else plain(local_grads), gradients
 
 
 # Chunk c of the links is those from c * length to before (c + 1) * length; the one at the loss may be shorter. The

@@ -105,13 +105,15 @@ def _check_dense(links, grad_output, local_grads, backend):
     if last:
         found = chain_checks.check_gradient(grad_output, links.dtype)
         batch = found[0] if batch is None else batch
-        chain_checks.check_shape("grad_output", found, (batch, size), "to chain with jacobians_T")
+        if found != (batch, size):
+            raise chain_checks.other_shape("grad_output", grad_output, (batch, size), "to chain with jacobians_T")
     if local_grads is not None:
         check_floats("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
         check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
         batch = local_grads.shape[1] if batch is None else batch
         points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
-        chain_checks.check_shape("local_grads", local_grads.shape, (steps + last, batch, size), points)
+        if local_grads.shape != (steps + last, batch, size):
+            raise chain_checks.other_shape("local_grads", local_grads, (steps + last, batch, size), points)
     return backend, _Part(kind, links.dtype.name, batch, local_grads is not None, size, size)
 
 

@@ -84,7 +84,7 @@ def _all_at_once(group, run, make, x, state, tol):
     """
     with group.collective_check() as gather, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
-        before, chunks = state.copy(), make(run, stacked.plain(x), state, len(x)) if len(x) else None
+        before, chunks = state.copy(), make(run, *stacked.plain(x), state, len(x)) if len(x) else None
         if chunks is not None:
             chunks.run_all(state[None])
         lengths = gather(len(x))
@@ -163,28 +163,28 @@ def _go_back(group, model, activations, grad_logits, method, backend):
     grad_output = local_grads = None
 
     def links_of(layer):
-        parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
-        return parts, functions["chain"](parts.weight_hh, *parts.saved)
+        weight_ih, weight_hh, saved, below = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
+        return weight_ih, saved, below, functions["chain"](weight_hh, *saved)
 
     with group.collective_check(), np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
         if grad_logits is not None:
-            grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
-            grad_output = stacked.plain(grad_logits @ model.params["fc.weight"])
-        parts, links = links_of(model.num_layers - 1)
+            grads, grad_output = stacked.from_logits(model, activations.hidden[-1, -1], grad_logits)
+            (grad_output,) = stacked.plain(grad_output)
+        weight_ih, saved, below, links = links_of(model.num_layers - 1)
     for layer in reversed(range(model.num_layers)):
         segment = DenseSegment(links, batch, backend)
         grad_hidden = go_back(group, segment, grad_output, local_grads, method).gradients
         del segment
         with group.collective_check(), np.errstate(all="ignore"):
-            from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
-            found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)
+            from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
+            found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
             grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
             if layer:
                 # What the layer below is read for at this rank's steps; its state before them is the rank before's.
                 local_grads = np.zeros_like(grad_hidden)
-                local_grads[1:] = functions["input_gradients"](parts.weight_ih, from_x)
+                local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
                 grad_output = local_grads[-1]
                 del from_x, from_h, grad_hidden, links
-                parts, links = links_of(layer - 1)
+                weight_ih, saved, below, links = links_of(layer - 1)
     return add_up(group, {name: grads[name] for name in model.shapes()})

@@ -9,7 +9,7 @@ from bppsa_nb.machine.reprs import short_repr
 
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
-_MANY = 2**14  # numbers that are not copied in passing
+_MANY = 2**20  # numbers that are not looked at one by one, for which a second array would be needed
 _GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence, np.random.RandomState
 _SEED = "an integer of at least 0, several of them, or a numpy.random.Generator"
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
@@ -70,7 +70,8 @@ def check_plain(name, array):
 
 def check_floats(name, array, *shapes):
     """Raise TypeError or ValueError unless `array` is of float32 or float64, with as many axes as one of the shapes."""
-    check_plain(name, array)
+    if type(array) is not np.ndarray:
+        check_plain(name, array)
     if array.dtype not in FLOATS:
         raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
     if shapes and array.ndim not in map(len, shapes):
@@ -87,7 +88,8 @@ def check_dtype(name, dtype, expected=None, of="grad_output"):
 
 def check_array(name, array, dtype, shape):
     """Raise TypeError or ValueError unless `array` has the dtype and the shape, where an axis's name fits any size."""
-    check_plain(name, array)
+    if type(array) is not np.ndarray:
+        check_plain(name, array)
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
     if array.shape != shape and (
@@ -121,8 +123,8 @@ def wrong_shape(name, array, *shapes):
 
 def all_finite(array):
     """Tell whether an array of real numbers holds neither NaN nor infinity."""
-    if array.size < _MANY:  # a finite sum of squares has finite terms only, and is quickly found
-        return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
+    if array.size < _MANY:
+        return bool(np.logical_and.reduce(np.isfinite(array), axis=None))
     with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
         return math.isfinite(array.min()) and math.isfinite(array.max())
 

@@ -72,9 +72,9 @@ def panel_width(columns, itemsize):
 def panels(matrices):
     """Lay matrices [shape=(K, H, J)] out by panels [shape=(P, K, H, W)]."""
     columns = matrices.shape[2]
-    width = panel_width(columns, matrices.itemsize)
-    if width == columns:
+    if columns * matrices.itemsize < _LONG:
         return np.ascontiguousarray(matrices)[None]
+    width = panel_width(columns, matrices.itemsize)
     starts = [min(start, columns - width) for start in range(0, columns, width)]
     # A stack of transposed matrices would be transposed, too.
     return np.ascontiguousarray(np.stack([matrices[:, :, start : start + width] for start in starts]))

@@ -17,6 +17,7 @@ from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.recurrent import overflow
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.cells.stacked import resolve_method
@@ -31,8 +32,8 @@ from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, 
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.local import LocalStrategy, check_gradients
-from bppsa_nb.training.loss import check_labels
+from bppsa_nb.training.local import LocalStrategy, check_gradients, differs
+from bppsa_nb.training.loss import check_labels, check_order
 from bppsa_nb.training.optimizers import SGD, Adam
 
 
@@ -44,6 +45,7 @@ class DeviceStrategy(LocalStrategy):
         self._warned = False
 
     def _compute(self, trainer, x, y):
+        check_order(x, y)
         model, optimizer = trainer.model, trainer.optimizer
         on_host = trainer.forward.method == "newton" or trainer.forward.checkpoint_every is not None
         if on_host or not self._runs_whole(model, optimizer, trainer.backend, x):
@@ -71,7 +73,7 @@ class DeviceStrategy(LocalStrategy):
         if not isinstance(model, (RNN, GRU)) or backends.resolve(backend) != "cuda":  # not as when the trainer was made
             return False
         # Only what exactly these compute is known to the GPU.
-        own = [part for part, kinds in ((model, (RNN, GRU)), (optimizer, (SGD, Adam))) if _differs(part, kinds)]
+        own = [part for part, kinds in ((model, (RNN, GRU)), (optimizer, (SGD, Adam))) if differs(part, kinds)]
         if not own and model.params.keys() == model.shapes().keys():
             return np.ndim(x) == 3 and len(x) > 0  # a sequence without steps needs no GPU
         if not self._warned:
@@ -80,14 +82,9 @@ class DeviceStrategy(LocalStrategy):
             warnings.warn(
                 f"whole steps run on the GPU only of what exactly is RNN or GRU, by SGD or Adam; with {names}, forward "
                 "and backward of the model and the optimizer's step are called",
-                stacklevel=5,  # who called Trainer.step
+                stacklevel=6,  # who called Trainer.step
             )
         return False
-
-
-def _differs(part, kinds):
-    """Tell whether an object is of another class than these, or has a method of its own."""
-    return type(part) not in kinds or any(callable(getattr(type(part), name, None)) for name in vars(part))
 
 
 class DeviceTraining:
@@ -269,7 +266,7 @@ class Step:
         except Exception as error:  # a driver's, Numba's: training need not stop for it
             warnings.warn(
                 f"a training step could not be recorded as a CUDA graph; its launches are issued one by one: {error}",
-                stacklevel=8,  # who called Trainer.step
+                stacklevel=9,  # who called Trainer.step
             )
             self.training.graph = False
             return self.launch
@@ -277,10 +274,9 @@ class Step:
     def launch(self, stream):
         """Issue every launch of a step."""
         training, arrays, grads, scan = self.training, self.arrays, self.grads, self.scan
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         below, zero = self.x, training.model.dtype.type(0)
         for layer, (hidden, gates) in enumerate(zip(self.hidden, self.gates, strict=True)):
-            params = tuple(arrays[f"{name}_l{layer}"] for name in names)
+            params = tuple(arrays[f"{name}_l{layer}"] for name in NAMES)
             cells.launch_inputs(below, params, self.weight_hh_T, self.products, stream)
             if self.passes:
                 self.passes[layer].launch_fixed(TOLERANCE[hidden.dtype.itemsize], stream)
@@ -301,7 +297,7 @@ class Step:
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
             follow(sub, stream)
             below = self.hidden[layer - 1][1:] if layer else self.x
-            work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in names)
+            work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in NAMES)
             weight_gradients.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
+from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.loss import check_order, cross_entropy
@@ -56,14 +57,22 @@ class LocalStrategy:
         """Return what this process needs of a batch."""
         return check_batch(dataset.batch(indices), len(indices))
 
+    def take(self, trainer, x, y):
+        """Take a step; return its loss."""
+        with self.stoppable():
+            loss, update = self.step(trainer, lambda: (x, y))
+            with interrupts_held():
+                update()
+            self.stop_if_asked()
+        return loss
+
     def step(self, trainer, make):
         """Compute one step; return its loss, and a call that writes the result into model and optimizer."""
         self._began = time.perf_counter()
-        x, y = make()
-        check_order(x, y)
-        return self._compute(trainer, x, y)
+        return self._compute(trainer, *make())
 
     def _compute(self, trainer, x, y):
+        check_order(x, y)
         model = trainer.model
         activations = model.forward(x, backend=trainer.backend, **trainer.forward.how())
         loss, grad_logits = cross_entropy(activations.logits, y)
@@ -74,12 +83,10 @@ class LocalStrategy:
     @staticmethod
     def _update(trainer, grads, activations):
         trainer.optimizer.step(trainer.model.params, grads)
-        solved, share = getattr(activations, "solved", None), None  # other networks have no loop over time
-        if solved:
-            steps, *sizes = activations.x.shape
-            steps = min(steps, trainer.forward.checkpoint_every or steps)
-            share = share_of(trainer.model, (steps, *sizes), solved, trainer.backend)
-        trainer.forward.remember(share)
+        steps, *sizes = activations.x.shape
+        shape = min(steps, trainer.forward.checkpoint_every or steps), *sizes
+        solved = getattr(activations, "solved", None)  # other networks have no loop over time
+        trainer.forward.remember(share_of(trainer.model, shape, solved, trainer.backend))
 
     def seconds(self):
         """Return how long ago the last step began."""
@@ -122,3 +129,8 @@ def check_gradients(grads, after=""):
         if not all_finite(grad):
             what = f"the gradient of {name} overflows {grad.dtype}{after}"
             raise FloatingPointError(f"{what}; the parameters were not updated")
+
+
+def differs(part, kinds):
+    """Tell whether an object is of another class than these, or has a method of its own."""
+    return type(part) not in kinds or any(callable(getattr(type(part), name, None)) for name in vars(part))

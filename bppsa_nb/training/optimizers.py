@@ -4,7 +4,15 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_between, check_count, check_floats, check_kind, wrong_shape
+from bppsa_nb.machine.checks import (
+    as_array,
+    check_between,
+    check_count,
+    check_floats,
+    check_kind,
+    is_integer,
+    wrong_shape,
+)
 from bppsa_nb.machine.reprs import repr_of
 
 
@@ -24,6 +32,16 @@ class _Optimizer:
 
     def __repr__(self):
         return repr_of(self, *self._settings)
+
+    @property
+    def steps(self):
+        """int: how many steps were taken; Adam's averages weigh more in the first ones."""
+        return self.count.item()
+
+    @steps.setter
+    def steps(self, steps):
+        fits = is_integer(steps) and 0 <= steps < 2**62  # or else the next step says what is wrong
+        self.count = np.array([steps], np.int64 if fits else object)  # which compiled code counts up
 
     def settings(self):
         """Return kind and hyperparameters, as JSON can hold them."""

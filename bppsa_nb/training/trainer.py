@@ -5,7 +5,9 @@ from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
@@ -14,7 +16,8 @@ from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
-from bppsa_nb.training.local import LocalStrategy
+from bppsa_nb.training.local import LocalStrategy, differs
+from bppsa_nb.training.optimizers import SGD, Adam
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ class Trainer:
         forward="auto",
         checkpoint_every=None,
     ):
-        self._strategy = _strategy(model, backend, comm, sequence_ranks)
         self.forward = Forward(forward, checkpoint_every)
+        self._strategy = _strategy(model, optimizer, backend, comm, sequence_ranks, self.forward)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
@@ -131,12 +134,7 @@ class Trainer:
             For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
             the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
-        with self._strategy.stoppable():
-            loss, update = self._strategy.step(self, lambda: (x, y))
-            with interrupts_held():
-                update()
-            self._strategy.stop_if_asked()
-        return loss
+        return self._strategy.take(self, x, y)
 
     def fit(self, dataset, epochs, batch_size, rng=0, progress=True, save_to=None, save_every=None):
         """Train until `epochs` epochs are done, counted from the trainer's start; return the `History` of them all.
@@ -273,16 +271,22 @@ class Trainer:
             self._loss, self._seconds = loss, seconds
 
 
-def _strategy(model, backend, comm, sequence_ranks):
-    """Choose where steps run."""
+def _strategy(model, optimizer, backend, comm, sequence_ranks, forward):
+    """Choose where steps run, and how."""
     if comm is not None:
         if isinstance(model, ResidualModel):
             return over_ranks("residual").LayerStrategy(comm, sequence_ranks)
         return over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
     if sequence_ranks is not None:
         raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
-    if isinstance(model, Recurrent) and backends.resolve(backend) == "cuda":
+    resolved = backends.resolve(backend)
+    if isinstance(model, Recurrent) and resolved == "cuda":
         from bppsa_nb.training.device import DeviceStrategy
 
         return DeviceStrategy()
+    known = not differs(model, (RNN, GRU)) and not differs(optimizer, (SGD, Adam))
+    if known and resolved == "cpu" and forward.checkpoint_every is None:
+        from bppsa_nb.training.whole import WholeStrategy
+
+        return WholeStrategy()
     return LocalStrategy()

@@ -6,6 +6,7 @@ A sequence of launches is recorded once as a CUDA graph and replayed.
 import numpy as np
 
 import bppsa_nb as bp
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.cuda import on_device
 
@@ -65,7 +66,7 @@ def backward(model, x, grad_output, method):
     new = lambda *shape: cuda.device_array(shape, model.dtype)  # noqa: E731
     slopes, weights = new(4 if gated else 1, T, B, H), model.params["weight_hh_l0"].reshape(rows, H, H)
     parts = new(*weight_gradients.parts_of(slopes.shape, inputs))
-    names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    names = [f"{name}_l0" for name in NAMES]
     grads = [new(*model.params[name].shape) for name in names]
     chain = bp.StructuredChain.made(on_device(weights), slopes[-rows:], gates[1] if gated else None)
     launch_scan, found, lost = scan(Links(chain), grad_output, method, dense=False)

@@ -1,0 +1,172 @@
+"""Whole training steps of an RNN or a GRU on a CPU: what comes in is looked at once, and what came out at the end.
+
+Forward pass, loss, backward pass and update are the same functions that a step in parts calls, without the checks that
+each of them makes for itself. A step that they would refuse shows in two ways: its arguments are not those that were
+settled, or some number of the update is not finite, as one NaN or infinity anywhere would have it. Then nothing has
+changed, and the step in parts gives the answer or says by name what is wrong.
+"""
+
+from functools import partial
+from itertools import accumulate, chain
+from operator import attrgetter, is_
+
+import numpy as np
+
+from bppsa_nb.cells import stacked
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.cells.unroll import SolverOptions
+from bppsa_nb.chains.backprop import choose
+from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.training import optimizers_cpu
+from bppsa_nb.training.forward import share_of
+from bppsa_nb.training.local import LocalStrategy, differs
+from bppsa_nb.training.loss import mean_loss
+from bppsa_nb.training.optimizers import SGD, Adam
+
+_UPDATES = {SGD: optimizers_cpu.sgd, Adam: optimizers_cpu.adam}
+_layout = attrgetter("shape", "dtype", "flags.carray")
+
+
+class WholeStrategy(LocalStrategy):
+    """Steps of exactly an `RNN` or a `GRU`, by exactly `SGD` or `Adam`; what is anything else goes in parts."""
+
+    def __init__(self):
+        self._settled, self._ways = None, {}
+
+    def __getstate__(self):
+        return None  # copies have arrays of their own
+
+    def __setstate__(self, state):
+        self.__init__()
+
+    def take(self, trainer, x, y):
+        """Take a step; return its loss. What changes does so within one call, so that Ctrl-C need not wait for it."""
+        loss, update = self._compute(trainer, x, y)
+        update()
+        return loss
+
+    def _compute(self, trainer, x, y):
+        model, settled, way = trainer.model, self._settle(trainer.model, trainer.optimizer), None
+        if settled is not None and settled.takes(x, y):
+            way = self._way(trainer, x.shape)
+        if way is None:
+            loss, update = super()._compute(trainer, x, y)
+            return loss, partial(_held, update)
+        options, how, h0 = way
+        with np.errstate(all="ignore"):
+            saved, solved = stacked.forward(model, x, h0, options, "cpu")
+            last = saved[-1][0][-1]
+            loss, grad_logits = mean_loss(stacked.logits(model, last), y)
+            grads, at_last = stacked.from_logits(model, last, grad_logits)
+            grads |= stacked.backward(model, x, saved, [None] * (len(saved) - 1) + [at_last], None, how)[0]
+            update = settled.update(grads)
+        return loss, partial(self._commit, trainer, x, y, update, solved)
+
+    def _commit(self, trainer, x, y, update, solved):
+        if not update():
+            _, update = super()._compute(trainer, x, y)
+            _held(update)
+        elif trainer.forward.rest or any(solved):
+            trainer.forward.remember(share_of(trainer.model, x.shape, solved, "cpu"))
+
+    def _settle(self, model, optimizer):
+        settled = self._settled
+        if settled is None or not settled.holds(model, optimizer):
+            settled = self._settled = _settled(model, optimizer)
+        return settled
+
+    def _way(self, trainer, shape):
+        """Return how a step of a shape goes: forward, back, and from which states; None if it goes in parts."""
+        forward, asked = trainer.forward, (trainer.method, trainer.backend, trainer.levels)
+        asked += forward.method, forward.rest > 0, forward.checkpoint_every
+        known = self._ways.get(shape)
+        if known is None or known[0] != asked:
+            known = self._ways[shape] = asked, _way(trainer, shape)
+        return known[1]
+
+
+def _held(update):
+    with interrupts_held():
+        update()
+
+
+def _way(trainer, shape):
+    """Return what `WholeStrategy` keeps of a shape (T, B, I); raise what `Trainer` raises."""
+    (steps, batch, _), model, forward = shape, trainer.model, trainer.forward
+    sizes = (steps, batch, model.hidden_size), model.dtype, model.gate_blocks
+    how = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
+    if how[1] != "cpu" or forward.checkpoint_every is not None:
+        return None
+    h0 = np.zeros((model.num_layers, batch, model.hidden_size), model.dtype)
+    options = SolverOptions(**{"method": "auto"} | forward.how())
+    return stacked.resolve_method(model, options, shape, "cpu")[0], how, h0
+
+
+class _Settled:
+    """Parameters and averages that were looked at, with rows of numbers for compiled code."""
+
+    def __init__(self, model, optimizer, names, state):
+        self.model, self.optimizer, self.state, self.count = model, optimizer, state, optimizer.count
+        self.groups = model.params, *state.values()
+        self.arrays = [group[name] for group in self.groups for name in names]
+        self.names, self.attributes = names, (len(vars(model)), len(vars(optimizer)))
+        self.layouts = [(shape, model.dtype, True) for shape in model.shapes().values()]
+        self.rows = tuple(array.reshape(-1) for array in self.arrays)
+        ends = list(accumulate(row.size for row in self.rows[: len(names)]))
+        self.flat, self.found = np.empty(ends[-1], model.dtype), np.empty((len(self.groups), ends[-1]), model.dtype)
+        parts = np.split(self.flat, ends[:-1])
+        self.grads = {name: part.reshape(model.params[name].shape) for name, part in zip(names, parts, strict=True)}
+
+    def holds(self, model, optimizer):
+        """Tell whether all is still what it was: the same arrays of the same layout."""
+        same = model is self.model and optimizer is self.optimizer
+        if not same or optimizer.state is not self.state or optimizer.count is not self.count:
+            return False
+        groups = model.params, *self.state.values()
+        if len(groups) != len(self.groups) or not all(map(is_, groups, self.groups)):
+            return False
+        arrays = list(chain.from_iterable(map(dict.values, groups)))
+        return (
+            len(arrays) == len(self.arrays)
+            and all(map(is_, arrays, self.arrays))
+            and list(map(_layout, arrays[: len(self.names)])) == self.layouts
+            and (len(vars(model)), len(vars(optimizer))) == self.attributes
+        )
+
+    def takes(self, x, y):
+        """Tell whether inputs and labels fit, of which numbers that are not finite show later."""
+        model = self.model
+        if not type(x) is type(y) is np.ndarray or x.dtype != model.dtype or x.ndim != 3:
+            return False
+        fits = x.shape[2] == model.input_size and x.shape[1:2] == y.shape and y.dtype.kind in "iu" and y.size > 0
+        return bool(fits and np.minimum.reduce(y) >= 0 and np.maximum.reduce(y) < model.num_classes)
+
+    def update(self, grads):
+        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows."""
+        for name, part in self.grads.items():
+            part[...] = grads[name]
+        settings = np.array(optimizers_cpu.factors(self.optimizer), self.flat.dtype)
+        self.optimizer.state = self.state
+        return partial(_UPDATES[type(self.optimizer)], self.rows, self.flat, self.found, settings, self.count)
+
+
+def _settled(model, optimizer):
+    """Return a `_Settled`, or None unless model and optimizer are exactly what whole steps know."""
+    state, params = optimizer.state, model.params
+    if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or type(params) is not dict:
+        return None
+    shapes = model.shapes()
+    fits = list(params) == list(shapes) and all(type(array) is np.ndarray for array in params.values())
+    if not fits or [*map(_layout, params.values())] != [(shape, model.dtype, True) for shape in shapes.values()]:
+        return None
+    zeros = optimizer.zeros(params)
+    state = optimizer.state or zeros
+    if type(state) is not dict or list(state) != list(zeros) or optimizer.count.dtype != np.int64:
+        return None
+    for average in state.values():
+        if type(average) is not dict or list(average) != list(params):
+            return None
+        if any(type(a) is not np.ndarray or _layout(a) != _layout(params[name]) for name, a in average.items()):
+            return None
+    return _Settled(model, optimizer, list(params), state)
