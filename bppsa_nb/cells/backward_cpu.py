@@ -65,7 +65,7 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
     grad_output, local, at_input, at_start = gradients
     (steps, batch, width), size = x.shape, hidden.shape[2]
     num_gates, together = weights_h.shape[1], max(1, _ROWS // min(batch, size_of_group))
-    num_sums = 1 if gates is None else 4
+    num_sums = num_gates if gates is None else num_gates + 1  # a constant would have every loop over them unrolled
     of_x, of_h = size * width, size * size  # numbers of a gate's weights
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)

@@ -28,6 +28,8 @@ def add_up(group, arrays):
 class RankStrategy(LocalStrategy):
     """What trainers on MPI ranks, all in `group`, have in common: they go on together, or not at all."""
 
+    steps = "over ranks"
+
     def __init__(self, comm):
         self.group = ranks.group(comm)
         self.is_main_process = self.group.rank == 0

@@ -40,6 +40,8 @@ from bppsa_nb.training.optimizers import SGD, Adam
 class DeviceStrategy(LocalStrategy):
     """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, otherwise as on the host."""
 
+    steps = "on the GPU"
+
     def __init__(self):
         self.training = None
         self._warned = False

@@ -19,6 +19,7 @@ class LocalStrategy:
     `make` is always a callable that returns a batch, its inputs and its labels.
     """
 
+    steps = "in parts"  # how they run
     is_main_process = True  # which shows progress and writes files
 
     def check(self, model, optimizer, method, backend, levels, forward):

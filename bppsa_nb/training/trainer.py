@@ -40,7 +40,7 @@ class History:
         return repr_of(self, iterations=len(self.loss), **last)
 
 
-@with_repr("model", "optimizer", "method", "backend", "levels", "epoch", "position")
+@with_repr("model", "optimizer", "method", "backend", "levels", "steps", "epoch", "position")
 class Trainer:
     """Train a model with any method and backend for its backward pass.
 
@@ -75,6 +75,10 @@ class Trainer:
         All iterations of `fit` so far.
     epoch, position : int
         Epochs finished, and samples used since.
+    steps : {"whole", "in parts", "on the GPU", "over ranks"}
+        How steps run. On a CPU those of an `RNN` or a `GRU` by `SGD` or `Adam` are whole: arguments and numbers are
+        checked once. In parts go all other models and optimizers, and subclasses, through their own `forward`,
+        `backward` and `step`; and so does a single step whose arguments or numbers need a second look.
 
     Raises
     ------
@@ -111,6 +115,11 @@ class Trainer:
         self.epoch = self.position = 0
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
+
+    @property
+    def steps(self):
+        """How steps run, a text."""
+        return self._strategy.steps
 
     @property
     def history(self):

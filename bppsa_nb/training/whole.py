@@ -31,17 +31,16 @@ _layout = attrgetter("shape", "dtype", "flags.carray")
 class WholeStrategy(LocalStrategy):
     """Steps of exactly an `RNN` or a `GRU`, by exactly `SGD` or `Adam`; what is anything else goes in parts."""
 
+    steps = "whole"
+
     def __init__(self):
         self._settled, self._ways = None, {}
 
-    def __getstate__(self):
-        return None  # copies have arrays of their own
-
-    def __setstate__(self, state):
-        self.__init__()
+    def __reduce__(self):
+        return WholeStrategy, ()  # copies find arrays of their own
 
     def take(self, trainer, x, y):
-        """Take a step; return its loss. What changes does so within one call, so that Ctrl-C need not wait for it."""
+        """Take a step; return its loss. What changes does so within one call, so that Ctrl-C need not be held back."""
         loss, update = self._compute(trainer, x, y)
         update()
         return loss
@@ -53,7 +52,8 @@ class WholeStrategy(LocalStrategy):
         if way is None:
             loss, update = super()._compute(trainer, x, y)
             return loss, partial(_held, update)
-        options, how, h0 = way
+        options, how = way
+        h0 = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype)
         with np.errstate(all="ignore"):
             saved, solved = stacked.forward(model, x, h0, options, "cpu")
             last = saved[-1][0][-1]
@@ -64,11 +64,16 @@ class WholeStrategy(LocalStrategy):
         return loss, partial(self._commit, trainer, x, y, update, solved)
 
     def _commit(self, trainer, x, y, update, solved):
-        if not update():
+        if not trainer.forward.rest and not any(solved):
+            done = update()
+        else:
+            share = share_of(trainer.model, x.shape, solved, "cpu")
+            with interrupts_held():
+                if done := update():
+                    trainer.forward.remember(share)
+        if not done:
             _, update = super()._compute(trainer, x, y)
             _held(update)
-        elif trainer.forward.rest or any(solved):
-            trainer.forward.remember(share_of(trainer.model, x.shape, solved, "cpu"))
 
     def _settle(self, model, optimizer):
         settled = self._settled
@@ -77,11 +82,13 @@ class WholeStrategy(LocalStrategy):
         return settled
 
     def _way(self, trainer, shape):
-        """Return how a step of a shape goes: forward, back, and from which states; None if it goes in parts."""
+        """Return how a step of a shape goes, forward and back; None if it goes in parts."""
         forward, asked = trainer.forward, (trainer.method, trainer.backend, trainer.levels)
         asked += forward.method, forward.rest > 0, forward.checkpoint_every
         known = self._ways.get(shape)
         if known is None or known[0] != asked:
+            if len(self._ways) > 1000:  # sequences of every length
+                self._ways.clear()
             known = self._ways[shape] = asked, _way(trainer, shape)
         return known[1]
 
@@ -92,15 +99,17 @@ def _held(update):
 
 
 def _way(trainer, shape):
-    """Return what `WholeStrategy` keeps of a shape (T, B, I); raise what `Trainer` raises."""
+    """Return what `WholeStrategy` keeps of a shape (T, B, I)."""
     (steps, batch, _), model, forward = shape, trainer.model, trainer.forward
     sizes = (steps, batch, model.hidden_size), model.dtype, model.gate_blocks
-    how = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
+    try:
+        how = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
+    except (TypeError, ValueError, RuntimeError):  # which a step in parts raises, unless something else comes first
+        return None
     if how[1] != "cpu" or forward.checkpoint_every is not None:
         return None
-    h0 = np.zeros((model.num_layers, batch, model.hidden_size), model.dtype)
     options = SolverOptions(**{"method": "auto"} | forward.how())
-    return stacked.resolve_method(model, options, shape, "cpu")[0], how, h0
+    return stacked.resolve_method(model, options, shape, "cpu")[0], how
 
 
 class _Settled:
@@ -147,22 +156,19 @@ class _Settled:
         for name, part in self.grads.items():
             part[...] = grads[name]
         settings = np.array(optimizers_cpu.factors(self.optimizer), self.flat.dtype)
-        self.optimizer.state = self.state
         return partial(_UPDATES[type(self.optimizer)], self.rows, self.flat, self.found, settings, self.count)
 
 
 def _settled(model, optimizer):
     """Return a `_Settled`, or None unless model and optimizer are exactly what whole steps know."""
-    state, params = optimizer.state, model.params
+    state, params = optimizer.state, model.params  # without a state, the first step goes in parts, which makes one
     if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or type(params) is not dict:
         return None
     shapes = model.shapes()
     fits = list(params) == list(shapes) and all(type(array) is np.ndarray for array in params.values())
     if not fits or [*map(_layout, params.values())] != [(shape, model.dtype, True) for shape in shapes.values()]:
         return None
-    zeros = optimizer.zeros(params)
-    state = optimizer.state or zeros
-    if type(state) is not dict or list(state) != list(zeros) or optimizer.count.dtype != np.int64:
+    if type(state) is not dict or list(state) != list(optimizer.zeros({})) or optimizer.count.dtype != np.int64:
         return None
     for average in state.values():
         if type(average) is not dict or list(average) != list(params):

@@ -42,7 +42,8 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
         (
             bp.Trainer(bp.RNN(1, 2, 3), bp.SGD(0.1), "truncated", "numpy", 2),
             "Trainer(model=RNN(input_size=1, hidden_size=2, num_classes=3, num_layers=1, dtype=float32), "
-            "optimizer=SGD(lr=0.1, momentum=0.0), method='truncated', backend='numpy', levels=2, epoch=0, position=0)",
+            "optimizer=SGD(lr=0.1, momentum=0.0), method='truncated', backend='numpy', levels=2, steps='in parts', "
+            "epoch=0, position=0)",
         ),
         (bp.History(np.empty(0), np.empty(0)), "History(iterations=0)"),
         (bp.History(np.array([2.0, 1.23456789]), np.ones(2)), "History(iterations=2, last_loss=1.23457)"),
