@@ -5,6 +5,7 @@ What goes through time, forward and back, is this package's, where the tensors a
 memory, without copies. It is imported by ``import bppsa_nb.torch``, never by the package itself.
 """
 
+import functools
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from bppsa_nb.cells import gru, rnn, unroll
+from bppsa_nb.cells import gru, rnn, stacked, unroll
 from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
@@ -21,7 +22,8 @@ from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training.forward import METHODS, Forward, share_of
 
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
-_PLACES = "cpu", "cuda"
+_PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
+_SETTINGS = "bidirectional", "dropout", "proj_size", "nonlinearity", "mode", "method", "backend", "levels"
 
 
 class _Solve(torch.autograd.Function):
@@ -30,18 +32,19 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, module, names, x, h0, *params):
         backend = module.resolve_backend(_on_gpu(x))
-        options = unroll.SolverOptions(**{"method": "auto"} | module.forward_choice.how())
-        with _beside(x), np.errstate(all="ignore"):
+        options = _options(**module.forward_choice.how())
+        with _beside(x):
             layers = module.view_layers(names, params)
             means = _means(x, backend=backend)
             saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), options, **means)
-        module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
+        if module.forward_choice.rest or any(solved):
+            module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
         output = _tensor(saved[-1][0][1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
         ctx.save_for_backward(x, output, *params)
         ctx.kept = module, names, saved
         ctx.set_materialize_grads(False)
-        return output, torch.stack([_tensor(states[len(x)], x) for states, *_ in saved])
+        return output, _stack([states[len(x)] for states, *_ in saved], x)
 
     @staticmethod
     def backward(ctx, grad_output, grad_last):
@@ -54,7 +57,7 @@ class _Solve(torch.autograd.Function):
         module, names, saved = ctx.kept
         shape, backend = (*output.shape[:2], module.hidden_size), module.resolve_backend(_on_gpu(x))
         grad_output, grad_last = (each if each is None else _plain(each) for each in (grad_output, grad_last))
-        with _beside(x), np.errstate(all="ignore"):
+        with _beside(x):
             layers = module.view_layers(names, params)
             ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
             local_grads = None if grad_output is None else _array(grad_output)
@@ -62,7 +65,7 @@ class _Solve(torch.autograd.Function):
             wanted = ctx.needs_input_grad[2]
             found = _stacked(x).backward(layers, _array(x), saved, ends, local_grads, how, wanted, **_means(x))
         grads, at_input, at_start = found
-        of_h0 = torch.stack([_tensor(each, x) for each in at_start]) if ctx.needs_input_grad[3] else None
+        of_h0 = _stack(at_start, x) if ctx.needs_input_grad[3] else None
         of_x = None if at_input is None else _tensor(at_input, x)
         return None, None, of_x, of_h0, *(_tensor(grads[name], x) for name in names)
 
@@ -75,9 +78,14 @@ def _on_gpu(tensor):
     return tensor.is_cuda
 
 
+@functools.cache
+def _options(**how):
+    return unroll.SolverOptions(**{"method": "auto"} | how)
+
+
 def _stacked(tensor):
     """Return what goes through layers where a tensor is."""
-    return implementation("bppsa_nb.cells.stacked", "cuda" if _on_gpu(tensor) else "numpy")
+    return implementation("bppsa_nb.cells.stacked", "cuda") if _on_gpu(tensor) else stacked
 
 
 def _means(tensor, **on_host):
@@ -101,22 +109,31 @@ def _array(tensor):
 
 def _tensor(array, like):
     """View an array as a tensor, which keeps it alive, where another tensor is."""
-    return torch.as_tensor(array, device=like.device)
+    return torch.as_tensor(array, device=like.device) if _on_gpu(like) else torch.from_numpy(array)
+
+
+def _stack(arrays, like):
+    """Copy arrays to a tensor where another one is."""
+    if _on_gpu(like):
+        return torch.stack([_tensor(array, like) for array in arrays])
+    return torch.from_numpy(np.array(arrays))
+
+
+def _beside(tensor):
+    """Have a block compute where a tensor is; whatever leaves the range is infinite or NaN, as in PyTorch."""
+    return _beside_pytorch(tensor) if tensor.is_cuda else np.errstate(all="ignore")
 
 
 @contextmanager
-def _beside(tensor):
+def _beside_pytorch(tensor):
     """Have Numba compute on the device of a tensor, and take turns with PyTorch.
 
     Numba launches on the legacy default stream. It is PyTorch's default stream, too; where PyTorch is on another one,
     either waits for the other. Nothing of PyTorch's is launched in between.
     """
-    if not tensor.is_cuda:
-        yield
-        return
     from bppsa_nb.machine.cuda_compiler import cuda
 
-    with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index]:
+    with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index], np.errstate(all="ignore"):
         here, legacy = torch.cuda.current_stream(), torch.cuda.default_stream()
         legacy.wait_stream(here)
         try:
@@ -133,9 +150,15 @@ class _Scanned:
         self.method, self.backend, self.levels = method, backend, levels
         check_choice("forward", forward, METHODS)
         self.forward_choice = Forward(forward)
+        self._names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in NAMES]
+        self._seen = None
         self._check()
 
     def _check(self):
+        """Refuse what is not there, once for all attributes as they are."""
+        seen = [getattr(self, name, None) for name in _SETTINGS]
+        if seen == self._seen:
+            return
         only = {"bidirectional": False, "dropout": 0, "proj_size": 0, "nonlinearity": "tanh", "mode": self._mode}
         for name, usual in only.items():
             if (value := getattr(self, name, usual)) != usual:
@@ -144,6 +167,7 @@ class _Scanned:
                 raise NotImplementedError(f"{name} must be {usual!r} in a bppsa_nb.torch.{kind}, {got}")
         shape, dtype = (1, 1, self.hidden_size), np.dtype(np.float32)
         chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
+        self._seen = seen
 
     def resolve_backend(self, on_gpu=False):
         """Return what computes: for tensors on the host, a GPU only if it is asked for."""
@@ -189,6 +213,29 @@ class _Scanned:
             tensors that are not all in one place, on the host or a GPU.
         """
         self._check()
+        params, single, batch_axis = self._params(), False, 0 if self.batch_first else 1
+        if not self._is_usual(input, hx, params):
+            input, hx, single = self._looked_at(input, hx, params)
+        if hx is None:
+            hx = input.new_zeros(self.num_layers, input.shape[batch_axis], self.hidden_size)
+        x = input.transpose(0, 1) if self.batch_first else input
+        output, last = _Solve.apply(self, self._names, _plain(x), _plain(hx), *params)
+        output = output.transpose(0, 1) if self.batch_first else output
+        return (output.squeeze(batch_axis), last.squeeze(1)) if single else (output, last)
+
+    def _is_usual(self, input, hx, params):
+        """Tell whether nothing can be wrong: the tensors are plain ones on the host, and of one dtype, and fit."""
+        dtype, tensors = params[0].dtype, (input, *params) if hx is None else (input, hx, *params)
+        for tensor in tensors:
+            if type(tensor) not in _PLAIN or tensor.dtype is not dtype or not tensor.is_cpu or _on_gpu(tensor):
+                return False
+        if dtype not in _FLOATS or torch.is_autocast_enabled("cpu") or input.dim() != 3 or not input.numel():
+            return False
+        shape = self.num_layers, input.shape[0 if self.batch_first else 1], self.hidden_size
+        return input.shape[2] == self.input_size and (hx is None or hx.shape == shape)
+
+    def _looked_at(self, input, hx, params):
+        """Raise what is wrong; return input and initial states of a batch, and whether they came without one."""
         if isinstance(input, PackedSequence):
             kind = type(self).__name__
             got = f"got a PackedSequence: torch.nn.{kind} takes these"
@@ -207,22 +254,20 @@ class _Scanned:
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.shape[batch_axis], self.hidden_size)
         self.check_forward_args(input, hx, None)
-        names, params = self._named()
-        self._check_tensors(**dict(zip(names, params, strict=True)), input=input, hx=hx)
-        x = input.transpose(0, 1) if self.batch_first else input
-        output, last = _Solve.apply(self, names, _plain(x), _plain(hx), *params)
-        output = output.transpose(0, 1) if self.batch_first else output
-        return (output.squeeze(batch_axis), last.squeeze(1)) if single else (output, last)
+        self._check_tensors(**dict(zip(self._names, params, strict=True)), input=input, hx=hx)
+        return input, hx, single
 
-    def _named(self):
-        """Return the parameters' names, and what there is under them: zeros for biases that are not there."""
-        names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in NAMES]
+    def _params(self):
+        """Return what there is under the parameters' names: zeros for biases that are not there."""
+        own, names = self._parameters, self._names
+        if all(map(own.__contains__, names)):
+            return [_plain(own[name]) for name in names]
         zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
-        return names, [_plain(getattr(self, name, zeros)) for name in names]
+        return [_plain(getattr(self, name, zeros)) for name in names]
 
     def _check_tensors(self, **tensors):
         own = tensors["weight_hh_l0"]
-        if own.dtype not in (torch.float32, torch.float64):
+        if own.dtype not in _FLOATS:
             raise TypeError(f"parameters must be float32 or float64, got {own.dtype}")
         if own.device.type not in _PLACES:
             raise TypeError(f"parameters must be on the host or on a GPU, got {own.device}")

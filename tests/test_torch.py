@@ -317,8 +317,8 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, gpu):
 @pytest.mark.gpu
 def test_nothing_is_copied_to_or_from_a_gpu(gpu, fetched):
     layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
-    names, params = layers._named()
-    seen = layers.view_layers(names, params)
+    names = layers._names
+    seen = layers.view_layers(names, layers._params())
     assert all(ours._tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
     x.requires_grad_()
     output, _ = layers(x)

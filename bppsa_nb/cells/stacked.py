@@ -91,7 +91,7 @@ def resolve_method(model, options, shape, backend):
     steps, batch, _ = shape
     length = options.length
     if options.method != "linear" and length is None:
-        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model.gate_blocks)
+        expected = plan.known(steps, batch, model.hidden_size, model.dtype, backend, model.gate_blocks, True)
         length = expected.length
         if options.method == "auto":
             options = _LOOP if expected.method == "linear" else _CHUNKS

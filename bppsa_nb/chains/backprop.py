@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.chains import checks, listed
-from bppsa_nb.chains.plan import METHODS, chunk_length, explain
+from bppsa_nb.chains.plan import METHODS, chunk_length, known
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
 from bppsa_nb.machine.checks import all_finite, check_choice, is_integer, on_gpu
@@ -160,5 +160,5 @@ def choose(method, backend, levels, shape, dtype, weights=0):
     backend = backends.resolve(backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
-        method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend, weights=weights).method
+        method = "linear" if shape is None else known(*shape, dtype, backend, weights).method
     return method, backend, levels

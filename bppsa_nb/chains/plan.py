@@ -76,9 +76,9 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     return _explain(_kind(sizes[-1], forward), *sizes)
 
 
-def forward_plan(T, B, H, dtype, backend, weights):
-    """Return what `explain` says of a forward pass whose sizes are known to be right; asked for at every call."""
-    return _explain("forward", T, B, H, dtype.itemsize // 4, backend, weights)
+def known(T, B, H, dtype, backend, weights, forward=False):
+    """Return what `explain` says of sizes that are known to be right, on a backend that is none of "auto"."""
+    return _explain(_kind(weights, forward), T, B, H, dtype.itemsize // 4, backend, weights)
 
 
 def run_seconds(T, B, H, dtype, backend, weights):
