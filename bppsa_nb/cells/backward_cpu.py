@@ -2,16 +2,15 @@
 
 What a step leaves stays in the cache: after every few steps back, the pre-activation gradients are multiplied into
 those of the parameters, and forgotten. From memory, only what the forward pass left is read, and that once. Samples
-never wait for each other: cores share out groups of them.
+never wait for each other: cores share out groups of them. `Loops` goes there and back, step after step.
 """
 
 import math
-from itertools import accumulate
 
 import numpy as np
 
 from bppsa_nb.cells.layer import NAMES
-from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together
+from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together, share_samples
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, panels, product
@@ -29,44 +28,75 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]. Loss terms
     enter at all states but h_0: `local_grads` is [shape=(T, B, H)] or None, and its last one is part of `grad_output`.
     """
-    (steps, batch, width), size = x.shape, grad_output.shape[1]
+    local = saved[0][:0] if local_grads is None else local_grads
+    at_input, at_start = np.empty(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
+    total, grads, start = go_back(weight_ih, weight_hh, x, saved, (grad_output, local, at_input, at_start)), {}, 0
+    biases = weight_hh.shape[:1]
+    for name, shape in zip(NAMES, (weight_ih.shape, weight_hh.shape, biases, biases), strict=True):
+        end = start + math.prod(shape)
+        grads[name], start = total[start:end].reshape(shape), end
+    return grads, at_input if inputs else None, at_start
+
+
+def go_back(weight_ih, weight_hh, x, saved, gradients):
+    """Return the gradients of all four parameters, one after the other; see `backward`.
+
+    `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or none, and
+    at h_0.
+    """
+    (steps, batch, width), size = x.shape, weight_hh.shape[1]
     hidden, *gates = saved
     gates = gates[0] if gates else None  # without them, no code for them is compiled
-    num_gates = len(weight_hh) // size
-    weights_h = panels(weight_hh.reshape(num_gates, size, size))
+    weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
-    if inputs:
-        by_gate = weight_ih.reshape(num_gates, size, width)
+    if gradients[2].size:
+        by_gate = weight_ih.reshape(-1, size, width)
         weights_x = panels(by_gate if gates is None else by_gate[[2, 0, 1]])  # as `_back` has them
-    local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
-    at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    at_start, group = np.empty(grad_output.shape, x.dtype), samples_together(batch, weight_hh)
-    shapes = weight_ih.shape, weight_hh.shape, (num_gates * size,), (num_gates * size,)
-    ends = list(accumulate(map(math.prod, shapes)))
+    group = samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    totals = np.zeros((groups, ends[-1]), x.dtype)
+    totals = np.zeros((groups, weight_ih.size + weight_hh.size + 2 * len(weight_hh)), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    gradients = grad_output, local, at_input, at_start
     arrays = product(x.dtype), (x, hidden), gates, (weights_x, weights_h, totals), gradients
     parallel_for(_back, groups, group, *arrays, parallel=work > _THRESHOLD)
-    total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
-    grads = {}
-    for name, start, end, shape in zip(NAMES, [0, *ends], ends, shapes, strict=False):
-        grads[name] = total[start:end].reshape(shape)
-    return grads, at_input if inputs else None, at_start
+    return totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
+
+
+class Loops:
+    """A layer forward from zeros, and back from the last state, as `forward` and `backward` of `cell`, its module.
+
+    `params` are the layer's four, which may change in place; x has `shape` (T, B, I).
+    """
+
+    def __init__(self, cell, params, shape):
+        weight_ih, weight_hh, *self.biases = params
+        (steps, batch, _), size, dtype = shape, weight_hh.shape[1], weight_hh.dtype
+        self.cell, self.weights = cell, (weight_ih, weight_hh)
+        # By columns, as products take them.
+        self.views = [weight.reshape(-1, size, weight.shape[1]).transpose(0, 2, 1) for weight in self.weights]
+        self.hidden, self.at_start = np.zeros((steps + 1, batch, size), dtype), np.empty((batch, size), dtype)
+        self.saved = [self.hidden]
+        if cell.GATES:
+            self.saved.append(np.empty((cell.GATES, steps, batch, size), dtype))
+
+    def forward(self, x):
+        """Return the last states [shape=(B, H)]."""
+        by_x, by_h = map(panels, self.views)
+        share_samples(self.cell.run_steps, x, (by_x, by_h, self.cell.added(*self.biases)), *self.saved)
+        return self.hidden[-1]
+
+    def backward(self, x, grad_output):
+        """Return the gradients of all four parameters, one after the other, from that at the last states."""
+        return go_back(*self.weights, x, self.saved, (grad_output, self.hidden[:0], x[:0], self.at_start))
 
 
 @compiled
 def _back(size_of_group, product, seen, gates, parameters, gradients, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    # A GRU's pre-activation gradients come in the order N, R, Z, M: inputs were added to the first three, states to the
-    # last three. Parameters have them in the order R, Z and N or M. An RNN has one pre-activation.
     (x, hidden), (weights_x, weights_h, totals) = seen, parameters
     grad_output, local, at_input, at_start = gradients
     (steps, batch, width), size = x.shape, hidden.shape[2]
     num_gates, together = weights_h.shape[1], max(1, _ROWS // min(batch, size_of_group))
     num_sums = num_gates if gates is None else num_gates + 1  # a constant would have every loop over them unrolled
-    of_x, of_h = size * width, size * size  # numbers of a gate's weights
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
@@ -82,8 +112,8 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
         bias_rows = flat_view(others, 0, num_sums * n)
         for i in range(bias_rows.size):
             bias_rows[i] = 0
-        to_x = group * totals.shape[1]  # where this group's sums begin: by_x, then by_h and both biases
-        to_h, to_bias = to_x + num_gates * of_x, to_x + num_gates * (of_x + of_h)
+        total = flat_view(totals, group * totals.shape[1], totals.shape[1])
+        by_x, by_h, biases = _parts(total, num_gates, size, width)
         before = flush()
         for end in range(steps, 0, -together):
             start = max(end - together, 0)
@@ -110,20 +140,39 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
                 at = at_rows[k : k + 1, :rows]
                 if k < num_gates:
                     gate = (k + num_gates - 1) % num_gates
-                    add_products(product, at, x_rows[:, :, :rows], found_x, flat_view(totals, to_x + gate * of_x, of_x))
+                    weight = flat_view(by_x, gate * size * width, size * width)
+                    add_products(product, at, x_rows[:, :, :rows], found_x, weight)
                 if k >= num_sums - num_gates:
-                    gate = k - (num_sums - num_gates)
-                    add_products(product, at, h_rows[:, :, :rows], found_h, flat_view(totals, to_h + gate * of_h, of_h))
+                    weight = flat_view(by_h, (k + num_gates - num_sums) * size * size, size * size)
+                    add_products(product, at, h_rows[:, :, :rows], found_h, weight)
         copy(grad, flat_view(at_start, b0 * size, n))
-        for k in range(num_sums):
-            for b in range(samples):
-                terms = flat_view(others, k * n + b * size, size)
-                if k < num_gates:
-                    add(flat_view(totals, to_bias + (k + num_gates - 1) % num_gates * size, size), terms)
-                if k >= num_sums - num_gates:
-                    add(flat_view(totals, to_bias + (num_gates + k - (num_sums - num_gates)) * size, size), terms)
+        _add_biases(flat_view(others, 0, num_sums * n), num_gates, num_sums, samples, size, biases)
         restore(before)
     return True
+
+
+# A GRU's pre-activation gradients come in the order N, R, Z, M: inputs were added to the first three, states to the
+# last three. Parameters have them in the order R, Z and N or M. An RNN has one pre-activation.
+
+
+@inline
+def _parts(total, num_gates, size, width):
+    """Tell a layer's gradients apart: those of weight_ih and weight_hh, and those of both biases, rows of numbers."""
+    of_x, of_h = num_gates * size * width, num_gates * size * size
+    biases = flat_view(total, of_x + of_h, 2 * num_gates * size)
+    return flat_view(total, 0, of_x), flat_view(total, of_x, of_h), biases
+
+
+@inline
+def _add_biases(at, num_gates, num_sums, samples, size, biases):
+    """Add pre-activation gradients [shape=(num_sums * samples * size,)] to those of both biases."""
+    for k in range(num_sums):
+        for b in range(samples):
+            terms = flat_view(at, (k * samples + b) * size, size)
+            if k < num_gates:
+                add(flat_view(biases, (k + num_gates - 1) % num_gates * size, size), terms)
+            if k >= num_sums - num_gates:
+                add(flat_view(biases, (2 * num_gates + k - num_sums) * size, size), terms)
 
 
 @inline

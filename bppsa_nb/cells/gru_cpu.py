@@ -8,7 +8,16 @@ import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.chunked_cpu import distance, gather_rows, offsets_of, scatter_rows
-from bppsa_nb.cells.layer_cpu import by_columns, compiled, gather, scatter, share_numbers, share_samples, steps_of_block
+from bppsa_nb.cells.layer_cpu import (
+    by_columns,
+    compiled,
+    gather,
+    repeated,
+    scatter,
+    share_numbers,
+    share_samples,
+    steps_of_block,
+)
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import sigmoid, tanh
@@ -22,21 +31,34 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
     gates = np.empty((4, len(x), *h0.shape), x.dtype)
     hidden[0] = h0
-    share_samples(_forward, 3, x, weight_ih, weight_hh, _added(bias_ih, bias_hh), hidden, gates)
+    weights = by_columns(weight_ih, 3), by_columns(weight_hh, 3), added(bias_ih, bias_hh)
+    share_samples(run_steps, x, weights, hidden, gates)
     return hidden, gates
 
 
+GATES = 4
+
+
+def added(bias_ih, bias_hh):
+    """Return what biases add to R, Z, N and M."""
+    size = len(bias_hh) // 3
+    found = np.empty(4 * size, bias_hh.dtype)
+    found[: 3 * size], found[3 * size :] = bias_ih, bias_hh[2 * size :]
+    found[: 2 * size] += bias_hh[: 2 * size]
+    return found
+
+
 @compiled
-def _forward(group, product, x, weights, hidden, gates, first, last):
-    (_, batch, inputs), width, (weights_x, weights_h, added) = x.shape, hidden.shape[2], weights
+def run_steps(group, product, x, weights, hidden, gates, first, last):
+    """Run groups first ... last - 1 of samples."""
+    (_, batch, inputs), width, (weights_x, weights_h, bias) = x.shape, hidden.shape[2], weights
     begin, count = first * group, min(last * group, batch) - first * group
-    low, n, together = begin * width, count * width, steps_of_block(count * width, 5)
+    n, together = count * width, steps_of_block(count * width, 5)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
     from_h, found = np.empty((3, count, width), x.dtype), np.empty((4, together * count, width), x.dtype)
     h_r, h_z, h_n = flat_view(from_h, 0, n), flat_view(from_h, n, n), flat_view(from_h, 2 * n, n)
-    every = batch * width
-    to_r, to_z = flat_view(added, low, n), flat_view(added, every + low, n)
-    to_n, to_m = flat_view(added, 2 * every + low, n), flat_view(added, 3 * every + low, n)
+    to_sums = repeated(bias, width, count)
+    to_r, to_z, to_n, to_m = to_sums[0], to_sums[1], to_sums[2], to_sums[3]
     # A copy, for what is written must not begin where what is read ends, or else the loop is not vectorized.
     before = np.empty(n, x.dtype)
     gather(hidden, begin, count, 0, 1, states)
@@ -67,38 +89,26 @@ def _forward(group, product, x, weights, hidden, gates, first, last):
     return True
 
 
-def _added(bias_ih, bias_hh):
-    """Return what biases add to R, Z, N and M."""
-    size = len(bias_hh) // 3
-    added = np.empty(4 * size, bias_hh.dtype)
-    added[: 3 * size], added[3 * size :] = bias_ih, bias_hh[2 * size :]
-    added[: 2 * size] += bias_hh[: 2 * size]
-    return added
-
-
-GATES = 4
-
-
 def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
     """Lay weights out as `run_chunks` takes them: by columns, and what biases add."""
-    return by_columns(weight_ih, 3), by_columns(weight_hh, 3), _added(bias_ih, bias_hh).reshape(4, -1)
+    return by_columns(weight_ih, 3), by_columns(weight_hh, 3), added(bias_ih, bias_hh).reshape(4, -1)
 
 
 @compiled
 def run_chunks(product, weights, saved, chunks, length, tol, first, last):
     """Run groups of chunks, each until all of it met what was there; see `bppsa_nb.cells.chunked_cpu.Chunks`."""
-    (weights_x, weights_h, added), (hidden, gates), (x, indices, began, found) = weights, saved, chunks
+    (weights_x, weights_h, bias), (hidden, gates), (x, indices, began, found) = weights, saved, chunks
     batch, inputs, width, after = x.shape[1], x.shape[2], hidden.shape[2], hidden[1:]
     for group in range(first, last):
         offsets = offsets_of(indices, group * GROUP, min(GROUP, len(indices) - group * GROUP), length, batch)
         count, n, most = len(offsets), len(offsets) * width, CHECK_EVERY * len(offsets)
         rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((3, most, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((3, count, width), x.dtype)
-        state, m = flat_view(states, 0, n), np.empty((count, width), x.dtype)  # apart from what is read: see `_forward`
+        state, m = flat_view(states, 0, n), np.empty((count, width), x.dtype)  # apart: see `run_steps`
         h_r, h_z, h_n = flat_view(from_h, 0, n), flat_view(from_h, n, n), flat_view(from_h, 2 * n, n)
         sums = flat_view(m, 0, n)
-        to_r, to_z = flat_view(added, 0, n), flat_view(added, GROUP * width, n)
-        to_n, to_m = flat_view(added, 2 * GROUP * width, n), flat_view(added, 3 * GROUP * width, n)
+        to_r, to_z = flat_view(bias, 0, n), flat_view(bias, GROUP * width, n)
+        to_n, to_m = flat_view(bias, 2 * GROUP * width, n), flat_view(bias, 3 * GROUP * width, n)
         gather_rows(began, indices[group * GROUP : group * GROUP + count], 0, states[0])
         look, gap = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0)
         for start in range(0, length, CHECK_EVERY):

@@ -26,15 +26,14 @@ _PARTS = 8  # sums of parameter gradients that are added up apart, for as many w
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def share_samples(function, gates, x, weight_ih, weight_hh, bias, *filled):
-    """Have a compiled forward pass go through time, by groups of samples where that pays."""
-    (steps, batch, _), size = x.shape, weight_hh.shape[1]
-    by_x, by_h = by_columns(weight_ih, gates), by_columns(weight_hh, gates)
-    added = np.empty((len(bias) // size, batch, size), x.dtype)
-    added[:] = bias.reshape(-1, 1, size)  # repeated for all samples
+def share_samples(function, x, weights, *filled):
+    """Have a compiled forward pass go through time, by groups of samples where that pays.
+
+    `weights` are both `by_columns`, and what biases add to each sum.
+    """
+    (steps, batch, _), (by_x, by_h, _) = x.shape, weights
     group, parallel = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _THRESHOLD
-    arrays = group, product(x.dtype), x, (by_x, by_h, added), *filled
-    parallel_for(function, -(-batch // group), *arrays, parallel=parallel)
+    parallel_for(function, -(-batch // group), group, product(x.dtype), x, weights, *filled, parallel=parallel)
 
 
 def samples_together(batch, weights):
@@ -49,6 +48,16 @@ def samples_together(batch, weights):
 def steps_of_block(numbers, kinds):
     """Return how many steps a group of samples goes at once, whose states and gates have so many numbers each."""
     return max(1, min(_STEPS, _BLOCK // (kinds * numbers)))
+
+
+@inline
+def repeated(bias, size, count):
+    """Repeat what biases add to each of K sums [shape=(K * size,)] for every sample [shape=(K, count * size)]."""
+    added = np.empty((bias.size // size, count * size), bias.dtype)
+    for k in range(len(added)):
+        for b in range(count):
+            copy(flat_view(bias, k * size, size), flat_view(added, (k * count + b) * size, size))
+    return added
 
 
 @inline

@@ -8,7 +8,16 @@ import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.chunked_cpu import distance, gather_rows, offsets_of, scatter_rows
-from bppsa_nb.cells.layer_cpu import by_columns, compiled, gather, scatter, share_numbers, share_samples, steps_of_block
+from bppsa_nb.cells.layer_cpu import (
+    by_columns,
+    compiled,
+    gather,
+    repeated,
+    scatter,
+    share_numbers,
+    share_samples,
+    steps_of_block,
+)
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
@@ -21,18 +30,24 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     """Run Equation 9 over time; see `bppsa_nb.cells.rnn.forward`."""
     hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
     hidden[0] = h0
-    share_samples(_forward, 1, x, weight_ih, weight_hh, bias_ih + bias_hh, hidden)
+    share_samples(run_steps, x, (by_columns(weight_ih, 1), by_columns(weight_hh, 1), bias_ih + bias_hh), hidden)
     return hidden
 
 
+GATES = 0
+added = np.add  # what biases add to the sum
+
+
 @compiled
-def _forward(group, product, x, weights, hidden, first, last):
-    (_, batch, inputs), width, (weights_x, weights_h, added) = x.shape, hidden.shape[2], weights
+def run_steps(group, product, x, weights, hidden, first, last):
+    """Run groups first ... last - 1 of samples."""
+    (_, batch, inputs), width, (weights_x, weights_h, bias) = x.shape, hidden.shape[2], weights
     begin, count = first * group, min(last * group, batch) - first * group
     n, together = count * width, steps_of_block(count * width, 1)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
     from_h, sums = np.empty((count, width), x.dtype), states.reshape((together + 1) * count, width)[count:]
-    to_sum, of_h, before = flat_view(added, begin * width, n), flat_view(from_h, 0, n), flat_view(states, 0, n)
+    to_sum = repeated(bias, width, count)[0]
+    of_h, before = flat_view(from_h, 0, n), flat_view(states, 0, n)
     gather(hidden, begin, count, 0, 1, before)
     for start in range(0, len(x), together):
         steps = min(together, len(x) - start)
@@ -46,9 +61,6 @@ def _forward(group, product, x, weights, hidden, first, last):
         scatter(sums, begin, count, start + 1, steps, hidden)
         copy(flat_view(states, steps * n, n), before)
     return True
-
-
-GATES = 0
 
 
 def prepare(weight_ih, weight_hh, bias_ih, bias_hh):

@@ -13,10 +13,13 @@ from operator import attrgetter, is_
 import numpy as np
 
 from bppsa_nb.cells import stacked
+from bppsa_nb.cells.backward_cpu import Loops
 from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.chains.backprop import choose
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import optimizers_cpu
 from bppsa_nb.training.forward import share_of
@@ -25,6 +28,7 @@ from bppsa_nb.training.loss import mean_loss
 from bppsa_nb.training.optimizers import SGD, Adam
 
 _UPDATES = {SGD: optimizers_cpu.sgd, Adam: optimizers_cpu.adam}
+_SMALL = 2**17  # states
 _layout = attrgetter("shape", "dtype", "flags.carray")
 
 
@@ -53,13 +57,16 @@ class WholeStrategy(LocalStrategy):
             loss, update = super()._compute(trainer, x, y)
             return loss, partial(_held, update)
         options, how = way
-        h0 = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype)
         with np.errstate(all="ignore"):
-            saved, solved = stacked.forward(model, x, h0, options, "cpu")
-            last = saved[-1][0][-1]
-            loss, grad_logits = mean_loss(stacked.logits(model, last), y)
-            grads, at_last = stacked.from_logits(model, last, grad_logits)
-            grads |= stacked.backward(model, x, saved, [None] * (len(saved) - 1) + [at_last], None, how)[0]
+            if options.method == how[0] == "linear" and settled.is_small(x.shape):
+                loss, grads, solved = settled.by_loops(x, y), None, ()
+            else:
+                h0 = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype)
+                saved, solved = stacked.forward(model, x, h0, options, "cpu")
+                last = saved[-1][0][-1]
+                loss, grad_logits = mean_loss(stacked.logits(model, last), y)
+                grads, at_last = stacked.from_logits(model, last, grad_logits)
+                grads |= stacked.backward(model, x, saved, [None] * (len(saved) - 1) + [at_last], None, how)[0]
             update = settled.update(grads)
         return loss, partial(self._commit, trainer, x, y, update, solved)
 
@@ -125,6 +132,7 @@ class _Settled:
         ends = list(accumulate(row.size for row in self.rows[: len(names)]))
         self.flat, self.found = np.empty(ends[-1], model.dtype), np.empty((len(self.groups), ends[-1]), model.dtype)
         parts = np.split(self.flat, ends[:-1])
+        self.loops = {}  # by the shape of x
         self.grads = {name: part.reshape(model.params[name].shape) for name, part in zip(names, parts, strict=True)}
 
     def holds(self, model, optimizer):
@@ -151,10 +159,36 @@ class _Settled:
         fits = x.shape[2] == model.input_size and x.shape[1:2] == y.shape and y.dtype.kind in "iu" and y.size > 0
         return bool(fits and np.minimum.reduce(y) >= 0 and np.maximum.reduce(y) < model.num_classes)
 
+    def is_small(self, shape):
+        """Tell whether a step is so short that what is around its loops counts, and room for it may be kept."""
+        return self.model.num_layers == 1 and shape[0] * shape[1] * self.model.hidden_size < _SMALL
+
+    def by_loops(self, x, y):
+        """Take one layer there and back; return the loss, and leave the gradients in their places."""
+        model = self.model
+        loops = self.loops.get(x.shape)
+        if loops is None:
+            if len(self.loops) > 3:  # a full batch, the last one of an epoch, and two of a test
+                self.loops.clear()
+            cell = implementation(model.cell_module, "cpu")
+            loops = self.loops[x.shape] = Loops(cell, self.arrays[: len(NAMES)], x.shape)
+        (x,) = stacked.plain(x)
+        last = loops.forward(x)
+        loss, grad_logits = mean_loss(stacked.logits(model, last), y)
+        grads, at_last = stacked.from_logits(model, last, grad_logits)
+        total = loops.backward(x, at_last)
+        self.flat[: len(total)] = total
+        for name, grad in grads.items():
+            self.grads[name][...] = grad
+        return loss
+
     def update(self, grads):
-        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows."""
-        for name, part in self.grads.items():
-            part[...] = grads[name]
+        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows.
+
+        Gradients are a dict, or None if they are in their places.
+        """
+        for name in grads or ():
+            self.grads[name][...] = grads[name]
         settings = np.array(optimizers_cpu.factors(self.optimizer), self.flat.dtype)
         return partial(_UPDATES[type(self.optimizer)], self.rows, self.flat, self.found, settings, self.count)
 

@@ -229,7 +229,7 @@ def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(rnn_cpu._forward.signatures), len(structured_cpu._assemble.signatures)
+    compiled = len(rnn_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     for name, param in model.params.items():
@@ -240,7 +240,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(rnn_cpu._forward.signatures), len(structured_cpu._assemble.signatures)) == compiled
+    assert (len(rnn_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)) == compiled
 
 
 @each_backend
