@@ -11,23 +11,19 @@ def cross_entropy(logits, labels):
     `logits` [shape=(B, C)] are finite, `labels` [shape=(B,)] integers from 0 to C - 1; TypeError or ValueError if they
     are not. The loss is computed in float64.
     """
+    logits, labels = _checked(logits, labels)
+    rows = np.arange(len(labels))
     with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
-        return mean_loss(*_checked(logits, labels))
-
-
-def mean_loss(logits, labels):
-    """Compute what `cross_entropy` computes of what it checks; where logits are not finite, nor is the result."""
-    rows, count = np.arange(len(labels)), len(labels)
-    # Shifted by the largest logit, no exponential overflows and their sum is at least one.
-    shifted = logits.astype(np.float64)
-    shifted -= np.maximum.reduce(shifted, axis=1, keepdims=True)
-    grad = np.exp(shifted)
-    sums = np.add.reduce(grad, axis=1)
-    loss = float(np.add.reduce(np.log(sums) - shifted[rows, labels]) / count)
-    grad /= sums[:, None]
-    grad[rows, labels] -= 1
-    grad /= count
-    return loss, grad.astype(logits.dtype)
+        # Shifted by the largest logit, no exponential overflows and their sum is at least one.
+        shifted = logits.astype(np.float64)
+        shifted -= shifted.max(axis=1, keepdims=True)
+        exponentials = np.exp(shifted)
+        sums = exponentials.sum(axis=1)
+        loss = float((np.log(sums) - shifted[rows, labels]).mean())
+        grad = exponentials / sums[:, None]
+        grad[rows, labels] -= 1
+        grad /= len(labels)
+        return loss, grad.astype(logits.dtype)
 
 
 def accuracy(logits, labels):

@@ -24,12 +24,12 @@ from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import optimizers_cpu
 from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.local import LocalStrategy, differs
-from bppsa_nb.training.loss import mean_loss
+from bppsa_nb.training.loss_cpu import cross_entropy
 from bppsa_nb.training.optimizers import SGD, Adam
 
 _UPDATES = {SGD: optimizers_cpu.sgd, Adam: optimizers_cpu.adam}
 _SMALL = 2**17  # states
-_layout = attrgetter("shape", "dtype", "flags.carray")
+_layout = attrgetter("shape", "flags.carray")
 
 
 class WholeStrategy(LocalStrategy):
@@ -64,7 +64,7 @@ class WholeStrategy(LocalStrategy):
                 h0 = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype)
                 saved, solved = stacked.forward(model, x, h0, options, "cpu")
                 last = saved[-1][0][-1]
-                loss, grad_logits = mean_loss(stacked.logits(model, last), y)
+                loss, grad_logits = cross_entropy(stacked.logits(model, last), y)
                 grads, at_last = stacked.from_logits(model, last, grad_logits)
                 grads |= stacked.backward(model, x, saved, [None] * (len(saved) - 1) + [at_last], None, how)[0]
             update = settled.update(grads)
@@ -127,7 +127,7 @@ class _Settled:
         self.groups = model.params, *state.values()
         self.arrays = [group[name] for group in self.groups for name in names]
         self.names, self.attributes = names, (len(vars(model)), len(vars(optimizer)))
-        self.layouts = [(shape, model.dtype, True) for shape in model.shapes().values()]
+        self.layouts = [(shape, True) for shape in model.shapes().values()]
         self.rows = tuple(array.reshape(-1) for array in self.arrays)
         ends = list(accumulate(row.size for row in self.rows[: len(names)]))
         self.flat, self.found = np.empty(ends[-1], model.dtype), np.empty((len(self.groups), ends[-1]), model.dtype)
@@ -152,12 +152,11 @@ class _Settled:
         )
 
     def takes(self, x, y):
-        """Tell whether inputs and labels fit, of which numbers that are not finite show later."""
-        model = self.model
-        if not type(x) is type(y) is np.ndarray or x.dtype != model.dtype or x.ndim != 3:
+        """Tell whether inputs and labels fit; numbers that are not finite, and no classes, show later."""
+        if not type(x) is type(y) is np.ndarray or x.dtype != self.model.dtype or x.ndim != 3:
             return False
-        fits = x.shape[2] == model.input_size and x.shape[1:2] == y.shape and y.dtype.kind in "iu" and y.size > 0
-        return bool(fits and np.minimum.reduce(y) >= 0 and np.maximum.reduce(y) < model.num_classes)
+        fits = x.shape[2] == self.model.input_size and x.shape[1:2] == y.shape
+        return fits and y.dtype.kind in "iu" and y.size > 0
 
     def is_small(self, shape):
         """Tell whether a step is so short that what is around its loops counts, and room for it may be kept."""
@@ -174,7 +173,7 @@ class _Settled:
             loops = self.loops[x.shape] = Loops(cell, self.arrays[: len(NAMES)], x.shape)
         (x,) = stacked.plain(x)
         last = loops.forward(x)
-        loss, grad_logits = mean_loss(stacked.logits(model, last), y)
+        loss, grad_logits = cross_entropy(stacked.logits(model, last), y)
         grads, at_last = stacked.from_logits(model, last, grad_logits)
         total = loops.backward(x, at_last)
         self.flat[: len(total)] = total
@@ -195,18 +194,16 @@ class _Settled:
 
 def _settled(model, optimizer):
     """Return a `_Settled`, or None unless model and optimizer are exactly what whole steps know."""
-    state, params = optimizer.state, model.params  # without a state, the first step goes in parts, which makes one
-    if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or type(params) is not dict:
+    state, params = optimizer.state, model.params
+    if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or optimizer.count.dtype != np.int64:
         return None
-    shapes = model.shapes()
-    fits = list(params) == list(shapes) and all(type(array) is np.ndarray for array in params.values())
-    if not fits or [*map(_layout, params.values())] != [(shape, model.dtype, True) for shape in shapes.values()]:
+    # Without a state of the optimizer the first step goes in parts, which makes one.
+    if type(params) is not dict or type(state) is not dict or list(state) != list(optimizer.zeros({})):
         return None
-    if type(state) is not dict or list(state) != list(optimizer.zeros({})) or optimizer.count.dtype != np.int64:
-        return None
-    for average in state.values():
-        if type(average) is not dict or list(average) != list(params):
+    expected = [(name, model.dtype, (shape, True)) for name, shape in model.shapes().items()]
+    for group in (params, *state.values()):
+        if type(group) is not dict or not all(type(array) is np.ndarray for array in group.values()):
             return None
-        if any(type(a) is not np.ndarray or _layout(a) != _layout(params[name]) for name, a in average.items()):
+        if [(name, array.dtype, _layout(array)) for name, array in group.items()] != expected:
             return None
     return _Settled(model, optimizer, list(params), state)
