@@ -62,7 +62,7 @@ def go_back(weight_ih, weight_hh, x, saved, gradients):
 
 
 class Loops:
-    """A layer forward from zeros, and back from the last state, as `forward` and `backward` of `cell`, its module.
+    """A layer's loops on room that serves step after step: `forward` of `cell`, its module, from zeros, and `backward`.
 
     `params` are the layer's four, which may change in place; x has `shape` (T, B, I).
     """
@@ -79,14 +79,15 @@ class Loops:
             self.saved.append(np.empty((cell.GATES, steps, batch, size), dtype))
 
     def forward(self, x):
-        """Return the last states [shape=(B, H)]."""
+        """Find the states `hidden` [shape=(T + 1, B, H)]."""
         by_x, by_h = map(panels, self.views)
         share_samples(self.cell.run_steps, x, (by_x, by_h, self.cell.added(*self.biases)), *self.saved)
-        return self.hidden[-1]
 
-    def backward(self, x, grad_output):
-        """Return the gradients of all four parameters, one after the other, from that at the last states."""
-        return go_back(*self.weights, x, self.saved, (grad_output, self.hidden[:0], x[:0], self.at_start))
+    def backward(self, x, grad_output, local_grads, inputs):
+        """Return the gradients of all four parameters, one after the other, and those at the input, or none."""
+        local = self.hidden[:0] if local_grads is None else local_grads
+        at_input = np.empty(x.shape, x.dtype) if inputs else x[:0]
+        return go_back(*self.weights, x, self.saved, (grad_output, local, at_input, self.at_start)), at_input
 
 
 @compiled

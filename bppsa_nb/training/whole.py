@@ -1,9 +1,9 @@
 """Whole training steps of an RNN or a GRU on a CPU: what comes in is looked at once, and what came out at the end.
 
-Forward pass, loss, backward pass and update are the same functions that a step in parts calls, without the checks that
-each of them makes for itself. A step that they would refuse shows in two ways: its arguments are not those that were
-settled, or some number of the update is not finite, as one NaN or infinity anywhere would have it. Then nothing has
-changed, and the step in parts gives the answer or says by name what is wrong.
+Loops forward and back, loss and update are those of a step in parts, without the checks that each part makes for
+itself. A step that these would refuse shows in two ways: its arguments are not what was settled, or some number of the
+update is not finite, as one NaN or infinity anywhere would have it. Then nothing has changed, and the step in parts
+gives the answer or says by name what is wrong.
 """
 
 from functools import partial
@@ -22,23 +22,22 @@ from bppsa_nb.chains.backprop import choose
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import optimizers_cpu
-from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.local import LocalStrategy, differs
 from bppsa_nb.training.loss_cpu import cross_entropy
 from bppsa_nb.training.optimizers import SGD, Adam
 
 _UPDATES = {SGD: optimizers_cpu.sgd, Adam: optimizers_cpu.adam}
-_SMALL = 2**17  # states
+_KEPT = 2**22  # states of a shape, for which room is kept
 _layout = attrgetter("shape", "flags.carray")
 
 
 class WholeStrategy(LocalStrategy):
-    """Steps of exactly an `RNN` or a `GRU`, by exactly `SGD` or `Adam`; what is anything else goes in parts."""
+    """Steps of exactly an `RNN` or a `GRU`, in loops, by exactly `SGD` or `Adam`; all others go in parts."""
 
     steps = "whole"
 
     def __init__(self):
-        self._settled, self._ways = None, {}
+        self._known = None
 
     def __reduce__(self):
         return WholeStrategy, ()  # copies find arrays of their own
@@ -50,93 +49,49 @@ class WholeStrategy(LocalStrategy):
         return loss
 
     def _compute(self, trainer, x, y):
-        model, settled, way = trainer.model, self._settle(trainer.model, trainer.optimizer), None
-        if settled is not None and settled.takes(x, y):
-            way = self._way(trainer, x.shape)
-        if way is None:
-            loss, update = super()._compute(trainer, x, y)
-            return loss, partial(_held, update)
-        options, how = way
+        known = self._known
+        if known is None or not known.holds(trainer.model, trainer.optimizer):
+            known = self._known = _known(trainer.model, trainer.optimizer)
+        layers = known.layers_for(trainer, x, y) if known is not None else None
+        if layers is None:
+            return self._in_parts(trainer, x, y)
         with np.errstate(all="ignore"):
-            if options.method == how[0] == "linear" and settled.is_small(x.shape):
-                loss, grads, solved = settled.by_loops(x, y), None, ()
-            else:
-                h0 = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype)
-                saved, solved = stacked.forward(model, x, h0, options, "cpu")
-                last = saved[-1][0][-1]
-                loss, grad_logits = cross_entropy(stacked.logits(model, last), y)
-                grads, at_last = stacked.from_logits(model, last, grad_logits)
-                grads |= stacked.backward(model, x, saved, [None] * (len(saved) - 1) + [at_last], None, how)[0]
-            update = settled.update(grads)
-        return loss, partial(self._commit, trainer, x, y, update, solved)
+            loss = known.find_gradients(layers, *stacked.plain(x), y)
+            update = known.update()
+        return loss, partial(self._commit, trainer, x, y, update)
 
-    def _commit(self, trainer, x, y, update, solved):
-        if not trainer.forward.rest and not any(solved):
-            done = update()
-        else:
-            share = share_of(trainer.model, x.shape, solved, "cpu")
+    def _commit(self, trainer, x, y, update):
+        if not update():
+            self._in_parts(trainer, x, y)[1]()
+
+    def _in_parts(self, trainer, x, y):
+        loss, update = super()._compute(trainer, x, y)
+
+        def held():
             with interrupts_held():
-                if done := update():
-                    trainer.forward.remember(share)
-        if not done:
-            _, update = super()._compute(trainer, x, y)
-            _held(update)
+                update()
 
-    def _settle(self, model, optimizer):
-        settled = self._settled
-        if settled is None or not settled.holds(model, optimizer):
-            settled = self._settled = _settled(model, optimizer)
-        return settled
-
-    def _way(self, trainer, shape):
-        """Return how a step of a shape goes, forward and back; None if it goes in parts."""
-        forward, asked = trainer.forward, (trainer.method, trainer.backend, trainer.levels)
-        asked += forward.method, forward.rest > 0, forward.checkpoint_every
-        known = self._ways.get(shape)
-        if known is None or known[0] != asked:
-            if len(self._ways) > 1000:  # sequences of every length
-                self._ways.clear()
-            known = self._ways[shape] = asked, _way(trainer, shape)
-        return known[1]
+        return loss, held
 
 
-def _held(update):
-    with interrupts_held():
-        update()
+class _Known:
+    """Parameters and averages that were looked at, as rows of numbers, and room for a step of each shape."""
 
-
-def _way(trainer, shape):
-    """Return what `WholeStrategy` keeps of a shape (T, B, I)."""
-    (steps, batch, _), model, forward = shape, trainer.model, trainer.forward
-    sizes = (steps, batch, model.hidden_size), model.dtype, model.gate_blocks
-    try:
-        how = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
-    except (TypeError, ValueError, RuntimeError):  # which a step in parts raises, unless something else comes first
-        return None
-    if how[1] != "cpu" or forward.checkpoint_every is not None:
-        return None
-    options = SolverOptions(**{"method": "auto"} | forward.how())
-    return stacked.resolve_method(model, options, shape, "cpu")[0], how
-
-
-class _Settled:
-    """Parameters and averages that were looked at, with rows of numbers for compiled code."""
-
-    def __init__(self, model, optimizer, names, state):
-        self.model, self.optimizer, self.state, self.count = model, optimizer, state, optimizer.count
-        self.groups = model.params, *state.values()
-        self.arrays = [group[name] for group in self.groups for name in names]
-        self.names, self.attributes = names, (len(vars(model)), len(vars(optimizer)))
-        self.layouts = [(shape, True) for shape in model.shapes().values()]
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.state, self.count = model, optimizer, optimizer.state, optimizer.count
+        self.groups = model.params, *self.state.values()
+        self.arrays = [array for group in self.groups for array in group.values()]
+        self.layouts = list(map(_layout, model.params.values()))
+        self.attributes = len(vars(model)), len(vars(optimizer))
         self.rows = tuple(array.reshape(-1) for array in self.arrays)
-        ends = list(accumulate(row.size for row in self.rows[: len(names)]))
-        self.flat, self.found = np.empty(ends[-1], model.dtype), np.empty((len(self.groups), ends[-1]), model.dtype)
-        parts = np.split(self.flat, ends[:-1])
-        self.loops = {}  # by the shape of x
-        self.grads = {name: part.reshape(model.params[name].shape) for name, part in zip(names, parts, strict=True)}
+        *ends, size = accumulate(array.size for array in model.params.values())
+        self.grads, self.found = np.empty(size, model.dtype), np.empty((len(self.groups), size), model.dtype)
+        *self.of_layers, weight, self.of_bias = np.split(self.grads, ends)
+        self.of_weight = weight.reshape(model.params["fc.weight"].shape)
+        self.room = {}
 
     def holds(self, model, optimizer):
-        """Tell whether all is still what it was: the same arrays of the same layout."""
+        """Tell whether all is still what it was: the same arrays, of the same layout."""
         same = model is self.model and optimizer is self.optimizer
         if not same or optimizer.state is not self.state or optimizer.count is not self.count:
             return False
@@ -147,53 +102,73 @@ class _Settled:
         return (
             len(arrays) == len(self.arrays)
             and all(map(is_, arrays, self.arrays))
-            and list(map(_layout, arrays[: len(self.names)])) == self.layouts
+            and list(map(_layout, arrays[: len(self.layouts)])) == self.layouts
             and (len(vars(model)), len(vars(optimizer))) == self.attributes
         )
 
-    def takes(self, x, y):
-        """Tell whether inputs and labels fit; numbers that are not finite, and no classes, show later."""
+    def layers_for(self, trainer, x, y):
+        """Return the `Loops` of all layers, or None where inputs or labels do not fit, or a step is not in loops.
+
+        Numbers that are not finite, and labels that are no classes, show later.
+        """
         if not type(x) is type(y) is np.ndarray or x.dtype != self.model.dtype or x.ndim != 3:
-            return False
-        fits = x.shape[2] == self.model.input_size and x.shape[1:2] == y.shape
-        return fits and y.dtype.kind in "iu" and y.size > 0
+            return None
+        if x.shape[2] != self.model.input_size or x.shape[1:2] != y.shape or y.dtype.kind not in "iu" or not y.size:
+            return None
+        forward, how = trainer.forward, (trainer.method, trainer.backend, trainer.levels)
+        how += forward.method, forward.rest > 0, forward.checkpoint_every
+        made = self.room.get(x.shape)
+        if made is None or made[0] != how:
+            made = how, self._layers(x.shape) if _in_loops(trainer, x.shape) else None
+            if len(self.room) > 3 or x.shape[0] * x.shape[1] * self.model.hidden_size > _KEPT:
+                self.room.clear()  # of full batches, the last one of an epoch, and the same of a test
+            self.room[x.shape] = made
+        return made[1]
 
-    def is_small(self, shape):
-        """Tell whether a step is so short that what is around its loops counts, and room for it may be kept."""
-        return self.model.num_layers == 1 and shape[0] * shape[1] * self.model.hidden_size < _SMALL
+    def _layers(self, shape):
+        cell, H, count = implementation(self.model.cell_module, "cpu"), self.model.hidden_size, len(NAMES)
+        params = [self.arrays[count * i : count * (i + 1)] for i in range(self.model.num_layers)]
+        return [Loops(cell, own, (*shape[:2], H if i else shape[2])) for i, own in enumerate(params)]
 
-    def by_loops(self, x, y):
-        """Take one layer there and back; return the loss, and leave the gradients in their places."""
-        model = self.model
-        loops = self.loops.get(x.shape)
-        if loops is None:
-            if len(self.loops) > 3:  # a full batch, the last one of an epoch, and two of a test
-                self.loops.clear()
-            cell = implementation(model.cell_module, "cpu")
-            loops = self.loops[x.shape] = Loops(cell, self.arrays[: len(NAMES)], x.shape)
-        (x,) = stacked.plain(x)
-        last = loops.forward(x)
-        loss, grad_logits = cross_entropy(stacked.logits(model, last), y)
-        grads, at_last = stacked.from_logits(model, last, grad_logits)
-        total = loops.backward(x, at_last)
-        self.flat[: len(total)] = total
-        for name, grad in grads.items():
-            self.grads[name][...] = grad
+    def find_gradients(self, layers, x, y):
+        """Go forward and back; return the loss, and leave the gradients in their places."""
+        inputs = [x, *(layer.hidden[1:] for layer in layers[:-1])]
+        for layer, below in zip(layers, inputs, strict=True):
+            layer.forward(below)
+        last = layers[-1].hidden[-1]
+        loss, at_logits = cross_entropy(stacked.logits(self.model, last), y)
+        found, grad = stacked.from_logits(self.model, last, at_logits)
+        self.of_weight[...], self.of_bias[...] = found.values()
+        local, end = None, self.grads.size - found["fc.weight"].size - found["fc.bias"].size
+        for i in reversed(range(len(layers))):
+            total, local = layers[i].backward(inputs[i], grad, local, i > 0)
+            self.grads[end - total.size : end], end = total, end - total.size
+            grad = local[-1] if i else None
         return loss
 
-    def update(self, grads):
-        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows.
-
-        Gradients are a dict, or None if they are in their places.
-        """
-        for name in grads or ():
-            self.grads[name][...] = grads[name]
-        settings = np.array(optimizers_cpu.factors(self.optimizer), self.flat.dtype)
-        return partial(_UPDATES[type(self.optimizer)], self.rows, self.flat, self.found, settings, self.count)
+    def update(self):
+        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows."""
+        settings = np.array(optimizers_cpu.factors(self.optimizer), self.grads.dtype)
+        return partial(_UPDATES[type(self.optimizer)], self.rows, self.grads, self.found, settings, self.count)
 
 
-def _settled(model, optimizer):
-    """Return a `_Settled`, or None unless model and optimizer are exactly what whole steps know."""
+def _in_loops(trainer, shape):
+    """Tell whether both ways of a step of a shape (T, B, I) are loops on a CPU."""
+    (steps, batch, _), model, forward = shape, trainer.model, trainer.forward
+    if not steps or forward.rest or forward.checkpoint_every is not None:
+        return False
+    sizes = (steps, batch, model.hidden_size), model.dtype, model.gate_blocks
+    try:
+        method, backend, _ = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
+        options = SolverOptions(**{"method": "auto"} | forward.how())
+    except (TypeError, ValueError, RuntimeError):  # which a step in parts raises, unless something else comes first
+        return False
+    there, _ = stacked.resolve_method(model, options, shape, "cpu")
+    return backend == "cpu" and method == there.method == "linear"
+
+
+def _known(model, optimizer):
+    """Return a `_Known`, or None unless model and optimizer are exactly what whole steps know."""
     state, params = optimizer.state, model.params
     if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or optimizer.count.dtype != np.int64:
         return None
@@ -206,4 +181,4 @@ def _settled(model, optimizer):
             return None
         if [(name, array.dtype, _layout(array)) for name, array in group.items()] != expected:
             return None
-    return _Settled(model, optimizer, list(params), state)
+    return _Known(model, optimizer)
