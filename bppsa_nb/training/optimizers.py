@@ -26,7 +26,7 @@ class _Optimizer:
             setattr(self, name, value)
         self._settings = tuple(settings)
         self._averages = averages
-        self.steps = 0
+        self.count = np.zeros(1, np.int64)  # of steps, where compiled code counts them
         self.state = {}
         self._found = {}
 
@@ -40,8 +40,10 @@ class _Optimizer:
 
     @steps.setter
     def steps(self, steps):
-        fits = is_integer(steps) and 0 <= steps < 2**62  # or else the next step says what is wrong
-        self.count = np.array([steps], np.int64 if fits else object)  # which compiled code counts up
+        fits = is_integer(steps) and 0 <= steps < 2**62
+        if not fits or self.count.dtype == object:
+            self.count = np.zeros(1, np.int64 if fits else object)  # of what is no count, the next step says so
+        self.count[0] = steps
 
     def settings(self):
         """Return kind and hyperparameters, as JSON can hold them."""
