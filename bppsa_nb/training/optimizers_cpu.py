@@ -27,14 +27,6 @@ def factors(optimizer):
 
 
 @inline
-def _gather(arrays, found):
-    start = 0
-    for array in arrays:
-        copy(array, flat_view(found, start, array.size))
-        start += array.size
-
-
-@inline
 def _scatter(found, arrays, count):
     start = 0
     for array in arrays:
@@ -46,17 +38,20 @@ def _scatter(found, arrays, count):
 @_compile
 def sgd(arrays, grads, found, settings, count):
     """Take a step of `SGD`."""
-    _gather(arrays, found)
     lr, momentum = settings[0], settings[1]
-    moved, lost = len(found) > 1, 0
-    params, velocity = found[0], found[len(found) - 1]
-    for i in range(grads.size):
-        grad = grads[i]
-        if moved:
-            grad += velocity[i] * momentum
-            velocity[i] = grad
-        params[i] -= lr * grad
-        lost += not math.isfinite(params[i])
+    kinds, many, start, lost = len(found), found.shape[1], 0, 0
+    for k in range(len(arrays) // kinds):
+        before, n = arrays[k], arrays[k].size
+        velocity, grad = arrays[len(arrays) - len(arrays) // kinds + k], flat_view(grads, start, n)
+        params, moved = flat_view(found, start, n), flat_view(found, (kinds - 1) * many + start, n)
+        for i in range(n):
+            change = grad[i]
+            if kinds > 1:
+                change += velocity[i] * momentum
+                moved[i] = change
+            params[i] = before[i] - lr * change
+            lost += not math.isfinite(params[i])
+        start += n
     if not lost:
         _scatter(found, arrays, count)
     return lost == 0
@@ -65,18 +60,23 @@ def sgd(arrays, grads, found, settings, count):
 @_compile
 def adam(arrays, grads, found, settings, count):
     """Take a step of `Adam`."""
-    _gather(arrays, found)
     from_old, new, old = settings[0] != 0, settings[1], settings[2]
     kept, squared, scale, eps, rate = settings[3], settings[4], settings[5], settings[6], settings[7]
-    params, averages, squares, lost = found[0], found[1], found[2], 0
-    for i in range(grads.size):
-        grad = grads[i]
-        change = grad - averages[i]
-        average = change * new + averages[i] if from_old else grad - change * old
-        square = squares[i] * kept + squared * grad * grad
-        found_here = params[i] - average * rate / (math.sqrt(square) / scale + eps)
-        lost += not (math.isfinite(found_here) and math.isfinite(square))
-        params[i], averages[i], squares[i] = found_here, average, square
+    several, many, start, lost = len(arrays) // 3, found.shape[1], 0, 0
+    for k in range(several):
+        before, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
+        n, grads_here = before.size, flat_view(grads, start, before.size)
+        params, first = flat_view(found, start, n), flat_view(found, many + start, n)
+        second = flat_view(found, 2 * many + start, n)
+        for i in range(n):
+            grad = grads_here[i]
+            change = grad - averages[i]
+            average = change * new + averages[i] if from_old else grad - change * old
+            square = squares[i] * kept + squared * grad * grad
+            param = before[i] - average * rate / (math.sqrt(square) / scale + eps)
+            lost += not (math.isfinite(param) and math.isfinite(square))
+            params[i], first[i], second[i] = param, average, square
+        start += n
     if not lost:
         _scatter(found, arrays, count)
     return lost == 0
