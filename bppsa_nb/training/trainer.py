@@ -76,9 +76,9 @@ class Trainer:
     epoch, position : int
         Epochs finished, and samples used since.
     steps : {"whole", "in parts", "on the GPU", "over ranks"}
-        How steps run. On a CPU those of an `RNN` or a `GRU` by `SGD` or `Adam` are whole: arguments and numbers are
-        checked once. In parts go all other models and optimizers, and subclasses, through their own `forward`,
-        `backward` and `step`; and so does a single step whose arguments or numbers need a second look.
+        How steps run. On a CPU those of an `RNN` or a `GRU` in loops, by `SGD` or `Adam`, are whole: arguments and
+        numbers are checked once. In parts go other methods, models and optimizers, and subclasses, through their own
+        `forward`, `backward` and `step`; and so does a step that needs a second look, or had better go in chunks.
 
     Raises
     ------
@@ -108,7 +108,7 @@ class Trainer:
         checkpoint_every=None,
     ):
         self.forward = Forward(forward, checkpoint_every)
-        self._strategy = _strategy(model, optimizer, backend, comm, sequence_ranks, self.forward)
+        self._strategy = _strategy(model, optimizer, method, backend, comm, sequence_ranks, self.forward)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
@@ -280,7 +280,7 @@ class Trainer:
             self._loss, self._seconds = loss, seconds
 
 
-def _strategy(model, optimizer, backend, comm, sequence_ranks, forward):
+def _strategy(model, optimizer, method, backend, comm, sequence_ranks, forward):
     """Choose where steps run, and how."""
     if comm is not None:
         if isinstance(model, ResidualModel):
@@ -294,7 +294,8 @@ def _strategy(model, optimizer, backend, comm, sequence_ranks, forward):
 
         return DeviceStrategy()
     known = not differs(model, (RNN, GRU)) and not differs(optimizer, (SGD, Adam))
-    if known and resolved == "cpu" and forward.checkpoint_every is None:
+    loops = all(isinstance(way, str) and way in ("auto", "linear") for way in (method, forward.method))
+    if known and loops and forward.checkpoint_every is None and resolved == "cpu":
         from bppsa_nb.training.whole import WholeStrategy
 
         return WholeStrategy()
