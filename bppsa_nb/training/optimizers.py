@@ -4,15 +4,8 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import (
-    as_array,
-    check_between,
-    check_count,
-    check_floats,
-    check_kind,
-    is_integer,
-    wrong_shape,
-)
+from bppsa_nb.machine import checks
+from bppsa_nb.machine.checks import as_array, check_between, check_count, check_floats, check_kind, wrong_shape
 from bppsa_nb.machine.reprs import repr_of
 
 
@@ -28,7 +21,6 @@ class _Optimizer:
         self._averages = averages
         self.count = np.zeros(1, np.int64)  # of steps, where compiled code counts them
         self.state = {}
-        self._found = {}
 
     def __repr__(self):
         return repr_of(self, *self._settings)
@@ -40,7 +32,7 @@ class _Optimizer:
 
     @steps.setter
     def steps(self, steps):
-        fits = is_integer(steps) and 0 <= steps < 2**62
+        fits = checks.is_integer(steps) and 0 <= steps < 2**62
         if not fits or self.count.dtype == object:
             self.count = np.zeros(1, np.int64 if fits else object)  # of what is no count, the next step says so
         self.count[0] = steps
@@ -78,10 +70,7 @@ class _Optimizer:
             for name, param in params.items():
                 grad, before = grads[name], [param, *[average[name] for average in averages]]
                 _check_shapes(name, grad, before)
-                # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
-                found = self._found.get(name)
-                if found is None or found[0].shape != param.shape or found[0].dtype != param.dtype:
-                    found = self._found[name] = [np.empty_like(param) for _ in before]
+                found = [np.empty_like(param) for _ in before]  # beside what it replaces: all change, or none
                 self._update(grad, before, found)
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
