@@ -13,7 +13,7 @@ from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together, share_samples
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, panels, product
+from bppsa_nb.machine.tiles import multiply, multiply_in_turn, panels, product
 from bppsa_nb.machine.views import add, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
@@ -124,7 +124,7 @@ def _back(size_of_group, product, seen, gates, parameters, gradients, first, las
                     _rnn_step(grad, flat_view(hidden, here + state, n), flat_view(at_sums, (t - start) * n, n))
                 else:
                     _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, together * n)
-                multiply(product, at_sums[num_sums - num_gates :, t - start], weights_h, grads)
+                multiply_in_turn(product, at_sums[num_sums - num_gates :, t - start], weights_h, grads, t)
                 if gates is not None:
                     add(grad, through)
                 if local.size and t > 0:

@@ -22,7 +22,7 @@ from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import sigmoid, tanh
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import GROUP, multiply
+from bppsa_nb.machine.tiles import GROUP, multiply, multiply_in_turn
 from bppsa_nb.machine.views import copy, flat_view
 
 
@@ -68,8 +68,9 @@ def run_steps(group, product, x, weights, hidden, gates, first, last):
         for k in range(3):
             multiply(product, rows[:, : steps * count], weights_x[:, k : k + 1], found[k, : steps * count])
         for s in range(steps):
-            for k in range(3):
-                multiply(product, states[s : s + 1], weights_h[:, k : k + 1], from_h[k])
+            for i in range(3):
+                k = 2 - i if (start + s) & 1 else i
+                multiply_in_turn(product, states[s : s + 1], weights_h[:, k : k + 1], from_h[k], start + s)
             here, gate = s * n, together * n
             r, z = flat_view(found, here, n), flat_view(found, gate + here, n)  # until now what inputs add to them
             n_, m = flat_view(found, 2 * gate + here, n), flat_view(found, 3 * gate + here, n)

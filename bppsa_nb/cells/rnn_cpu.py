@@ -22,7 +22,7 @@ from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import GROUP, multiply
+from bppsa_nb.machine.tiles import GROUP, multiply, multiply_in_turn
 from bppsa_nb.machine.views import copy, flat_view
 
 
@@ -54,7 +54,7 @@ def run_steps(group, product, x, weights, hidden, first, last):
         gather(x, begin, count, start, steps, rows)
         multiply(product, rows[:, : steps * count], weights_x, sums[: steps * count])
         for s in range(steps):
-            multiply(product, states[s : s + 1], weights_h, from_h)
+            multiply_in_turn(product, states[s : s + 1], weights_h, from_h, start + s)
             after = flat_view(states, (s + 1) * n, n)
             for i in range(n):
                 after[i] = tanh(after[i] + to_sum[i] + of_h[i])

@@ -92,12 +92,21 @@ def multiply(_, product, rows, matrices, out):
 
 
 @intrinsic
+def multiply_in_turn(_, product, rows, matrices, out, turn):
+    """Compute what `multiply` computes; where `turn` is odd, from the last panel to the first.
+
+    Where matrices are larger than a cache, which step after step reads, what one step read last is there for the next.
+    """
+    return _call(rows, matrices, out, transposed=False, in_turn=True)
+
+
+@intrinsic
 def multiply_T(_, product, columns, matrices, out):
     """Compute ``out = sum_k columns[k].T @ matrices[k]``, columns [shape=(K, H, B)]; see `multiply`."""
     return _call(columns, matrices, out, transposed=True)
 
 
-def _call(rows, matrices, out, transposed):
+def _call(rows, matrices, out, transposed, in_turn=False):
     """Return signature and code of a call of the product, or of one for each panel."""
     kinds = rows, matrices, out
     dimensions = [kind.ndim for kind in kinds]
@@ -105,7 +114,7 @@ def _call(rows, matrices, out, transposed):
         raise TypeError(f"rows, matrices and out must be 3-d, 3-d (panels: 4-d), 2-d and of one dtype, got {kinds}")
 
     def code(context, builder, signature, arguments):
-        given = zip(kinds, arguments[1:], strict=True)
+        given = zip(kinds, arguments[1:4], strict=True)
         arrays = [context.make_array(kind)(context, builder, value) for kind, value in given]
         shapes = [cgutils.unpack_tuple(builder, array.shape) for array in arrays]
         strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
@@ -123,13 +132,17 @@ def _call(rows, matrices, out, transposed):
             return context.get_dummy_value()
         last = builder.sub(shapes[2][1], width)
         with cgutils.for_range(builder, shapes[1][0]) as over_panels:
-            panel = cgutils.pointer_add(builder, data[1], builder.mul(over_panels.index, strides[1][0]), data[1].type)
-            start = builder.mul(over_panels.index, width)
+            number = over_panels.index
+            if in_turn:
+                odd = builder.trunc(arguments[4], ir.IntType(1))
+                number = builder.select(odd, builder.sub(builder.sub(shapes[1][0], _INT(1)), number), number)
+            panel = cgutils.pointer_add(builder, data[1], builder.mul(number, strides[1][0]), data[1].type)
+            start = builder.mul(number, width)
             start = builder.select(builder.icmp_signed("<", start, last), start, last)
             builder.call(function, [data[0], panel, builder.gep(data[2], [start]), sizes])
         return context.get_dummy_value()
 
-    return types.none(types.int64, *kinds), code
+    return types.none(types.int64, *kinds, *([types.int64] if in_turn else [])), code
 
 
 @intrinsic(prefer_literal=True)

@@ -26,6 +26,11 @@ def multiply(rows, matrices, out):
 
 
 @njit
+def call_in_turn(product, rows, matrices, out, turn):
+    tiles.multiply_in_turn(product, rows, matrices, out, turn)
+
+
+@njit
 def call_T(product, columns, matrices, out):
     tiles.multiply_T(product, columns, matrices, out)
 
@@ -94,6 +99,10 @@ def test_panels(J, dtype):
         memory, expected = np.full((B + 2, J), 7, dtype), np.empty((B, J), dtype)
         multiply(rows, matrices, expected)
         multiply(rows, panels, memory[1:-1])
+        for turn in (0, 1, 7):
+            found = np.zeros_like(expected)
+            call_in_turn(tiles.product(found.dtype), rows, panels, found, turn)
+            np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(memory[1:-1], expected)
         assert (memory[[0, -1]] == 7).all()
         memory[1:-1] = 0
