@@ -8,18 +8,10 @@ import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.chunked_cpu import distance, gather_rows, offsets_of, scatter_rows
-from bppsa_nb.cells.layer_cpu import (
-    by_columns,
-    compiled,
-    gather,
-    repeated,
-    scatter,
-    share_numbers,
-    share_samples,
-    steps_of_block,
-)
+from bppsa_nb.cells.layer_cpu import by_columns, gather, repeated, scatter, share_numbers, share_samples, steps_of_block
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, multiply_in_turn

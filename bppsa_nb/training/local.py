@@ -84,10 +84,12 @@ class LocalStrategy:
     @staticmethod
     def _update(trainer, grads, activations):
         trainer.optimizer.step(trainer.model.params, grads)
-        steps, *sizes = activations.x.shape
-        shape = min(steps, trainer.forward.checkpoint_every or steps), *sizes
-        solved = getattr(activations, "solved", None)  # other networks have no loop over time
-        trainer.forward.remember(share_of(trainer.model, shape, solved, trainer.backend))
+        solved, share = getattr(activations, "solved", None), None  # other networks have no loop over time
+        if solved:
+            steps, *sizes = activations.x.shape
+            steps = min(steps, trainer.forward.checkpoint_every or steps)
+            share = share_of(trainer.model, (steps, *sizes), solved, trainer.backend)
+        trainer.forward.remember(share)
 
     def seconds(self):
         """Return how long ago the last step began."""

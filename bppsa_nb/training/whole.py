@@ -86,7 +86,7 @@ class _Known:
         self.rows = tuple(array.reshape(-1) for array in self.arrays)
         *ends, size = accumulate(array.size for array in model.params.values())
         self.grads, self.found = np.empty(size, model.dtype), np.empty((len(self.groups), size), model.dtype)
-        *self.of_layers, weight, self.of_bias = np.split(self.grads, ends)
+        weight, self.of_bias = np.split(self.grads, ends)[-2:]
         self.of_weight = weight.reshape(model.params["fc.weight"].shape)
         self.room = {}
 
