@@ -10,15 +10,20 @@ import math
 import numpy as np
 
 from bppsa_nb.cells.layer import NAMES
-from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together, share_samples
+from bppsa_nb.cells.layer_cpu import (
+    add_products,
+    gather_panels,
+    in_groups,
+    room_for_panels,
+    samples_together,
+    share_samples,
+)
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, multiply_in_turn, panels, product
+from bppsa_nb.machine.tiles import multiply, multiply_in_turn, panels
 from bppsa_nb.machine.views import add, copy, flat_view
-from bppsa_nb.machine.workers import parallel_for
 
 _ROWS = 256  # of pre-activation gradients, before the parameters have their turn
-_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
@@ -56,8 +61,8 @@ def go_back(weight_ih, weight_hh, x, saved, gradients):
     groups = -(-batch // group)
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + 2 * len(weight_hh)), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), (x, hidden), gates, (weights_x, weights_h, totals), gradients
-    parallel_for(_back, groups, group, *arrays, parallel=work > _THRESHOLD)
+    parameters = weights_x, weights_h, totals
+    in_groups(_back, batch, group, work, weights_h, (x, hidden), gates, parameters, gradients)
     return totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
 from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.second_core import helped
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
 from bppsa_nb.machine.views import add, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
@@ -32,8 +33,21 @@ def share_samples(function, x, weights, *filled):
     `weights` are both `by_columns`, and what biases add to each sum.
     """
     (steps, batch, _), (by_x, by_h, _) = x.shape, weights
-    group, parallel = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _THRESHOLD
-    parallel_for(function, -(-batch // group), group, product(x.dtype), x, weights, *filled, parallel=parallel)
+    group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
+    in_groups(function, batch, group, work, by_h, x, weights, *filled)
+
+
+def in_groups(function, batch, group, work, weights, *arrays):
+    """Have compiled code take a batch through time, so many multiply-adds, by groups of samples.
+
+    Cores share the groups, or each product with panels of `weights` if there is one group only.
+    """
+    groups, table = -(-batch // group), product(weights.dtype)
+    if groups > 1 or len(weights) == 1 or work <= _THRESHOLD:
+        parallel_for(function, groups, group, table, *arrays, parallel=work > _THRESHOLD)
+    else:
+        with helped(table) as shared:
+            function(group, shared, *arrays, 0, 1)
 
 
 def samples_together(batch, weights):

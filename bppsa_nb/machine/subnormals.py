@@ -3,7 +3,8 @@
 Gradients that vanish over a long sequence pass through the subnormal numbers on their way to zero, and processors
 compute with those a hundred times slower. A thread can have its processor take them for zero; NaN, infinity and all
 other numbers stay what they are. Compiled code calls `flush` before such a loop and `restore` after it, and between the
-two neither allocates nor raises: Python's own arithmetic shall not notice.
+two neither allocates nor raises: Python's own arithmetic shall not notice. What a thread computes for another one it
+computes as that one does, from `restore` with the other's `state`.
 """
 
 import platform
@@ -42,8 +43,18 @@ def _write(builder, state):
 
 
 @intrinsic
+def state(_):
+    """Return how this thread takes subnormal numbers, for `restore`."""
+
+    def code(context, builder, signature, arguments):
+        return _INT64(0) if _KIND is None else _read(builder)
+
+    return types.int64(), code
+
+
+@intrinsic
 def flush(_):
-    """Take subnormal numbers for zero from here on, in this thread; return the state before, for `restore`.
+    """Take subnormal numbers for zero from here on, in this thread; return the state before.
 
     Does nothing on processors other than x86-64 and 64-bit ARM.
     """
@@ -60,7 +71,7 @@ def flush(_):
 
 @intrinsic
 def restore(_, before):
-    """Go back to the state that `flush` returned."""
+    """Go back to what `state` or `flush` returned."""
 
     def code(context, builder, signature, arguments):
         if _KIND is not None:

@@ -9,7 +9,8 @@ A tile reads a few columns of all rows of a matrix. Where rows are long, these l
 and share a few places of a cache. Matrices that are read again and again are laid out by panels, one after the other,
 each with as many columns as a tile; the last one reaches back, too.
 
-The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
+The code is compiled once per dtype, not into every loop that has a product: loops are given a table with its address
+(`machine.second_core`).
 """
 
 import numpy as np
@@ -18,6 +19,7 @@ from numba import from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
+from bppsa_nb.machine import second_core
 from bppsa_nb.machine.compiling import cfunc, lock
 
 _FEATURES = binding.get_host_cpu_features()
@@ -40,11 +42,12 @@ _products = {}  # by dtype
 
 
 def product(dtype):
-    """Return the address of what `multiply` calls for float32 or float64, compiled at the first call, by one thread."""
+    """Return the table of what `multiply` calls for float32 or float64, compiled at the first call, by one thread."""
     if dtype not in _products:
         with lock:
             if dtype not in _products:
-                _products[dtype] = _compile(dtype, _BYTES, _ROWS, _THIRD).address
+                address = _compile(dtype, _BYTES, _ROWS, _THIRD).address
+                _products[dtype] = second_core.table_of(address, dtype.itemsize)
     return _products[dtype]
 
 
@@ -88,7 +91,7 @@ def multiply(_, product, rows, matrices, out):
     `matrices`, rows without gaps, or `panels` of them (P, K, H, W), and (B, J) of `out`, which shares no memory with
     them.
     """
-    return _call(rows, matrices, out, transposed=False)
+    return _call(product, rows, matrices, out, transposed=False)
 
 
 @intrinsic
@@ -97,16 +100,16 @@ def multiply_in_turn(_, product, rows, matrices, out, turn):
 
     Where matrices are larger than a cache, which step after step reads, what one step read last is there for the next.
     """
-    return _call(rows, matrices, out, transposed=False, in_turn=True)
+    return _call(product, rows, matrices, out, transposed=False, in_turn=True)
 
 
 @intrinsic
 def multiply_T(_, product, columns, matrices, out):
     """Compute ``out = sum_k columns[k].T @ matrices[k]``, columns [shape=(K, H, B)]; see `multiply`."""
-    return _call(columns, matrices, out, transposed=True)
+    return _call(product, columns, matrices, out, transposed=True)
 
 
-def _call(rows, matrices, out, transposed, in_turn=False):
+def _call(table, rows, matrices, out, transposed, in_turn=False):
     """Return signature and code of a call of the product, or of one for each panel."""
     kinds = rows, matrices, out
     dimensions = [kind.ndim for kind in kinds]
@@ -121,28 +124,37 @@ def _call(rows, matrices, out, transposed, in_turn=False):
         (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1][-3:]
         of_b, of_h = reversed(of_rows) if transposed else of_rows
         sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][-3:-1], strides[2][0]]
-        stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, _SIZES))
+        sizes += [] if dimensions[1] == 3 else [shapes[2][1], shapes[1][0], strides[1][0]]  # of all panels
+        stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, len(sizes)))
         for i, size in enumerate(sizes):
             builder.store(size, cgutils.gep_inbounds(builder, stored, 0, i))
         data, sizes = [array.data for array in arrays], builder.bitcast(stored, _INT.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in (*data, sizes)])
-        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        at = context.make_array(table)(context, builder, arguments[0]).data
+
+        def call(place, *values):
+            kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+            builder.call(builder.inttoptr(builder.load(builder.gep(at, [_INT(place)])), kind.as_pointer()), values)
+
         if dimensions[1] == 3:
-            builder.call(function, [*data, sizes])
+            call(second_core.PRODUCT, *data, sizes)
             return context.get_dummy_value()
-        last = builder.sub(shapes[2][1], width)
-        with cgutils.for_range(builder, shapes[1][0]) as over_panels:
-            number = over_panels.index
-            if in_turn:
-                odd = builder.trunc(arguments[4], ir.IntType(1))
-                number = builder.select(odd, builder.sub(builder.sub(shapes[1][0], _INT(1)), number), number)
-            panel = cgutils.pointer_add(builder, data[1], builder.mul(number, strides[1][0]), data[1].type)
-            start = builder.mul(number, width)
-            start = builder.select(builder.icmp_signed("<", start, last), start, last)
-            builder.call(function, [data[0], panel, builder.gep(data[2], [start]), sizes])
+        count, last = shapes[1][0], builder.sub(shapes[2][1], width)
+        share = builder.load(builder.gep(at, [_INT(second_core.SHARE)]))
+        with builder.if_else(cgutils.is_not_null(builder, share)) as (two_cores, one):
+            with two_cores:
+                call(second_core.SHARE, at, *data, sizes)
+            with one, cgutils.for_range(builder, count) as over_panels:
+                number = over_panels.index
+                if in_turn:
+                    odd = builder.trunc(arguments[4], ir.IntType(1))
+                    number = builder.select(odd, builder.sub(builder.sub(count, _INT(1)), number), number)
+                panel = cgutils.pointer_add(builder, data[1], builder.mul(number, strides[1][0]), data[1].type)
+                start = builder.mul(number, width)
+                start = builder.select(builder.icmp_signed("<", start, last), start, last)
+                call(second_core.PRODUCT, data[0], panel, builder.gep(data[2], [start]), sizes)
         return context.get_dummy_value()
 
-    return types.none(types.int64, *kinds, *([types.int64] if in_turn else [])), code
+    return types.none(table, *kinds, *([types.int64] if in_turn else [])), code
 
 
 @intrinsic(prefer_literal=True)

@@ -59,6 +59,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
+def beside(task):
+    """Have another thread call a function, as soon as one is free; tell whether there is one."""
+    found = THREADS > 1 and _wake(1) == 1
+    if found:
+        _tasks.put(task)
+    return found
+
+
 def parallel_for(function, count, *arguments, parallel=True, chunks=0):
     """Call ``function(*arguments, first, last)`` on chunks of ``range(count)``, on all cores.
 

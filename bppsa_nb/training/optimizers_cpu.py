@@ -1,82 +1,96 @@
 """Optimizers' steps compiled for CPUs: all parameters in one call, which changes everything or nothing.
 
 Operations have the order that they have in `bppsa_nb.training.optimizers`, and give the same bits: none is contracted.
+Bounds tell beforehand whether a step stays within the range of the dtype, so that it can write at once where it reads.
+A step that may leave the range changes nothing and returns False; `bppsa_nb.training.optimizers` has the answer then.
 """
 
 import math
 
+import numpy as np
+
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import copy, flat_view
+from bppsa_nb.machine.views import flat_view
 from bppsa_nb.training.optimizers import Adam
 
+_MOST = {np.dtype(kind): float(np.finfo(kind).max) / 8 for kind in (np.float32, np.float64)}
 _compile = njit(cache=True, error_model="numpy", nogil=True)
 
-# `arrays` are all parameters, as rows of numbers, then every average of each of them; `found` [shape=(1 + averages, P)]
-# is room for them side by side. `grads` [shape=(P,)] are in the order of the parameters, `settings` what `factors`
-# returns of the optimizer, `count` [shape=(1,)] counts steps. A step that leaves the range of the dtype changes nothing
-# and returns False.
+# `arrays` are all parameters, as rows of numbers, then every average of each of them; `grads` [shape=(P,)] are in the
+# order of the parameters, `settings` what `factors` returns of the optimizer; `count` [shape=(1,)] counts steps.
 
 
-def factors(optimizer):
-    """Return what the next step multiplies by; of `Adam` first, which average weighs more (1: the old one)."""
+def factors(optimizer, dtype):
+    """Return what the next step multiplies by; first a bound of parameters, and one of what `lr` multiplies."""
+    most = _MOST[dtype]
     if not isinstance(optimizer, Adam):
-        return [optimizer.lr, optimizer.momentum]
+        lr, moving = float(dtype.type(optimizer.lr)), len(optimizer.state)
+        return np.array([most, most / max(abs(lr), 1), moving, optimizer.momentum, lr], dtype)
     (beta1, beta2), steps = optimizer.betas, optimizer.count.item() + 1
-    second = [beta2, 1 - beta2, (1 - beta2**steps) ** 0.5]
-    return [1 - beta1 < 0.5, 1 - beta1, beta1, *second, optimizer.eps, optimizer.lr / (1 - beta1**steps)]
+    eps, rate = (float(dtype.type(number)) for number in (optimizer.eps, optimizer.lr / (1 - beta1**steps)))
+    bounds = most, most * min(eps, 1) / max(abs(rate), 1)
+    first = 1 - beta1 < 0.5, 1 - beta1, beta1  # whether the old average weighs more
+    second = beta2, 1 - beta2, (1 - beta2**steps) ** 0.5
+    return np.array([*bounds, *first, *second, eps, rate], dtype)
+
+
+@_compile
+def sgd(arrays, grads, settings, count):
+    """Take a step of `SGD`."""
+    most, bound, moving, momentum, lr = settings[0], settings[1], settings[2] != 0, settings[3], settings[4]
+    several = len(arrays) // 2 if moving else len(arrays)
+    lost = start = 0
+    for k in range(several):
+        params, velocity, at = arrays[k], arrays[k + len(arrays) - several], flat_view(grads, start, arrays[k].size)
+        for i in range(params.size):
+            change = at[i] + velocity[i] * momentum if moving else at[i]
+            lost += not (abs(params[i]) < most and abs(change) < bound)
+        start += params.size
+    if lost:
+        return False
+    start = 0
+    for k in range(several):
+        params, velocity, at = arrays[k], arrays[k + len(arrays) - several], flat_view(grads, start, arrays[k].size)
+        for i in range(params.size):
+            change = at[i] + velocity[i] * momentum if moving else at[i]
+            if moving:
+                velocity[i] = change
+            params[i] -= lr * change
+        start += params.size
+    count[0] += 1
+    return True
 
 
 @inline
-def _scatter(found, arrays, count):
-    start = 0
-    for array in arrays:
-        copy(flat_view(found, start, array.size), array)
-        start += array.size
-    count[0] += 1
+def _averages(grad, average, square, settings):
+    """Return what Adam's averages of a gradient and of its square become."""
+    from_old, new, old, kept, squared = settings
+    change = grad - average
+    return change * new + average if from_old else grad - change * old, square * kept + squared * grad * grad
 
 
 @_compile
-def sgd(arrays, grads, found, settings, count):
-    """Take a step of `SGD`."""
-    lr, momentum = settings[0], settings[1]
-    kinds, many, start, lost = len(found), found.shape[1], 0, 0
-    for k in range(len(arrays) // kinds):
-        before, n = arrays[k], arrays[k].size
-        velocity, grad = arrays[len(arrays) - len(arrays) // kinds + k], flat_view(grads, start, n)
-        params, moved = flat_view(found, start, n), flat_view(found, (kinds - 1) * many + start, n)
-        for i in range(n):
-            change = grad[i]
-            if kinds > 1:
-                change += velocity[i] * momentum
-                moved[i] = change
-            params[i] = before[i] - lr * change
-            lost += not math.isfinite(params[i])
-        start += n
-    if not lost:
-        _scatter(found, arrays, count)
-    return lost == 0
-
-
-@_compile
-def adam(arrays, grads, found, settings, count):
+def adam(arrays, grads, settings, count):
     """Take a step of `Adam`."""
-    from_old, new, old = settings[0] != 0, settings[1], settings[2]
-    kept, squared, scale, eps, rate = settings[3], settings[4], settings[5], settings[6], settings[7]
-    several, many, start, lost = len(arrays) // 3, found.shape[1], 0, 0
+    most, bound, scale, eps, rate = settings[0], settings[1], settings[7], settings[8], settings[9]
+    factors = settings[2] != 0, settings[3], settings[4], settings[5], settings[6]
+    several, lost, start = len(arrays) // 3, 0, 0
     for k in range(several):
-        before, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
-        n, grads_here = before.size, flat_view(grads, start, before.size)
-        params, first = flat_view(found, start, n), flat_view(found, many + start, n)
-        second = flat_view(found, 2 * many + start, n)
-        for i in range(n):
-            grad = grads_here[i]
-            change = grad - averages[i]
-            average = change * new + averages[i] if from_old else grad - change * old
-            square = squares[i] * kept + squared * grad * grad
-            param = before[i] - average * rate / (math.sqrt(square) / scale + eps)
-            lost += not (math.isfinite(param) and math.isfinite(square))
-            params[i], first[i], second[i] = param, average, square
-        start += n
-    if not lost:
-        _scatter(found, arrays, count)
-    return lost == 0
+        params, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
+        at = flat_view(grads, start, params.size)
+        for i in range(params.size):
+            average, square = _averages(at[i], averages[i], squares[i], factors)
+            lost += not (abs(params[i]) < most and abs(average) < bound and 0 <= square < most)
+        start += params.size
+    if lost:
+        return False
+    start = 0
+    for k in range(several):
+        params, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
+        at = flat_view(grads, start, params.size)
+        for i in range(params.size):
+            averages[i], squares[i] = _averages(at[i], averages[i], squares[i], factors)
+            params[i] -= averages[i] * rate / (math.sqrt(squares[i]) / scale + eps)
+        start += params.size
+    count[0] += 1
+    return True

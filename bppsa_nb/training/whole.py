@@ -7,10 +7,11 @@ gives the answer or says by name what is wrong.
 """
 
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from operator import attrgetter, is_
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from bppsa_nb.cells import stacked
 from bppsa_nb.cells.backward_cpu import Loops
@@ -85,7 +86,7 @@ class _Known:
         self.attributes = len(vars(model)), len(vars(optimizer))
         self.rows = tuple(array.reshape(-1) for array in self.arrays)
         *ends, size = accumulate(array.size for array in model.params.values())
-        self.grads, self.found = np.empty(size, model.dtype), np.empty((len(self.groups), size), model.dtype)
+        self.grads = np.empty(size, model.dtype)
         weight, self.of_bias = np.split(self.grads, ends)[-2:]
         self.of_weight = weight.reshape(model.params["fc.weight"].shape)
         self.room = {}
@@ -147,9 +148,9 @@ class _Known:
         return loss
 
     def update(self):
-        """Return a call that takes the optimizer's step, or changes nothing and returns False where it overflows."""
-        settings = np.array(optimizers_cpu.factors(self.optimizer), self.grads.dtype)
-        return partial(_UPDATES[type(self.optimizer)], self.rows, self.grads, self.found, settings, self.count)
+        """Return a call that takes the optimizer's step, or changes nothing and returns False: it might overflow."""
+        settings = optimizers_cpu.factors(self.optimizer, self.grads.dtype)
+        return partial(_UPDATES[type(self.optimizer)], self.rows, self.grads, settings, self.count)
 
 
 def _in_loops(trainer, shape):
@@ -181,4 +182,7 @@ def _known(model, optimizer):
             return None
         if [(name, array.dtype, _layout(array)) for name, array in group.items()] != expected:
             return None
+    memory = sorted(byte_bounds(array) for group in (params, *state.values()) for array in group.values())
+    if any(end > start for (_, end), (start, _) in pairwise(memory)):  # of parameters that are one
+        return None
     return _Known(model, optimizer)

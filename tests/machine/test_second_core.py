@@ -1,0 +1,148 @@
+"""Two cores on one product: each panel once, by the same code, and nobody waits for a helper that does not come."""
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+from numba import njit
+
+import bppsa_nb as bp
+from bppsa_nb.cells import layer_cpu
+from bppsa_nb.machine import second_core, subnormals, tiles, workers
+
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+PRODUCT = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+@njit(nogil=True)
+def multiply(product, rows, matrices, outs):
+    for turn in range(len(outs)):
+        tiles.multiply_in_turn(product, rows, matrices, outs[turn], turn)
+
+
+@njit(nogil=True)
+def multiply_flushed(product, rows, matrices, outs):
+    before = subnormals.flush()
+    multiply(product, rows, matrices, outs)
+    subnormals.restore(before)
+
+
+def shared(table):
+    table = table.copy()
+    table[second_core.SHARE] = second_core._share.address
+    return table
+
+
+def run(function, table):
+    function.ctypes(table.ctypes.data_as(function.ctypes.argtypes[0]))
+
+
+def drawn(dtype, H, J, B, scale=1):
+    rng = np.random.default_rng([H, J, B])
+    rows = (scale * rng.standard_normal((1, B, H))).astype(dtype)
+    return rows, tiles.panels(rng.standard_normal((1, H, J)).astype(dtype)), np.zeros((5, B, J), dtype)
+
+
+@each_dtype
+@pytest.mark.parametrize("H, J, B", [(7, 300, 1), (64, 256, 5), (300, 257, 8), (5, 1000, 17)])
+def test_whoever_takes_a_panel_the_result_has_the_same_bits(H, J, B, dtype):
+    *given, out = drawn(dtype, H, J, B)
+    expected, table = out.copy(), tiles.product(np.dtype(dtype))
+    multiply(table, *given, expected)
+    multiply(shared(table), *given, out)  # nobody helps
+    assert (out == expected).all() and expected.all()
+    for _ in range(20):
+        out[...] = 0
+        with second_core.helped(table) as both:
+            multiply(both, *given, out)
+        assert (out == expected).all()
+
+
+@each_dtype
+def test_a_helper_computes_what_the_loop_would(dtype):
+    rows, panels, outs = drawn(dtype, 40, 300, 3)
+    expected = outs.copy()
+    multiply(tiles.product(np.dtype(dtype)), rows, panels, expected)
+    table = shared(tiles.product(np.dtype(dtype)))
+    sizes = [1, 3, 40, panels.shape[3], *rows.strides, *panels.strides[1:3], outs.strides[1]]
+    sizes += [300, len(panels), panels.strides[0]]
+    table[second_core._NUMBER], table[second_core._STATE] = 1, run_state()
+    places = second_core._ROWS, second_core._MATRICES, second_core._OUT
+    for place, array in zip(places, (rows, panels, outs), strict=True):
+        table[place] = array.ctypes.data
+    table[second_core._SIZES :][: len(sizes)] = sizes
+    table[second_core._LEFT] = len(panels)
+    run(second_core._help, table)  # and goes, as nothing comes
+    assert (outs[0] == expected[0]).all() and table[second_core._DONE] == len(panels)
+
+
+@njit
+def run_state():
+    return subnormals.state()
+
+
+def test_a_helper_takes_subnormal_numbers_as_the_loop_does():
+    rows, panels, outs = drawn(np.float32, 8, 2000, 1, scale=1e-42)
+    table, seen = tiles.product(np.dtype(np.float32)), []
+    for function in multiply, multiply_flushed:
+        for _ in range(20):
+            with second_core.helped(table) as both:
+                function(both, rows, panels, outs)
+            seen.append(np.count_nonzero(outs))
+    assert min(seen[:20]) > 0 and max(seen[20:]) == 0
+
+
+def test_two_threads_take_each_panel_once_and_one_that_is_late_helps_no_more(monkeypatch):
+    begun, finished, seen = threading.Event(), threading.Event(), []
+    main = threading.get_ident()
+
+    @PRODUCT
+    def product(rows, matrix, out, sizes):
+        seen.append((threading.get_ident() == main, matrix))
+        if seen[-1][0]:
+            assert begun.wait(60)  # until the helper has one
+            if len(seen) == 6:
+                threading.Timer(0.3, finished.set).start()
+        else:
+            begun.set()
+            assert finished.wait(60)
+
+    address = ctypes.cast(product, ctypes.c_void_p).value
+    monkeypatch.setattr(second_core, "_rest_until", 0.0)
+    sizes = np.array([0, 0, 0, 8, *[0] * 6, 48, 6, 100])
+    for busy in False, True:
+        with second_core.helped(second_core.table_of(address, 4)) as table:
+            if busy:
+                assert not table[second_core.SHARE]  # for a while
+                break
+            function = second_core._share.ctypes
+            pointer = function.argtypes[0]
+            function(table.ctypes.data_as(pointer), 0, 0, 0, sizes.ctypes.data_as(pointer))
+            assert not table[second_core.SHARE]
+    assert sorted(matrix for _, matrix in seen) == [0, 100, 200, 300, 400, 500]
+    assert [matrix for own, matrix in seen if not own] == [500]
+    assert [matrix for own, matrix in seen if own] == [0, 100, 200, 300, 400]
+
+
+@each_dtype
+@pytest.mark.parametrize("kind, B, H", [(bp.RNN, 1, 300), (bp.GRU, 8, 256), (bp.GRU, 3, 150)])
+def test_passes_of_a_few_samples_have_the_bits_of_one_core(kind, B, H, dtype, monkeypatch):
+    model, rng = kind(9, H, 4, num_layers=2, rng=0, dtype=dtype), np.random.default_rng(1)
+    x, grad = rng.standard_normal((24, B, 9)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
+    found, tables = [], []
+    helped = second_core.helped
+
+    def kept(table):
+        tables.append(table)
+        return helped(table)
+
+    monkeypatch.setattr(layer_cpu, "helped", kept)
+    for threads in 1, 2:
+        monkeypatch.setattr(workers, "THREADS", threads)
+        activations = model.forward(x, backend="cpu", method="linear")
+        grads = model.backward(activations, grad, "linear", "cpu")
+        found.append([activations.logits, *grads.values()])
+    assert len(tables) == (8 if H * np.dtype(dtype).itemsize >= 1024 else 0)
+    for one, two in zip(*found, strict=True):
+        assert (one == two).all()
