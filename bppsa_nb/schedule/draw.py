@@ -8,7 +8,7 @@ from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
-from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
+from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES
 from bppsa_nb.schedule.events import check_events
 from bppsa_nb.schedule.traced import cleared_at
 
@@ -155,10 +155,11 @@ def timeline(
 ):
     """Draw a schedule: one lane per worker, one bar per event, colored by kind; return the axes.
 
-    `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, colors
-    that color-blind readers can tell apart. `worker` is what a worker is called, or a list of what each of them is;
-    lanes of workers in `thin`, such as links, are half as high. `until` is where the axis of time ends, for schedules
-    drawn below each other. Raises ValueError if there are more kinds than colors, or a worker has no name.
+    `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, those of
+    products and of training's operations, or colors that color-blind readers can tell apart. `worker` is what a worker
+    is called, or a list of what each of them is; lanes of workers in `thin`, such as links, are half as high. `until`
+    is where the axis of time ends, for schedules drawn below each other. Raises ValueError if there are more kinds than
+    colors, or a worker has no name.
     """
     events = check_events(events)
     _check_axes(ax)
@@ -168,7 +169,7 @@ def timeline(
     kinds = list(dict.fromkeys(event.kind for event in events))
     if colors is None:
         colors = _default_colors(kinds)
-    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | (names or {})
+    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | OPERATION_NAMES | (names or {})
     lanes = 1 + max((event.worker for event in events), default=0)
     if not isinstance(worker, str):
         if lanes > len(worker):
@@ -252,9 +253,9 @@ def labelled(timeline):
 
 
 def _default_colors(kinds):
-    roles = {"mm": COLORS["matrix"], "mv": COLORS["vector"]}
-    if set(kinds) <= roles.keys():
-        return {kind: roles[kind] for kind in roles if kind in kinds}
+    known = {"mm": COLORS["matrix"], "mv": COLORS["vector"]} | OPERATION_COLORS
+    if set(kinds) <= known.keys():
+        return {kind: color for kind, color in known.items() if kind in kinds}
     if len(kinds) > len(CYCLE):
         raise ValueError(f"colors must be given for more than {len(CYCLE)} kinds of events, got {len(kinds)} kinds")
     return dict(zip(kinds, CYCLE, strict=False))
