@@ -10,7 +10,7 @@ from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
 from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES
 from bppsa_nb.schedule.events import check_events
-from bppsa_nb.schedule.traced import cleared_at
+from bppsa_nb.schedule.traced import cleared_places
 
 with extras.explained():
     import matplotlib.pyplot as plt
@@ -42,16 +42,16 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
         advice = "draw.timeline(scan_schedule(trace, workers)) shows what it does"
         raise ValueError(f"trace must be of a scan whose products stand in the array, but {why}; {advice}")
     rows, width = trace.rows(), len(trace.result)
-    heights = [0.0]
-    for r in range(1, len(rows)):  # where the array's end is cleared (Algorithm 1, line 9) needs room of its own
-        heights.append(heights[-1] + (1.4 if cleared_at(trace, rows, r) is None else 2.0))
+    cleared, heights = cleared_places(trace, rows), [0.0]
+    for r in range(1, len(rows)):  # a square between two rows needs room of its own
+        heights.append(heights[-1] + (2.0 if r in cleared else 1.4))
     if ax is None:
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
     squares = []
     for r, row in enumerate(rows):
         if r:
-            squares += _lines(ax, trace, rows, heights, r, highlight)
+            squares += _lines(ax, rows, heights, r, cleared.get(r), highlight)
         for position, operand in enumerate(row):
             fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
             bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
@@ -120,14 +120,13 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
     return Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), **edge)
 
 
-def _lines(ax, trace, rows, heights, r, highlight):
+def _lines(ax, rows, heights, r, cleared, highlight):
     place = {operand: position for position, operand in enumerate(rows[r - 1])}
     above, below = -heights[r - 1] - _SIDE / 2, -heights[r] + _SIDE / 2
-    cleared, squares = cleared_at(trace, rows, r), []
+    squares, segments, styles = [], [], []
     if cleared is not None:
         middle, side = (above + below) / 2, 0.42
         squares.append(_square(ax, cleared, middle, IDENTITY, "I", side=side))
-    segments, styles = [], []
     for position, operand in enumerate(rows[r]):
         if operand in place and place[operand] != position:
             segments.append([(place[operand], above), (position, below)])
