@@ -226,7 +226,10 @@ class Executor:
             after = tuple(array.copy() for array in after)  # it is still read in the next run
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
         try:
-            losses, grads, times = self._running(None if again else batch, after)
+            losses, grads, times, weights = self._running(None if again else batch, after)
+            with interrupts_held():
+                for name, weight in weights.items() if plan.updates else ():
+                    plan.network.params[name][...] = weight
         except BaseException:
             self.close()
             raise
@@ -259,11 +262,8 @@ class _Turns:
         times = np.empty((len(plan.timeline.operations), 2))
         with one_blas_thread():
             losses = steps.run(params, batch, following, times)
-        with interrupts_held():
-            for name, weight in steps.weights.items() if plan.updates else ():
-                params[name][...] = weight
         grads = steps.grads
-        return losses, {name: grads[name] for name in params if name in grads}, times
+        return losses, {name: grads[name] for name in params if name in grads}, times, steps.weights
 
     def close(self):
         pass
@@ -307,11 +307,9 @@ class _Processes:
         for name, param in params.items():
             memory["param", name][...] = param
         self._workers.run(b"run" if batch else b"again")
-        with interrupts_held():
-            for name, param in params.items() if self._plan.updates else ():
-                param[...] = memory["param", name]
         grads = {name: memory["grad", name].copy() for name in params}
-        return memory["losses"].ravel().copy(), grads, memory["times"][0].copy()
+        weights = {name: memory["param", name] for name in params}
+        return memory["losses"].ravel().copy(), grads, memory["times"][0].copy(), weights
 
     def close(self):
         self._workers.close()
