@@ -7,7 +7,7 @@ import numpy as np
 
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.distributed import predict
+from bppsa_nb.distributed import predict, ranks
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_array, check_dtype, check_finite, check_floats
@@ -46,7 +46,7 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
             part = part._replace(costs=_dense(jacobians_T, part, part.batch or 1, backend).costs())
         methods, *every = zip(*gather((method, *part)), strict=True)  # plain tuples are pickled at once
     every = [_Part(*part) for part in zip(*every, strict=True)]
-    check_same("method", list(map(repr, methods)))
+    ranks.check_same("method", list(map(repr, methods)))
     dtype, batch = _check_alike(every)
     if part.kind == _LIST:
         segment = ListSegment(jacobians_T, batch, dtype, backend, any(other.terms for other in every))
@@ -131,10 +131,10 @@ def _check_list(links, grad_output, local_grads, backend):
 
 def _check_alike(every):
     """Raise ValueError unless the parts of all ranks fit; return the dtype, and B."""
-    check_same("jacobians_T", [part.kind for part in every])
-    check_same("jacobians_T", [None if part.dtype is None else f"of {part.dtype}" for part in every])
+    ranks.check_same("jacobians_T", [part.kind for part in every])
+    ranks.check_same("jacobians_T", [None if part.dtype is None else f"of {part.dtype}" for part in every])
     words = {None: None, 0: "a single sample"}
-    check_same("the batch", [words.get(part.batch, f"of {part.batch} samples") for part in every])
+    ranks.check_same("the batch", [words.get(part.batch, f"of {part.batch} samples") for part in every])
     ends = [(rank, part.start, part.stop) for rank, part in enumerate(every) if part.start is not None]
     for (below, _, size), (rank, start, _) in pairwise(ends):
         if start != size:
@@ -142,12 +142,3 @@ def _check_alike(every):
             raise ValueError(f"jacobians_T must chain from rank to rank: {ends} at the start of rank {rank}'s")
     # The last rank, which has the gradient at the end, knows both.
     return np.dtype(every[-1].dtype), every[-1].batch
-
-
-def check_same(name, every):
-    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any."""
-    known = [(rank, words) for rank, words in enumerate(every) if words is not None]
-    for rank, words in known:
-        if words != known[0][1]:
-            first = f"{known[0][1]} on rank {known[0][0]}"
-            raise ValueError(f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {first}")

@@ -18,20 +18,21 @@ MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 
 
 def turns(calls, rounds, comm=None):
-    """Have calls take turns on all ranks: yield round (-1 does not count), name, result and seconds."""
+    """Have calls take turns on all ranks: yield round, name, result and seconds; a first round does not count."""
     rank = 0 if comm is None else comm.rank
     for number in extras.bar(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
         for name, call in calls.items():
             if comm is not None:
                 comm.Barrier()
             start = time.perf_counter()
-            result = call()
-            yield number, name, result, time.perf_counter() - start
+            result, seconds = call(), time.perf_counter() - start
+            if number >= 0:
+                yield number, name, result, seconds
 
 
 def medians(calls, rounds):
     """Time calls that take turns on this rank: median seconds by name."""
-    rows = [(name, seconds) for number, name, _, seconds in turns(calls, rounds) if number >= 0]
+    rows = [(name, seconds) for _, name, _, seconds in turns(calls, rounds)]
     return {name: float(np.median([seconds for other, seconds in rows if other == name])) for name in calls}
 
 
@@ -115,7 +116,7 @@ def scan(comm, width, batch, dtype, backend, rounds):
     own, gradient = _operands(width, batch, dtype, backend)
     place = group.from_end
     own = gradient if place.rank == 0 else IDENTITY if place.rank == place.size - 1 else own
-    calls = list(turns({"scan": lambda: exscan(group, place, own, backend)[1]}, rounds, group.comm))[1:]
+    calls = list(turns({"scan": lambda: exscan(group, place, own, backend)[1]}, rounds, group.comm))
     slowest = np.max(group.share([seconds for *_, seconds in calls]), axis=0)
     size = predict.map_bytes(batch, batch, width, dtype)
     return {"bytes": size, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}

@@ -128,15 +128,13 @@ def _measure(arguments, steps, comm):
     difference = float(np.abs(chunked - linear).max()) / scale if scale else 0.0
     del gradients, chunked, linear, solution
     for number, method, solution, seconds in measured.turns(calls, arguments.repeat, comm):
-        row = same | {"round": number, "method": method, "done_by": solution.method}
-        row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
-        rows += [row] if number >= 0 else []
+        row = same | {"round": number, "method": method, "done_by": solution.method, "seconds": seconds}
+        rows.append(row | {name: getattr(solution, name) for name in ("communication", "combined")})
     found = {"rows": rows, "memory": memory, "differences": [same | {"difference": difference}], "forward": []}
     calls = {method: partial(spread, method=method) for method in METHODS} if spread else {}
     for number, method, activations, seconds in measured.turns(calls, arguments.repeat, comm):
         passes = 1 if activations.solved is None else activations.solved[0].passes
-        row = same | {"round": number, "method": method, "seconds": seconds, "passes": passes}
-        found["forward"] += [row] if number >= 0 else []
+        found["forward"].append(same | {"round": number, "method": method, "seconds": seconds, "passes": passes})
     alone |= {"sweep": partial(segment.sweep, grad, None), "product": partial(segment.reduce, None, None)}
     with np.errstate(all="ignore"):  # what one rank does by itself with all links
         found["parts"] = [measured.medians(alone, arguments.repeat)] if comm.size == 1 else []

@@ -73,8 +73,7 @@ def measure(arguments, comm):
         found[method] = forward.states, *gradients
         if method == "multigrid":
             residuals = {"states": forward.residuals, "gradients": adjoint.residuals}
-        row = {"rank": rank, "round": number, "method": method}
-        rows += [row | each for each in took] if number >= 0 else []
+        rows += [{"rank": rank, "round": number, "method": method} | each for each in took]
     states, *gradients = (float(np.abs(a - b).max()) for a, b in zip(*found.values(), strict=True))
     return {
         "layers": [{"rank": rank, "layers": part.stop - part.start}],

@@ -172,7 +172,7 @@ def scan(steps, ranks, costs, interconnect, whole=False, repaired=False, longer=
     Its forward pass is sequential, or `repaired`: all ranks at once, until states meet after `CHECK_EVERY` steps.
     The segment at the loss may be `longer` than the others, by a factor.
     """
-    segments = _segments(_shares(steps, ranks, longer), costs, whole)
+    segments = _segments(steps, ranks, costs, whole, longer)
     if repaired and ranks > 1:
         held = -(-steps // ranks)
         rounds = -(-CHECK_EVERY // held)
@@ -192,18 +192,14 @@ def longest_at_the_loss(steps, ranks, costs, interconnect, whole=False):
 
 def sequential(steps, ranks, costs, interconnect, whole=False):
     """Predict the seconds of ordinary back-propagation over segments of one length, as `scan` does."""
-    return makespan(_segments(_shares(steps, ranks), costs, whole).events("linear", interconnect))
+    return makespan(_segments(steps, ranks, costs, whole).events("linear", interconnect))
 
 
-def _shares(steps, ranks, longer=1.0):
-    """Return how many steps each place has: as even as can be, or `longer` times as many at the loss."""
-    if longer == 1:
-        return np.array([part.stop - part.start for part in partition(steps, ranks)])[::-1]
+def _segments(steps, ranks, costs, whole, longer=1.0):
+    """Share out steps among places, as evenly as can be or `longer` times as many at the loss: their Segments."""
     others = [int(steps / (ranks - 1 + longer))] * (ranks - 1)
-    return np.array([steps - sum(others), *others])
-
-
-def _segments(held, costs, whole):
+    even = [part.stop - part.start for part in reversed(partition(steps, ranks))]
+    held = np.array(even if longer == 1 else [steps - sum(others), *others])
     around = (held * costs.forward, held * costs.gradients) if whole else (None, None)
     return Segments(held * costs.sweep, held * (costs.jacobian + costs.product), *around, costs.state, costs.operator)
 

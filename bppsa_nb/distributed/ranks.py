@@ -160,7 +160,8 @@ class Group:
                     raise error
                 if error is not None:
                     raise ValueError(f"aborted on all ranks because rank {rank} failed: {error}")
-            self._check_alike([alike for *_, alike in every])
+            for name in alike or ():
+                check_same(name, [given.get(name) for *_, given in every])
             return [value for _, value, _ in every]
 
         try:
@@ -172,19 +173,21 @@ class Group:
         if not gathered:
             gather()
 
-    def _check_alike(self, every):
-        for name, here in (every[self.rank] or {}).items():
-            odd = [rank for rank, given in enumerate(every) if given.get(name) != every[0].get(name)]
-            if odd:
-                who = f"rank {odd[0]} has another than rank 0; here, on rank {self.rank}, it is {here}"
-                raise ValueError(f"{name} must be the same on all ranks: {who}")
-
 
 def _words(error):
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # of an error whose text cannot be made, the others must hear all the same
         return type(error).__name__
+
+
+def check_same(name, every):
+    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any."""
+    known = [(rank, words) for rank, words in enumerate(every) if words is not None]
+    for rank, words in known:
+        if words != known[0][1]:
+            first = f"{known[0][1]} on rank {known[0][0]}"
+            raise ValueError(f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {first}")
 
 
 def checksum(*arrays):

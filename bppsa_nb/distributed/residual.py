@@ -112,7 +112,7 @@ class LayerStrategy(RankStrategy):
         how = trainer.method, trainer.backend, trainer.levels
         grads = model.backward(activations, grad_logits, *how, comm)
         check_gradients(grads)
-        loss, self._seconds = self._of(loss, self.group.size - 1), self._of(time.perf_counter() - began, 0)
+        loss, self._seconds = self.broadcast(loss, self.group.size - 1), self.broadcast(time.perf_counter() - began, 0)
         return loss, partial(trainer.optimizer.step, model.params, grads)
 
     def evaluate(self, trainer, make):
@@ -121,15 +121,12 @@ class LayerStrategy(RankStrategy):
         logits, found = activations.logits, None
         if logits is not None:
             found = cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
-        return self._of(found, self.group.size - 1)
+        return self.broadcast(found, self.group.size - 1)
 
     def predict(self, trainer, x):
         """Return the most likely class of every sample, on all ranks."""
         logits = trainer.model.forward(x, trainer.backend, self.group.comm).logits
-        return self._of(None if logits is None else logits.argmax(axis=1), self.group.size - 1)
-
-    def _of(self, value, rank):
-        return self.group.timed(self.group.comm.bcast, value, rank)
+        return self.broadcast(None if logits is None else logits.argmax(axis=1), self.group.size - 1)
 
     def _forward(self, trainer, make):
         with self.group.collective_check() as gather:

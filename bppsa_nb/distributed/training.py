@@ -43,9 +43,9 @@ class RankStrategy(LocalStrategy):
             yield given
             gather(alike={name: _words(value) for name, value in given.items()})
 
-    def broadcast(self, number):
-        """Return the integer that rank 0 has."""
-        return self.group.timed(self.group.comm.bcast, number)
+    def broadcast(self, value, rank=0):
+        """Return what a rank has."""
+        return self.group.timed(self.group.comm.bcast, value, rank)
 
     @contextmanager
     def stoppable(self):

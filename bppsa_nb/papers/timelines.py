@@ -45,8 +45,7 @@ def events(rows, label=None):
 def plot(ax, rows, **styles):
     """Draw rows of one schedule that `rows` has made; `styles` are handed to `draw.timeline`."""
     lanes = rows.drop_duplicates("worker").sort_values("worker")
-    colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in set(rows["kind"])}
-    styles = {"unit": "unit times", "colors": colors, "names": draw.OPERATION_NAMES} | styles
+    styles = {"unit": "unit times"} | styles
     return draw.timeline(events(rows.replace({"label": {"-": ""}})), ax, worker=lanes["lane"].tolist(), **styles)
 
 

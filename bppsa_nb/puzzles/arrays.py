@@ -4,7 +4,9 @@ from itertools import product
 
 import numpy as np
 
-from bppsa_nb.puzzles.checker import Puzzle, Wrong, call, named, shown
+from bppsa_nb.puzzles.checker import Puzzles, Wrong, call, shown
+
+PUZZLES = Puzzles()
 
 
 def compare(what, found, right, mistakes=()):
@@ -54,6 +56,14 @@ def rnn_jacobian(weight_hh, h):
     return weight_hh.T * (1 - h**2)
 
 
+@PUZZLES.rule_of(
+    rnn_jacobian,
+    "The Jacobian of an RNN",
+    "return weight_hh",
+    "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
+    "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
+    "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
+)
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
 def _rule_rnn_jacobian(answer, H):
     rng = np.random.default_rng(0)
@@ -85,6 +95,14 @@ def gru_jacobian(weight_hh, h, r, z, n, m):
     return np.diag(z) + through_z + W_n.T * (to_n * r) + W_r.T * (to_n * m * r * (1 - r))
 
 
+@PUZZLES.rule_of(
+    gru_jacobian,
+    "The Jacobian of a GRU",
+    "W_r, W_z, W_n = np.split(weight_hh, 3)\nreturn np.diag(z)",
+    "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
+    "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
+    "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
+)
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
 def _rule_gru_jacobian(answer, H):
     rng = np.random.default_rng(0)
@@ -125,6 +143,14 @@ def weight_gradient(grad_sums, hidden):
     return np.einsum("tbi,tbj->ij", grad_sums, hidden[:-1]), grad_sums.sum(axis=(0, 1))
 
 
+@PUZZLES.rule_of(
+    weight_gradient,
+    "Gradients of weights, all at once",
+    "T, B, H = grad_sums.shape\nreturn np.zeros((H, H)), np.zeros(H)",
+    "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
+    "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
+    'np.einsum("tbi,tbj->ij", ..., ...)',
+)
 @_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 2, "B": 3, "H": 4})
 def _rule_weight_gradient(answer, T, B, H):
     rng = np.random.default_rng(0)
@@ -162,6 +188,14 @@ def sparse_product(starts, left, right, a, b):
     return np.add.reduceat(a[left] * b[right], starts[:-1])
 
 
+@PUZZLES.rule_of(
+    sparse_product,
+    "A planned product of sparse matrices",
+    "return a[left] * b[right]",
+    "All products first: a[left] * b[right]. Then the sum of each entry's own.",
+    "Entry k's are those from starts[k] to starts[k + 1].",
+    "np.add.reduceat adds up the parts of an array that begin at given places.",
+)
 def _rule_sparse_product(answer):
     from scipy import sparse
 
@@ -193,43 +227,3 @@ def _plan(A, B):
     meets = [found[place] for place in sorted(found)]
     left, right = (np.array([pair[side] for entry in meets for pair in entry]) for side in (0, 1))
     return np.cumsum([0, *map(len, meets)]), left, right
-
-
-PUZZLES = named(
-    Puzzle(
-        rnn_jacobian,
-        _rule_rnn_jacobian,
-        "The Jacobian of an RNN",
-        "return weight_hh",
-        "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
-        "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
-        "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
-    ),
-    Puzzle(
-        gru_jacobian,
-        _rule_gru_jacobian,
-        "The Jacobian of a GRU",
-        "W_r, W_z, W_n = np.split(weight_hh, 3)\nreturn np.diag(z)",
-        "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
-        "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
-        "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
-    ),
-    Puzzle(
-        weight_gradient,
-        _rule_weight_gradient,
-        "Gradients of weights, all at once",
-        "T, B, H = grad_sums.shape\nreturn np.zeros((H, H)), np.zeros(H)",
-        "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
-        "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
-        'np.einsum("tbi,tbj->ij", ..., ...)',
-    ),
-    Puzzle(
-        sparse_product,
-        _rule_sparse_product,
-        "A planned product of sparse matrices",
-        "return a[left] * b[right]",
-        "All products first: a[left] * b[right]. Then the sum of each entry's own.",
-        "Entry k's are those from starts[k] to starts[k + 1].",
-        "np.add.reduceat adds up the parts of an array that begin at given places.",
-    ),
-)

@@ -141,9 +141,18 @@ class Puzzle:
         return found if isinstance(found, Verdict) else Verdict(True, found)
 
 
-def named(*puzzles):
-    """Return puzzles by the names of their solutions."""
-    return {puzzle.name: puzzle for puzzle in puzzles}
+class Puzzles(dict):
+    """Puzzles by the names of their solutions."""
+
+    def rule_of(self, solution, *words):
+        """Make a puzzle with the rule that stands below; `words` are those of a `Puzzle`."""
+
+        def decorate(rule):
+            puzzle = Puzzle(solution, rule, *words)
+            self[puzzle.name] = puzzle
+            return rule
+
+        return decorate
 
 
 class Verdict:

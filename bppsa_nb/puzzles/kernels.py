@@ -8,15 +8,17 @@ import numpy as np
 
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.puzzles.arrays import compare
-from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told
+from bppsa_nb.puzzles.checker import LETTERS, Puzzles, Verdict, Word, Wrong, name, told
 from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
 from bppsa_nb.scan import levels
 
+PUZZLES = Puzzles()
 H = 3
 LENGTHS = (8, 4, 7, 3, 2, 6)  # places of the lists that are tried, the gradient's included
 left_of = cuda.jit(levels.pair_left, device=True)
 right_of = cuda.jit(levels.pair_right, device=True)
+_GIVEN = "l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"  # where a pair stands
 _A, _B = np.array([[1.0, 1], [0, 1]]), np.array([[1.0, 0], [1, 1]])
 
 
@@ -120,6 +122,14 @@ def up_level(mats, d):
     mats[r, i, j] = entry
 
 
+@PUZZLES.rule_of(
+    up_level,
+    "A kernel for the way up",
+    "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
+    "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
+    "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
+    "cuda.syncthreads() waits until all threads of the block have come so far.",
+)
 def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
@@ -179,6 +189,14 @@ def down_level(mats, vecs, d):
         vecs[l, i], vecs[r, i] = vecs[r, i], entry
 
 
+@PUZZLES.rule_of(
+    down_level,
+    "A kernel for the way down",
+    "pair, i = cuda.blockIdx.x, cuda.threadIdx.x\n" + _GIVEN,
+    "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
+    "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
+    "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
+)
 def _rule_down_level(answer):
     for n in LENGTHS:
         letters, ones = LETTERS[:n], np.ones(H)
@@ -232,6 +250,14 @@ def up_level_of_batch(mats, d):
     mats[r, b, i, j] = entry
 
 
+@PUZZLES.rule_of(
+    up_level_of_batch,
+    "A batch",
+    "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
+    "What differs between two samples of a pair? Not where they stand.",
+    "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
+    "That is all: blocks know nothing of each other.",
+)
 def _rule_up_level_of_batch(answer):
     for n in (4, 7, 2):
         samples = LETTERS[:n], LETTERS[n : 2 * n]
@@ -240,35 +266,3 @@ def _rule_up_level_of_batch(answer):
         _words(answer, mats, [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)])
     _numbers(answer, 5, (3,))
     return "Right: B samples are B times as many blocks, and not a launch more."
-
-
-_GIVEN = "l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"
-PUZZLES = named(
-    Puzzle(
-        up_level,
-        _rule_up_level,
-        "A kernel for the way up",
-        "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
-        "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
-        "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
-        "cuda.syncthreads() waits until all threads of the block have come so far.",
-    ),
-    Puzzle(
-        down_level,
-        _rule_down_level,
-        "A kernel for the way down",
-        "pair, i = cuda.blockIdx.x, cuda.threadIdx.x\n" + _GIVEN,
-        "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
-        "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
-        "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
-    ),
-    Puzzle(
-        up_level_of_batch,
-        _rule_up_level_of_batch,
-        "A batch",
-        "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
-        "What differs between two samples of a pair? Not where they stand.",
-        "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
-        "That is all: blocks know nothing of each other.",
-    ),
-)

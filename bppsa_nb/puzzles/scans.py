@@ -1,7 +1,9 @@
 """Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length; `workers` has those that follow."""
 
 from bppsa_nb.puzzles import checker, workers
-from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Puzzle, Task, Word, Wrong, call, shown, told, words
+from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, shown, told, words
+
+PUZZLES = checker.Puzzles(workers.PUZZLES)
 
 
 def diamond(a, b):
@@ -9,6 +11,15 @@ def diamond(a, b):
     return b @ a
 
 
+@PUZZLES.rule_of(
+    diamond,
+    "Multiplication in reverse",
+    "return a @ b",
+    "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
+    "gradient one step earlier?",
+    "It is A g. So g ⋄ A = A g.",
+    "A ⋄ B = B A, for any two.",
+)
 def _rule_diamond(answer):
     A, B, g = checker.Terms("A"), checker.Terms("B"), checker.Terms("g")
     for a, b in ((A, B), (g, A), (B @ A, B)):
@@ -31,6 +42,14 @@ def totals(items, op):
     return found
 
 
+@PUZZLES.rule_of(
+    totals,
+    "Running totals",
+    "return items",
+    "A loop with one variable, the total so far.",
+    "Start with the first item. Every total is the one before it, joined with the next item.",
+    "for item in items[1:]: found.append(op(found[-1], item))",
+)
 def _rule_totals(answer):
     for n in LENGTHS:
         found = call(answer, totals, words(LETTERS[:n]), checker.Join(n * n))
@@ -57,6 +76,14 @@ def reduce(a, op):
         half *= 2
 
 
+@PUZZLES.rule_of(
+    reduce,
+    "A tree",
+    "yield",
+    "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
+    "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the right one's.",
+    "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
+)
 def _rule_reduce(answer):
     tasks = []
     for n in (4, 8, 2, 1, 16, 32):
@@ -76,6 +103,14 @@ def before(letters, r, d):
     return letters[: r // size * size]
 
 
+@PUZZLES.rule_of(
+    before,
+    "What a place knows on the way down",
+    "return letters[:r]",
+    "Where does the block begin whose last place is r?",
+    "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
+    "r // size * size",
+)
 def _rule_before(answer):
     for letters in [text for n in LENGTHS[:17] for text in (LETTERS[:n], LETTERS[n - 1 :: -1])]:
         n = len(letters)
@@ -111,6 +146,14 @@ def down_sweep(a, op, pairs, levels):
         yield
 
 
+@PUZZLES.rule_of(
+    down_sweep,
+    "The way down",
+    "for d in reversed(range(levels)):\n    for l, r in pairs(d):\n        pass\n    yield",
+    "The left half needs what stands before the block; the right half needs that, followed by the left half.",
+    "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
+    "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
+)
 def _rule_down_sweep(answer):
     tasks = []
     for n in LENGTHS:
@@ -158,6 +201,14 @@ def sweeps_by(pairs):
     return sweeps
 
 
+@PUZZLES.rule_of(
+    pairs,
+    "Any length",
+    "return [(0, 1)]",
+    "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first + half?",
+    "For first up to n - half. l is first + half - 1.",
+    "r is first + 2 * half - 1, or n if that is less.",
+)
 def _rule_pairs(answer):
     tasks = []
     for places in LENGTHS:
@@ -205,6 +256,14 @@ def affine(first, second):
     return B @ A, B @ p + q
 
 
+@PUZZLES.rule_of(
+    affine,
+    "A loss at every step",
+    "(A, p), (B, q) = first, second\nreturn A, p",
+    "Multiply out B (A g + p) + q.",
+    "What is multiplied with g is the matrix, the rest is the loss term.",
+    "The loss term is B p + q.",
+)
 def _rule_affine(answer):
     A, p, B, q = map(checker.Terms, "ApBq")
     found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
@@ -216,73 +275,3 @@ def _rule_affine(answer):
             why = "a gradient g becomes A g + p, and then B (A g + p) + q"
             raise Wrong(f"{call_} has the {name} {what} and should have {wanted}: {why}")
     return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
-
-
-PUZZLES = checker.named(
-    Puzzle(
-        diamond,
-        _rule_diamond,
-        "Multiplication in reverse",
-        "return a @ b",
-        "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
-        "gradient one step earlier?",
-        "It is A g. So g ⋄ A = A g.",
-        "A ⋄ B = B A, for any two.",
-    ),
-    Puzzle(
-        totals,
-        _rule_totals,
-        "Running totals",
-        "return items",
-        "A loop with one variable, the total so far.",
-        "Start with the first item. Every total is the one before it, joined with the next item.",
-        "for item in items[1:]: found.append(op(found[-1], item))",
-    ),
-    Puzzle(
-        reduce,
-        _rule_reduce,
-        "A tree",
-        "yield",
-        "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
-        "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the "
-        "right one's.",
-        "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
-    ),
-    Puzzle(
-        before,
-        _rule_before,
-        "What a place knows on the way down",
-        "return letters[:r]",
-        "Where does the block begin whose last place is r?",
-        "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
-        "r // size * size",
-    ),
-    Puzzle(
-        down_sweep,
-        _rule_down_sweep,
-        "The way down",
-        "for d in reversed(range(levels)):\n    for l, r in pairs(d):\n        pass\n    yield",
-        "The left half needs what stands before the block; the right half needs that, followed by the left half.",
-        "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
-        "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
-    ),
-    Puzzle(
-        pairs,
-        _rule_pairs,
-        "Any length",
-        "return [(0, 1)]",
-        "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first "
-        "+ half?",
-        "For first up to n - half. l is first + half - 1.",
-        "r is first + 2 * half - 1, or n if that is less.",
-    ),
-    Puzzle(
-        affine,
-        _rule_affine,
-        "A loss at every step",
-        "(A, p), (B, q) = first, second\nreturn A, p",
-        "Multiply out B (A g + p) + q.",
-        "What is multiplied with g is the matrix, the rest is the loss term.",
-        "The loss term is B p + q.",
-    ),
-) | workers.PUZZLES

@@ -1,7 +1,9 @@
 """Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
 
 from bppsa_nb.puzzles import checker
-from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Puzzle, Task, Word, Wrong, call, shown, told, words
+from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Task, Word, Wrong, call, shown, told, words
+
+PUZZLES = checker.Puzzles()
 
 
 def chunks(a, op, length):
@@ -27,6 +29,14 @@ def chunks(a, op, length):
     yield
 
 
+@PUZZLES.rule_of(
+    chunks,
+    "Few workers",
+    "yield",
+    "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
+    "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
+    "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its first place.",
+)
 def _rule_chunks(answer):
     tasks = []
     for n in (8, 7, 4, 3, 2, 1, 16, 33):
@@ -77,6 +87,14 @@ def exscan(run, op, identity):
     return found
 
 
+@PUZZLES.rule_of(
+    exscan,
+    "Ranks",
+    "before = yield identity\nreturn run",
+    "Which word must others know of this run?",
+    "All of it, joined. Then go through the run once more, from `before` on.",
+    "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
+)
 def _rule_exscan(answer):
     for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
         before = ""
@@ -100,26 +118,3 @@ def _rule_exscan(answer):
                     raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
             before += run
     return "Right, for empty runs, too: two passes over one's own run, and one message between them."
-
-
-PUZZLES = checker.named(
-    Puzzle(
-        chunks,
-        _rule_chunks,
-        "Few workers",
-        "yield",
-        "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
-        "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
-        "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
-        "first place.",
-    ),
-    Puzzle(
-        exscan,
-        _rule_exscan,
-        "Ranks",
-        "before = yield identity\nreturn run",
-        "Which word must others know of this run?",
-        "All of it, joined. Then go through the run once more, from `before` on.",
-        "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
-    ),
-)

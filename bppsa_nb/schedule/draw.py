@@ -8,9 +8,9 @@ from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
-from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
+from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES
 from bppsa_nb.schedule.events import check_events
-from bppsa_nb.schedule.traced import cleared_at
+from bppsa_nb.schedule.traced import cleared_places
 
 with extras.explained():
     import matplotlib.pyplot as plt
@@ -42,16 +42,16 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
         advice = "draw.timeline(scan_schedule(trace, workers)) shows what it does"
         raise ValueError(f"trace must be of a scan whose products stand in the array, but {why}; {advice}")
     rows, width = trace.rows(), len(trace.result)
-    heights = [0.0]
-    for r in range(1, len(rows)):  # where the array's end is cleared (Algorithm 1, line 9) needs room of its own
-        heights.append(heights[-1] + (1.4 if cleared_at(trace, rows, r) is None else 2.0))
+    cleared, heights = cleared_places(trace, rows), [0.0]
+    for r in range(1, len(rows)):  # a square between two rows needs room of its own
+        heights.append(heights[-1] + (2.0 if r in cleared else 1.4))
     if ax is None:
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
     squares = []
     for r, row in enumerate(rows):
         if r:
-            squares += _lines(ax, trace, rows, heights, r, highlight)
+            squares += _lines(ax, rows, heights, r, cleared.get(r), highlight)
         for position, operand in enumerate(row):
             fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
             bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
@@ -120,14 +120,13 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
     return Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), **edge)
 
 
-def _lines(ax, trace, rows, heights, r, highlight):
+def _lines(ax, rows, heights, r, cleared, highlight):
     place = {operand: position for position, operand in enumerate(rows[r - 1])}
     above, below = -heights[r - 1] - _SIDE / 2, -heights[r] + _SIDE / 2
-    cleared, squares = cleared_at(trace, rows, r), []
+    squares, segments, styles = [], [], []
     if cleared is not None:
         middle, side = (above + below) / 2, 0.42
         squares.append(_square(ax, cleared, middle, IDENTITY, "I", side=side))
-    segments, styles = [], []
     for position, operand in enumerate(rows[r]):
         if operand in place and place[operand] != position:
             segments.append([(place[operand], above), (position, below)])
@@ -155,10 +154,11 @@ def timeline(
 ):
     """Draw a schedule: one lane per worker, one bar per event, colored by kind; return the axes.
 
-    `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, colors
-    that color-blind readers can tell apart. `worker` is what a worker is called, or a list of what each of them is;
-    lanes of workers in `thin`, such as links, are half as high. `until` is where the axis of time ends, for schedules
-    drawn below each other. Raises ValueError if there are more kinds than colors, or a worker has no name.
+    `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, those of
+    products and of training's operations, or colors that color-blind readers can tell apart. `worker` is what a worker
+    is called, or a list of what each of them is; lanes of workers in `thin`, such as links, are half as high. `until`
+    is where the axis of time ends, for schedules drawn below each other. Raises ValueError if there are more kinds than
+    colors, or a worker has no name.
     """
     events = check_events(events)
     _check_axes(ax)
@@ -168,7 +168,7 @@ def timeline(
     kinds = list(dict.fromkeys(event.kind for event in events))
     if colors is None:
         colors = _default_colors(kinds)
-    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | (names or {})
+    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | OPERATION_NAMES | (names or {})
     lanes = 1 + max((event.worker for event in events), default=0)
     if not isinstance(worker, str):
         if lanes > len(worker):
@@ -252,9 +252,9 @@ def labelled(timeline):
 
 
 def _default_colors(kinds):
-    roles = {"mm": COLORS["matrix"], "mv": COLORS["vector"]}
-    if set(kinds) <= roles.keys():
-        return {kind: roles[kind] for kind in roles if kind in kinds}
+    known = {"mm": COLORS["matrix"], "mv": COLORS["vector"]} | OPERATION_COLORS
+    if set(kinds) <= known.keys():
+        return {kind: color for kind, color in known.items() if kind in kinds}
     if len(kinds) > len(CYCLE):
         raise ValueError(f"colors must be given for more than {len(CYCLE)} kinds of events, got {len(kinds)} kinds")
     return dict(zip(kinds, CYCLE, strict=False))

@@ -151,14 +151,14 @@ def scan_schedule(trace, workers, cost=UNIT):
     return [Event(*at, duration, span_label(product), product.product) for product, duration, at in placed]
 
 
-def in_order(tasks, needs, sending):
+def in_order(tasks, needs, sending=None):
     """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
 
     What a task gives is sent once to every other worker that needs it, as soon as it is done, and while workers go on.
     Each direction between two workers is a link that sends one thing at a time. `tasks` are events, whose starts do not
-    count; ``needs[i]`` are numbers below i; ``sending[i]`` is what it takes to send what task i gives. Returns the
-    tasks and then the messages as events, where links are numbered after the workers, and what each of them waits for,
-    as `check` takes it.
+    count; ``needs[i]`` are numbers below i; ``sending[i]`` is what it takes to send what task i gives, where anything
+    has to be sent. Returns the tasks and then the messages as events, where links are numbered after the workers, and
+    what each of them waits for, as `check` takes it.
     """
     count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
     placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}
@@ -167,7 +167,7 @@ def in_order(tasks, needs, sending):
         for j in before:
             if not 0 <= j < i:
                 raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
-            if tasks[j].worker == task.worker:
+            if sending is None or tasks[j].worker == task.worker:
                 waits[i].append(j)
                 continue
             if (j, task.worker) not in sent:

@@ -54,25 +54,22 @@ class _Plan:
     updates: str | None
     processes: bool
 
-    def steps(self, workers):
-        """Return the arguments of `Steps` for some workers."""
+    def steps(self, workers, replica=0):
+        """Return the arguments of `Steps` for some workers of a replica."""
         ops = self.timeline.operations
+        micro_batches = range(replica * ops.micro_batches, (replica + 1) * ops.micro_batches)
+        size = self.batch_size // (ops.micro_batches * self.replicas)
         program = [i for i in self.timeline.sequence.tolist() if ops.worker[i] in workers]
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
             "layers": {number: self.layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
             "last": len(self.layers),
             "program": list(zip(program, *columns, strict=True)),
+            "parts": [slice(m * size, (m + 1) * size) for m in micro_batches],
             "share": 1 if self.updates == "each" else ops.micro_batches * self.replicas,
             "updates": self.updates,
             "optimizer": self.optimizer,
         }
-
-    def parts(self, replica=0):
-        """Return which samples are a replica's micro-batches: list of slice."""
-        micro_batches = self.timeline.operations.micro_batches
-        size = self.batch_size // (micro_batches * self.replicas)
-        return [slice(m * size, (m + 1) * size) for m in range(replica * micro_batches, (replica + 1) * micro_batches)]
 
 
 class Executor:
@@ -229,7 +226,10 @@ class Executor:
             after = tuple(array.copy() for array in after)  # it is still read in the next run
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
         try:
-            losses, grads, times = self._running(None if again else batch, after)
+            losses, grads, times, weights = self._running(None if again else batch, after)
+            with interrupts_held():
+                for name, weight in weights.items() if plan.updates else ():
+                    plan.network.params[name][...] = weight
         except BaseException:
             self.close()
             raise
@@ -260,15 +260,10 @@ class _Turns:
 
         plan, steps, params = self._plan, self._steps, self._plan.network.params
         times = np.empty((len(plan.timeline.operations), 2))
-        parts, pairs = plan.parts(), (batch, following)
-        batch, following = (each and tuple([values[part] for part in parts] for values in each) for each in pairs)
         with one_blas_thread():
             losses = steps.run(params, batch, following, times)
-        with interrupts_held():
-            for name, weight in steps.weights.items() if plan.updates else ():
-                params[name][...] = weight
         grads = steps.grads
-        return losses, {name: grads[name] for name in params if name in grads}, times
+        return losses, {name: grads[name] for name in params if name in grads}, times, steps.weights
 
     def close(self):
         pass
@@ -300,7 +295,7 @@ class _Processes:
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in plan.timeline.sequence.tolist() if ops.kind[i] == SW]
         pairs = [(replica, d) for replica in range(replicas) for d in range(ops.devices)]
         alike = {"reduces": reduces, "ends_forward": ops.ends_forward}
-        devices = [{"steps": plan.steps([d]), "parts": plan.parts(r), "replica": r} | alike for r, d in pairs]
+        devices = [{"steps": plan.steps([d], r), "replica": r} | alike for r, d in pairs]
         names = [ops.workers[d] + f" {replica + 1}" * (replicas > 1) for replica, d in pairs]
         self._workers = Workers(self._memory, devices, links, names)
 
@@ -312,11 +307,9 @@ class _Processes:
         for name, param in params.items():
             memory["param", name][...] = param
         self._workers.run(b"run" if batch else b"again")
-        with interrupts_held():
-            for name, param in params.items() if self._plan.updates else ():
-                param[...] = memory["param", name]
         grads = {name: memory["grad", name].copy() for name in params}
-        return memory["losses"].ravel().copy(), grads, memory["times"][0].copy()
+        weights = {name: memory["param", name] for name in params}
+        return memory["losses"].ravel().copy(), grads, memory["times"][0].copy(), weights
 
     def close(self):
         self._workers.close()

@@ -8,6 +8,7 @@ from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
 from bppsa_nb.schedule.operations import F, O, W
 from bppsa_nb.schedule.steps import Steps
+from bppsa_nb.training.loss import check_labels
 
 
 class Layer:
@@ -130,10 +131,11 @@ def profile(network, x, labels, rounds=7):
     rounds, L = check_count("rounds", rounds, 1), len(layers)
     back = [(kind, number) for number in range(L, 0, -1) for kind in (W, O)]
     program = [(i, *each, 0) for i, each in enumerate([*((F, number) for number in range(1, L + 1)), *back])]
-    steps, measured, times = Steps(dict(enumerate(layers, 1)), L, program, share=1), [], np.empty((3 * L, 2))
+    steps, measured = Steps(dict(enumerate(layers, 1)), L, program, [slice(None)], share=1), []
+    batch, times = (x, check_labels(labels, len(x), layers[-1].output_shape[0])), np.empty((3 * L, 2))
     with one_blas_thread():
         for _ in range(rounds + 1):
-            steps.run(network.params, ([x], [labels]), None, times)
+            steps.run(network.params, batch, None, times)
             measured.append(times[:, 1] - times[:, 0])
     seconds, kept = np.median(measured[1:], axis=0), [[x]]
     with np.errstate(all="ignore"):

@@ -200,7 +200,8 @@ class _Worker:
         threads = [threading.Thread(target=self._serve, args=(link, times), daemon=True) for link in self._links]
         for thread in threads:
             thread.start()
-        batch, following = None if again else self._batch(""), self._batch("next ") if device["ends_forward"] else None
+        batch = None if again else (memory["x"], memory["labels"])
+        following = (memory["next x"], memory["next labels"]) if device["ends_forward"] else None
         losses = steps.run(params, batch, following, times, self._receive, self._hand_on)
         for thread in threads:
             thread.join()
@@ -211,11 +212,6 @@ class _Worker:
                 params[name][...] = weight
             for name, grad in steps.grads.items():
                 memory["grad", name][...] = grad
-
-    def _batch(self, which):
-        parts = [[self._memory[which + name][part] for part in self._device["parts"]] for name in ("x", "labels")]
-        # The next run still reads what this one's last forward pass did, when the memory has something else.
-        return tuple([array.copy() for array in arrays] if which else arrays for arrays in parts)
 
     def _serve(self, link, times):
         try:

@@ -12,15 +12,16 @@ from bppsa_nb.training.loss import cross_entropy
 class Steps:
     """A device, its layers (by their numbers from 1, of `last`), and what they keep between operations.
 
-    The program is what the device does, in this order: the number of the operation, its kind, layer and micro-batch. A
-    batch's loss is the mean of `share` micro-batches, of all replicas. `updates` says what updates the weights: None,
-    nothing here; "each", every micro-batch, whose δO takes those of its F (PipeDream with weight stashing); or
-    "before forward", every F, by the gradients that came before it. Every layer has a copy of the optimizer.
+    The program is what the device does, in this order: the number of the operation, its kind, layer and micro-batch.
+    `parts` are slices of a batch, one for every micro-batch, and the batch's loss is the mean of `share` of them, those
+    of all replicas. `updates` says what updates the weights: None, nothing here; "each", every micro-batch, whose δO
+    takes those of its F (PipeDream with weight stashing); or "before forward", every F, by the gradients that came
+    before it. Every layer has a copy of the optimizer.
     """
 
-    def __init__(self, layers, last, program, share, updates=None, optimizer=None):
-        self.layers, self._last, self._program, self._share = layers, last, program, share
-        self._updates = updates
+    def __init__(self, layers, last, program, parts, share, updates=None, optimizer=None):
+        self.layers, self._last, self._program = layers, last, program
+        self._parts, self._share, self._updates = parts, share, updates
         self._optimizers = {number: copy.deepcopy(optimizer) for number in layers} if updates else {}
         self._gradients = {number: {kind for _, kind, l, _ in program if l == number} - {F} for number in layers}
         self.sums = {}  # layer -> gradients of its parameters, added up in the order of the program
@@ -32,11 +33,11 @@ class Steps:
         """Follow the program; return the micro-batches' losses on the device with the last layer, and None elsewhere.
 
         `params` are the layers' parameters by name, which stay as they are: updates are in `weights`. `batch` and
-        `following` are lists of images and of labels, an entry for every micro-batch: what a forward pass at the
-        beginning reads (None goes on from the one that ended the run before), and what one at the end does (None if
-        there is none). `times` [shape=(n, 2)] receives start and end of every operation, in seconds. `receive` and
-        `hand_on` are called with kind, layer and micro-batch before and after each one. Raises FloatingPointError if an
-        output, or a gradient that is to update weights, leaves the range of the dtype.
+        `following` are images and labels: what a forward pass at the beginning reads (None goes on from the one that
+        ended the run before), and what one at the end does (None if there is none). `times` [shape=(n, 2)] receives
+        start and end of every operation, in seconds. `receive` and `hand_on` are called with kind, layer and
+        micro-batch before and after each one. Raises FloatingPointError if an output, or a gradient that is to update
+        weights, leaves the range of the dtype.
         """
         # Who updates has copies: others, and the caller if this goes wrong, have theirs.
         own = (lambda name: params[name].copy()) if self._updates else params.__getitem__
@@ -79,10 +80,11 @@ class Steps:
         return dict(pair for each in pairs for pair in each)
 
     def _feed(self, batch):
-        x, self._labels = batch
-        self._losses = np.full(len(self._labels), np.nan)
+        # Copies: the next run still reads what this one's last forward pass did, when the batch is another.
+        (x, labels), self._losses = batch, np.full(len(self._parts), np.nan)
+        self._labels = [labels[part].copy() for part in self._parts]
         if 1 in self.layers:
-            self.products |= {(F, 0, m): part for m, part in enumerate(x)}
+            self.products |= {(F, 0, m): x[part].copy() for m, part in enumerate(self._parts)}
 
     def do(self, kind, layer, m):
         """Compute F, δO or δW of a layer and a micro-batch; what it reads must be among `products`."""

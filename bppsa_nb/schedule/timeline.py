@@ -235,11 +235,9 @@ class Timeline:
         from bppsa_nb.schedule import draw
 
         ops = self.operations
-        kinds = {KINDS[kind] for kind in np.unique(ops.kind)}
-        colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in kinds}
-        looks = {"colors": colors, "names": draw.OPERATION_NAMES, "unit": unit, "legend": legend}
         links = set(ops.worker[ops.kind > W].tolist())
-        return draw.timeline(draw.labelled(self), ax, worker=list(ops.workers), thin=links, **looks)
+        looks = {"worker": list(ops.workers), "thin": links, "unit": unit, "legend": legend}
+        return draw.timeline(draw.labelled(self), ax, **looks)
 
 
 def within(memory_limit, timelines, least):

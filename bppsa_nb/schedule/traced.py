@@ -19,8 +19,8 @@ def scan_figure(trace, squares="numbers"):
     sub = ["".join(below[int(digit)] for digit in str(t)) for t in range(trace.n + 1)]
     names = [f"∇x{sub[trace.n]}", *(f"J{sub[t]}ᵀ" for t in range(trace.n, 0, -1))]
     result = ["I", *(f"∇x{each}" for each in reversed(sub))]
-    cleared = {r: place for r in range(1, len(rows)) if (place := cleared_at(trace, rows, r)) is not None}
-    return figure(Drawing(rows, partial(_style, squares=squares), levels, sentences, names, result, cleared))
+    style = partial(_style, squares=squares)
+    return figure(Drawing(rows, style, levels, sentences, names, result, cleared_places(trace, rows)))
 
 
 def _word(operand):
@@ -47,11 +47,10 @@ def _called(level):
     return "linear" if level.phase == "linear" else f"{level.phase}-sweep, d = {level.d}"
 
 
-def cleared_at(trace, rows, r):
-    """Return where the identity was put just before the level of row r (Algorithm 1, line 9), or None."""
-    if r > trace.steps or IDENTITY in rows[r - 1] or IDENTITY not in rows[r]:
-        return None
-    return trace.levels[r - 1].level.pairs[0][1]
+def cleared_places(trace, rows):
+    """Return, by row, the place where the identity was put just before its level (Algorithm 1, line 9): a dict."""
+    steps = enumerate(zip(trace.levels, rows, rows[1:], strict=False), 1)
+    return {r: did.level.pairs[0][1] for r, (did, before, row) in steps if IDENTITY in row and IDENTITY not in before}
 
 
 def describe(trace, level, label=span_label):

@@ -107,7 +107,7 @@ def refusals():
         return lambda: net.backward(activations, grad, method, "numpy", None, COMM)
 
     def unlike_rank_0(name):
-        return f"ValueError: {name} must be the same on all ranks: rank {at} has another than rank 0; here"
+        return f"ValueError: {name} must be the same on all ranks: it is .* on rank {at}, and .* on rank 0"
 
     yield forward(np.where(LAST, np.nan, x)), at, "ValueError: x must be finite, got nan"
     yield forward(x + LAST), None, unlike_rank_0("x")

@@ -102,7 +102,7 @@ def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("method", ["linear", "chunked"])
 def test_predictions_end_in_events(method, whole):
-    events = predict._segments(predict._shares(23, 5), COSTS, whole).events(method, LINK)
+    events = predict._segments(23, 5, COSTS, whole).events(method, LINK)
     timeline.check(events, [[]] * len(events))  # nobody does two things at once
     assert timeline.makespan(events) == (sequential if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
     assert {event.worker for event in events} == set(range(5))
@@ -126,7 +126,7 @@ def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
     told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
     forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
-    segments = predict._segments(predict._shares(4 * held, 4), FREE, True)
+    segments = predict._segments(4 * held, 4, FREE, True)
     segments = segments._replace(repair=held * COSTS.forward, rounds=rounds)
     events = segments.events("chunked", link)
     timeline.check(events, [[]] * len(events))
@@ -134,7 +134,7 @@ def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     assert min(event.start for event in events if event.label == "reduce") == forward
     assert [event.label for event in events if event.worker == 2].count("repair") == rounds
     # The last place had to wait for all others; now it waits for its own run, and a short repair.
-    segments = predict._segments(predict._shares(40000, 16), FREE, True)
+    segments = predict._segments(40000, 16, FREE, True)
     first = []
     for repair in (None, 32.0):
         events = segments._replace(repair=repair, rounds=1).events("chunked", link)

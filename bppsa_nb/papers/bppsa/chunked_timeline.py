@@ -27,16 +27,14 @@ _COLORS = dict(zip(PHASES, (COLORS[role] for role in ("matrix", "linear", "ident
 def chunks(run, length, cost=UNIT):
     """Schedule ``trace(n, "chunked", length=length)``, a worker per chunk: events whose `kind` is one of `PHASES`."""
     first = run.n + 1 - (run.n - 1) // length * length if run.n else 1  # positions of the chunk that holds the gradient
-    events, free = [], {}
-    for product, needs in zip(run.products, run.needs, strict=True):
+    tasks = []
+    for product in run.products:
         position, link = product.span[1], product.parents[1].span
         worker = 0 if position < first else 1 + (position - first) // length
-        start = max([free.get(worker, 0), *(events[i].end for i in needs)])
         phase = "cross" if link[0] < link[1] else "replay"
         phase = "multiply" if product.product == "mm" else "sweep" if position < first else phase
-        events.append(Event(worker, start, cost[product.product], "{}:{}".format(*product.span), phase))
-        free[worker] = events[-1].end
-    return events
+        tasks.append(Event(worker, 0, cost[product.product], "{}:{}".format(*product.span), phase))
+    return timeline.in_order(tasks, run.needs)[0]
 
 
 def measure(scale, rng, progress):

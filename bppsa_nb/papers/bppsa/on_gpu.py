@@ -14,10 +14,7 @@ from bppsa_nb.machine.cuda import on_device
 def replayed(launch):
     """Return a call that runs launches and waits for them: the first time one by one, which compiles; then as a graph.
 
-    Parameters
-    ----------
-    launch : callable
-        Takes a stream.
+    `launch` takes a stream.
     """
     from bppsa_nb.machine import cuda as streams
 
@@ -37,21 +34,11 @@ def replayed(launch):
 
 
 def backward(model, x, grad_output, method):
-    """Prepare the backward pass of a model of one layer, from the gradient at its last state on.
+    """Prepare the backward pass of an RNN or a GRU of one layer, from the gradient at its last state (B, H) on.
 
-    Parameters
-    ----------
-    model : RNN or GRU
-    x : np.ndarray [shape=(T, B, I)]
-    grad_output : np.ndarray [shape=(B, H)]
-    method : {"linear", "chunked", "blelloch"}
-
-    Returns
-    -------
-    run : callable
-        Computes the diagonals, the gradients at all states, and those of the layer's parameters.
-    fetch : callable
-        Returns the latter by the names of the model's parameters.
+    `x` (T, B, I) is what it reads, and `method` "linear", "chunked" or "blelloch". Returned are two calls: one computes
+    the diagonals, the gradients at all states, and those of the layer's parameters; the other one returns the latter by
+    the names of the model's parameters.
     """
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.cells import weight_gradients_cuda as weight_gradients

@@ -82,8 +82,7 @@ def plot(table):
 def _draw(ax, rows, title):
     bars = rows[rows["kind"] != "U"]
     bars = bars.assign(worker=bars["kind"].map(list(LANES).index), label=bars["layer"].astype(int).astype(str))
-    style = {"colors": draw.OPERATION_COLORS, "thin": [1], "unit": "", "legend": False}
-    draw.timeline(timelines.events(bars), ax, worker=list(LANES.values()), **style)
+    draw.timeline(timelines.events(bars), ax, worker=list(LANES.values()), thin=[1], unit="", legend=False)
     weight, update = ax.get_yticks()[2:]
     place = {(row.kind, row.layer): (row.start, row.start + row.duration) for row in rows.itertuples()}
     for kind, layer in place:
