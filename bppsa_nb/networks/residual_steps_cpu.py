@@ -31,28 +31,27 @@ def load(array):
 
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
     """Propagate through the blocks of a level; see the NumPy form. Arrays are contiguous, as `load` returns them."""
-    none = np.empty(0, points.dtype)
-    return _sweep(points, source, (bounds, layers, sizes), weights, biases, none, _FORWARD[activation])
+    return _sweep(points, source, (bounds, layers, sizes), weights, biases, None, _FORWARD[activation])
 
 
 def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
     """Propagate gradients; see the NumPy form. Arrays are contiguous, as `load` returns them."""
-    none = np.empty(0, points.dtype)
-    return _sweep(points, source, (bounds, layers, sizes), weights, none, slopes, _ADJOINT)
+    return _sweep(points, source, (bounds, layers, sizes), weights, None, slopes, _ADJOINT)
 
 
 def slopes(states, weights, biases, activation):
     """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
     states, weights, biases = load(states), load(weights), load(biases)
-    none, every = np.empty(0, states.dtype), np.arange(len(weights) + 1)
+    every = np.arange(len(weights) + 1)
     sizes = np.empty(len(weights), states.dtype)  # which a slope does not depend on
-    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, none, _SLOPE[activation])
+    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, None, _SLOPE[activation])
 
 
 def _sweep(points, source, blocks, weights, biases, slopes, kind):
     """Go through blocks: where they begin and end, whose parameters each step uses, and how large it is."""
     arrivals = np.empty((len(blocks[0]) - 1, *points.shape[1:]), points.dtype)
-    source = np.empty(0, points.dtype) if source is None else source
+    none = np.empty(0, points.dtype)
+    source, biases, slopes = (none if array is None else array for array in (source, biases, slopes))
     images = _images(points[0], weights, 2 * _LINE // points.itemsize)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
     parts = min(images[0], -(-CHUNKS * THREADS // len(arrivals)))

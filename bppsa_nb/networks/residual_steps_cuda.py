@@ -232,7 +232,6 @@ def square_sums(a, points, index, largest, sums):
 
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
     """Propagate through the blocks of a level; see `bppsa_nb.networks.residual_steps.forward_sweep`."""
-    biases = biases.reshape(biases.size)
     return _sweep(points, source, (bounds, layers, sizes), weights, biases, None, _FORWARD[activation])
 
 
@@ -245,7 +244,6 @@ def slopes(states, weights, biases, activation):
     """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
     every = load(np.arange(len(weights) + 1))
     sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
-    biases = biases.reshape(biases.size)
     return _sweep(states, None, (every, every[:-1], sizes), weights, biases, None, _SLOPE[activation])
 
 
@@ -256,8 +254,8 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     with_source = source is not None
     # What a kernel does not read is still an array.
     source, slopes = (points if array is None else array for array in (source, slopes))
-    arguments = points, source, with_source, arrivals, *blocks, weights
-    arguments += (sizes if biases is None else biases), slopes, kind
+    biases = sizes if biases is None else biases.reshape(biases.size)
+    arguments = points, source, with_source, arrivals, *blocks, weights, biases, slopes, kind
     if points.ndim == 3:
         threads = min(_THREADS, points.shape[2])
         dense_sweep[count * -(-batch // _SAMPLES), threads, 0, _shared_bytes(points, threads)](*arguments)
