@@ -5,6 +5,18 @@ from dataclasses import dataclass, field
 SOURCES = ("input", "parameter", "saved")
 
 
+def _matmul(left, right):
+    nodes = [side.node if isinstance(side, _Transposed) else side for side in (left, right)]
+    owner = next(node for node in nodes if isinstance(node, Node)).graph
+    owner.own("@", *nodes)
+    flips = tuple(isinstance(side, _Transposed) for side in (left, right))
+    shapes = [node.shape[::-1] if flip else node.shape for node, flip in zip(nodes, flips, strict=True)]
+    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]:
+        operands = " and ".join(_show(node) + ".T" * flip for node, flip in zip(nodes, flips, strict=True))
+        raise ValueError(f"@ takes two matrices whose inner sizes agree, got {operands}")
+    return owner.operation("matmul", nodes, (shapes[0][0], shapes[1][1]), flips)
+
+
 @dataclass(eq=False)
 class Node:
     """An operation, and the activation on the wire that leaves it.
@@ -78,16 +90,13 @@ class Node:
             raise TypeError(f"only 1 can have an activation subtracted from it, got {one!r} - {self.name}")
         return self.graph.operation("one_minus", (self,), self.shape)
 
-    def __matmul__(self, other):
-        return _matmul(self, other)
+    __matmul__ = _matmul
 
 
 @dataclass(frozen=True)
 class _Transposed:
     node: Node
-
-    def __matmul__(self, other):
-        return _matmul(self, other)
+    __matmul__ = _matmul
 
 
 def sigmoid(node):
@@ -103,18 +112,6 @@ def tanh(node):
 def relu(node):
     """Replace what is negative by zero; the derivative is 1 where the activation put out is positive."""
     return _nonlinearity("relu", node)
-
-
-def _matmul(left, right):
-    nodes = [side.node if isinstance(side, _Transposed) else side for side in (left, right)]
-    owner = next(node for node in nodes if isinstance(node, Node)).graph
-    owner.own("@", *nodes)
-    flips = tuple(isinstance(side, _Transposed) for side in (left, right))
-    shapes = [node.shape[::-1] if flip else node.shape for node, flip in zip(nodes, flips, strict=True)]
-    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]:
-        operands = " and ".join(_show(node) + ".T" * flip for node, flip in zip(nodes, flips, strict=True))
-        raise ValueError(f"@ takes two matrices whose inner sizes agree, got {operands}")
-    return owner.operation("matmul", nodes, (shapes[0][0], shapes[1][1]), flips)
 
 
 def _nonlinearity(op, node):

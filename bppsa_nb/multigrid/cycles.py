@@ -177,8 +177,7 @@ class Cycles:
         """Reduce the residual on level i, which has been F-relaxed and is so again afterwards (Algorithm 1)."""
         fine, coarse = self.levels[i : i + 2]
         if self.options.relaxation == "FCF":
-            self._c_relax(fine)
-            fine.f_relax()
+            self._cf_relax(fine)
         fine.restrict(coarse)
         if i + 2 == len(self.levels):
             self._solve_coarsest()
@@ -192,8 +191,7 @@ class Cycles:
         fine.correct(coarse)
         fine.f_relax()
         if self.options.relaxation == "FC":
-            self._c_relax(fine)
-            fine.f_relax()
+            self._cf_relax(fine)
 
     def _interpolate_up(self):
         """Solve on the coarsest level, as if it were the problem, and fill the finer ones from it."""
@@ -204,9 +202,10 @@ class Cycles:
             if self.options.nested_iteration and i:
                 self._visit(i, "V")
 
-    def _c_relax(self, level):
+    def _cf_relax(self, level):
         level.c_relax()
         self.neighbors.shift(level)
+        level.f_relax()
 
     def _solve_coarsest(self):
         """Propagate from the first point to the last; the coarsest level is a single block."""

@@ -12,7 +12,7 @@ from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import check_operators, check_outputs, gradients_of, initial, param_shapes, params_of
+from bppsa_nb.networks.layers import check_operators, check_outputs, initial, param_shapes, run, run_back, shapes_along
 from bppsa_nb.networks.network import check_method
 from bppsa_nb.networks.residual import ResidualNetwork
 
@@ -117,10 +117,10 @@ class ResidualModel:
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, and none be 'residual', got {names[1:]}")
         self.input_shape = sizes("input_shape", input_shape)
-        self.state_shape = _output_shape(self.opening, self.input_shape)
+        self.state_shape = shapes_along(self.opening, self.input_shape)[-1]
         if len(self.state_shape) not in (1, 3):
             raise ValueError(f"opening must end in a vector or an image (C, H, W), got {self.state_shape}")
-        output = _output_shape(self.closing, self.state_shape)
+        output = shapes_along(self.closing, self.state_shape)[-1]
         if not self.closing or len(output) != 1:
             raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
         self.num_classes = output[0]
@@ -274,25 +274,13 @@ def solver_options(model):
 
 def run_operators(model, operators, x):
     """Go forward through opening or closing operators; return the output of each."""
-    outputs = []
-    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        for operator in operators:
-            x = operator.forward(x, *params_of(operator, model.params))
-            if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
-                raise FloatingPointError(f"the output of {operator.name!r} overflows {model.dtype}")
-            outputs.append(x)
-    return tuple(outputs)
+    return run(operators, model.params, x)
 
 
 def run_operators_back(model, operators, x, outputs, grad, grads):
     """Go backward through operators, adding to `grads`; return the gradient at x, unless x is the model's input."""
-    inputs = (x, *outputs)
     with np.errstate(all="ignore"):
-        for i in reversed(range(len(operators))):
-            operator, x = operators[i], inputs[i]
-            grads |= gradients_of(operator, grad, x)
-            if i or operators is model.closing:
-                grad = operator.backward(grad, x, outputs[i], *params_of(operator, model.params))
+        grad = run_back(operators, model.params, x, outputs, grad, grads, to_input=operators is model.closing)
     for name, found in {**grads, "the residual layers' output": grad}.items():
         if not np.isfinite(found).all():
             raise FloatingPointError(f"the gradient of {name} overflows {model.dtype}")
@@ -309,9 +297,3 @@ def check_activations(model, activations, layers=None, closed=True):
     checks.check_array("activations.states", activations.states, model.dtype, (depth + 1, *state))
     check_outputs("activations.opening", activations.opening, model.opening, model.dtype, shape)
     check_outputs("activations.closing", activations.closing, model.closing if closed else (), model.dtype, state)
-
-
-def _output_shape(operators, shape):
-    for operator in operators:
-        shape = operator.output_shape(shape)
-    return shape

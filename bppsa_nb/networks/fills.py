@@ -67,34 +67,26 @@ def repeat_rows(distinct, begin, indptr, values, first, last):
     return True
 
 
-@_compile
-def relu(x, values, first, last):
-    """Fill 1 where x > 0, else 0."""
-    finite, x, values = True, x[first:last], values[first:last]
-    for i in range(len(values)):
-        values[i] = 1 if x[i] > 0 else 0
-        finite &= x[i] - x[i] == 0
-    return finite
+RELU, TANH, SIGMOID = range(3)  # the functions of each entry
 
 
 @_compile
-def tanh(y, values, first, last):
-    """Fill 1 - y²."""
-    within, y, values = True, y[first:last], values[first:last]
-    for i in range(len(values)):
-        values[i] = 1 - y[i] * y[i]
-        within &= (y[i] >= -1) & (y[i] <= 1)
-    return within
-
-
-@_compile
-def sigmoid(y, values, first, last):
-    """Fill y (1 - y)."""
-    within, y, values = True, y[first:last], values[first:last]
-    for i in range(len(values)):
-        values[i] = y[i] * (1 - y[i])
-        within &= (y[i] >= 0) & (y[i] <= 1)
-    return within
+def slopes(function, x, values, first, last):
+    """Fill 1 where x > 0, else 0, for ReLU; 1 - y² for tanh and y (1 - y) for sigmoid, whose outputs y are in `x`."""
+    usable, x, values = True, x[first:last], values[first:last]
+    if function == RELU:
+        for i in range(len(values)):
+            values[i] = 1 if x[i] > 0 else 0
+            usable &= x[i] - x[i] == 0
+    elif function == TANH:
+        for i in range(len(values)):
+            values[i] = 1 - x[i] * x[i]
+            usable &= (x[i] >= -1) & (x[i] <= 1)
+    else:
+        for i in range(len(values)):
+            values[i] = x[i] * (1 - x[i])
+            usable &= (x[i] >= 0) & (x[i] <= 1)
+    return usable
 
 
 @_compile

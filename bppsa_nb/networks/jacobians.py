@@ -127,7 +127,7 @@ class Linear(Convolution):
 class Elementwise(Jacobian):
     """The diagonal transposed Jacobian of a function of each entry; see `ReLU`, `Tanh` and `Sigmoid`."""
 
-    _argument, _expected = "y", ""
+    _argument, _function, _expected = "y", fills.RELU, ""
 
     def __init__(self, input_shape):
         shape = sizes("input_shape", input_shape)
@@ -137,7 +137,8 @@ class Elementwise(Jacobian):
         """Write the values, by an input or an output; see `Jacobian.fill`."""
         x, lead = _samples(self._argument, x, self.input_shape)
         out = self._out(out, lead, x.dtype)
-        if not parallel_for(self._slopes, x.size, x.reshape(-1), out.reshape(-1), parallel=x.size > _THRESHOLD):
+        arrays = x.reshape(-1), out.reshape(-1)
+        if not parallel_for(fills.slopes, x.size, self._function, *arrays, parallel=x.size > _THRESHOLD):
             check_finite(**{self._argument: x})
             raise ValueError(f"y must be {self._expected}, got values from {x.min()} to {x.max()}")
         return out
@@ -146,19 +147,19 @@ class Elementwise(Jacobian):
 class ReLU(Elementwise):
     """The transposed Jacobian of ReLU by its input (Algorithms 5 to 7): 1 where x > 0, else a stored 0."""
 
-    _argument, _slopes = "x", staticmethod(fills.relu)
+    _argument = "x"
 
 
 class Tanh(Elementwise):
     """The transposed Jacobian of tanh by its output: 1 - y²."""
 
-    _slopes, _expected = staticmethod(fills.tanh), "the output of tanh, from -1 to 1"
+    _function, _expected = fills.TANH, "the output of tanh, from -1 to 1"
 
 
 class Sigmoid(Elementwise):
     """The transposed Jacobian of sigmoid by its output: y (1 - y)."""
 
-    _slopes, _expected = staticmethod(fills.sigmoid), "the output of sigmoid, from 0 to 1"
+    _function, _expected = fills.SIGMOID, "the output of sigmoid, from 0 to 1"
 
 
 class Flatten(Jacobian):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
-from bppsa_nb.machine.checks import check_array, check_choice, check_kind
+from bppsa_nb.machine.checks import check_array, check_choice, check_finite, check_kind, named_params
 from bppsa_nb.networks.geometry import pair, sizes
 
 
@@ -32,10 +32,11 @@ class Operator(ABC):
 
     `param_shapes` has the shapes of its ``weight`` and ``bias``, if it has them. `reads` says what a Jacobian's values
     are made from: the input ``"x"``, the output ``"y"``, the ``"weight"``, or only a ``"dtype"``, as all are alike.
-    `jacobian_class` is the name of the class in `bppsa_nb.networks.jacobians` that makes them.
+    `jacobian_class` is the name of the class in `bppsa_nb.networks.jacobians` that makes them, and `window` what that
+    must know of a window that slides over the input.
     """
 
-    reads, jacobian_class = "x", ""
+    reads, jacobian_class, window = "x", "", {}
 
     def __init__(self, name):
         if not isinstance(name, str) or not name:
@@ -73,11 +74,7 @@ class Operator(ABC):
 
         shape = self.param_shapes.get("weight")
         masks = () if shape is None else (np.ones(shape, bool) if mask is None else mask,)
-        return getattr(jacobians, self.jacobian_class)(*masks, input_shape, **self._window())
-
-    def _window(self):
-        """Return what the Jacobian's class must know of a window that slides over the input."""
-        return {}
+        return getattr(jacobians, self.jacobian_class)(*masks, input_shape, **self.window)
 
     def source(self, x, y, weight=None, bias=None):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
@@ -88,6 +85,14 @@ class Operator(ABC):
 
     def _refuse(self, expected, got):
         raise ValueError(f"operator {self.name!r} needs an input of shape {expected}, got {got}")
+
+
+def shapes_along(operators, shape):
+    """Return the shapes of one sample at the input, which is given, and after every operator."""
+    shapes = [shape]
+    for operator in operators:
+        shapes.append(operator.output_shape(shapes[-1]))
+    return tuple(shapes)
 
 
 def check_operators(name, operators):
@@ -114,6 +119,32 @@ def gradients_of(operator, grad, x):
     return {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, found, strict=True)}
 
 
+def run(operators, params, x):
+    """Go forward through operators; return the outputs, a tuple, or raise FloatingPointError if one overflows."""
+    outputs = []
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        for operator in operators:
+            x = operator.forward(x, *params_of(operator, params))
+            # Found where it arises, because ReLU hides what is negative. Sums overflow, whose Jacobians are shared.
+            if operator.shared and not np.isfinite(x).all():
+                check_finite(**named_params(params))
+                why = f"overflows {x.dtype}, though x and all parameters are finite"
+                raise FloatingPointError(f"the output of {operator.name!r} {why}")
+            outputs.append(x)
+    return tuple(outputs)
+
+
+def run_back(operators, params, x, outputs, grad, grads, to_input):
+    """Go backward through operators from x, adding to `grads`; with `to_input`, return the gradient at x."""
+    inputs = (x, *outputs)
+    for i in reversed(range(len(operators))):
+        operator, x = operators[i], inputs[i]
+        grads |= gradients_of(operator, grad, x)
+        if i or to_input:
+            grad = operator.backward(grad, x, outputs[i], *params_of(operator, params))
+    return grad
+
+
 def initial(shapes, rng, dtype, init="uniform", stacked=""):
     """Draw parameters as `Network` does; where names begin with `stacked`, those of many layers, each by itself."""
     check_choice("init", init, ("uniform", "he"))
@@ -134,9 +165,8 @@ def check_outputs(name, outputs, operators, dtype, shape):
     """Raise TypeError or ValueError unless these are the operators' outputs for an input of a shape (B, ...)."""
     if not isinstance(outputs, tuple) or len(outputs) != len(operators):
         raise ValueError(f"{name} must be a tuple of {len(operators)} arrays")
-    for i, operator in enumerate(operators):
-        shape = shape[0], *operator.output_shape(shape[1:])
-        check_array(f"{name}[{i}]", outputs[i], dtype, shape)
+    for i, one in enumerate(shapes_along(operators, shape[1:])[1:]):
+        check_array(f"{name}[{i}]", outputs[i], dtype, (shape[0], *one))
 
 
 class _Sliding(Operator):
@@ -188,6 +218,7 @@ class Conv2d(_Sliding):
         super().__init__(name)
         in_channels, out_channels = sizes("(in_channels, out_channels)", (in_channels, out_channels))
         self._slide(kernel_size, stride, padding, dilation)
+        self.window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         self.param_shapes = {"weight": (out_channels, in_channels, *self.kernel_size), "bias": (out_channels,)}
 
     def output_shape(self, input_shape):
@@ -228,9 +259,6 @@ class Conv2d(_Sliding):
         # The longer side first: with few rows, and another process on a core, OpenBLAS waits for it hundreds of times.
         weight = (self._columns(x, grad.shape[2:]) @ rows.T).T
         return weight.reshape(self.param_shapes["weight"]), rows.sum(axis=1)
-
-    def _window(self):
-        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
 class Linear(Operator):
@@ -314,6 +342,7 @@ class _Pool(_Sliding):
     def __init__(self, name, kernel_size, stride=None):
         super().__init__(name)
         self._slide(kernel_size, kernel_size if stride is None else stride)
+        self.window = {"kernel_size": self.kernel_size, "stride": self.stride}
 
     def output_shape(self, input_shape):
         """Return (C, h, w)."""
@@ -321,22 +350,19 @@ class _Pool(_Sliding):
             self._refuse("(C, h, w)", input_shape)
         return (input_shape[0], *self._output_size(input_shape[1:]))
 
-    def _window(self):
-        return {"kernel_size": self.kernel_size, "stride": self.stride}
+    def forward(self, x):
+        """Take what a window reads together, one place after the other."""
+        first, *others = self._at_offsets(_samples_last(x), self.output_shape(x.shape[1:])[1:])
+        y = first.copy()
+        for view in others:
+            self._together(y, view, out=y)
+        return _samples_first(y)
 
 
 class MaxPool2d(_Pool):
     """The largest entry of each window. Of several, the first has the gradient: row by row, as in PyTorch."""
 
-    jacobian_class = "MaxPool2d"
-
-    def forward(self, x):
-        """Compute it."""
-        first, *others = self._at_offsets(_samples_last(x), self.output_shape(x.shape[1:])[1:])
-        y = first.copy()
-        for view in others:
-            np.maximum(y, view, out=y)
-        return _samples_first(y)
+    jacobian_class, _together = "MaxPool2d", np.maximum
 
     def backward(self, grad, x, y):
         """Send each gradient to where its window had the largest entry."""
@@ -354,16 +380,11 @@ class MaxPool2d(_Pool):
 class AvgPool2d(_Pool):
     """The mean of each window."""
 
-    reads, jacobian_class = "dtype", "AvgPool2d"
+    reads, jacobian_class, _together = "dtype", "AvgPool2d", np.add
 
     def forward(self, x):
-        """Compute it."""
-        views = self._at_offsets(_samples_last(x), self.output_shape(x.shape[1:])[1:])
-        y = next(views).copy()
-        for view in views:
-            y += view
-        y *= y.dtype.type(1 / np.prod(self.kernel_size))
-        return _samples_first(y)
+        """Divide the sum."""
+        return super().forward(x) * x.dtype.type(1 / np.prod(self.kernel_size))
 
     def backward(self, grad, x, y):
         """Spread each gradient over its window."""

@@ -6,7 +6,6 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb.machine import memory
-from bppsa_nb.machine.checks import check_finite
 from bppsa_nb.networks import jacobians
 from bppsa_nb.operands.pattern import CSRPattern
 
@@ -47,7 +46,7 @@ def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
     stride, padding, dilation : int or (int, int)
         As in PyTorch; vertical and horizontal.
     """
-    weight = _weight(weight, jacobians.CONVOLUTION)
+    weight = _floats("weight", weight, jacobians.CONVOLUTION)
     how = {"stride": stride, "padding": padding, "dilation": dilation}
     return _matrix(jacobians.Convolution(weight != 0, input_shape, **how), weight)
 
@@ -61,7 +60,7 @@ def linear_jacobian_T(weight):
     weight : np.ndarray of float32 or float64 [shape=(out, in)]
         Weights that are exactly zero count as pruned: nothing is stored for them.
     """
-    weight = _weight(weight, jacobians.LINEAR)
+    weight = _floats("weight", weight, jacobians.LINEAR)
     return _matrix(jacobians.Linear(weight != 0), weight)
 
 
@@ -114,9 +113,8 @@ def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
     stride : int or (int, int), optional
         By default `kernel_size`.
     """
-    x = jacobians.floats("x", x)
-    jacobians.check_axes("x", x, jacobians.IMAGE)
-    return _at(jacobians.MaxPool2d, "x", x, kernel_size, stride=stride)
+    x = _floats("x", x, jacobians.IMAGE)
+    return _matrix(jacobians.MaxPool2d(x.shape, kernel_size, stride=stride), x)
 
 
 @_makes_matrix
@@ -161,19 +159,18 @@ def kinds_of_zeros(jacobian_T):
     return kinds
 
 
-def _weight(weight, shape):
-    weight = jacobians.floats("weight", weight)
-    jacobians.check_axes("weight", weight, shape)
-    check_finite(weight=weight)
-    return weight
+def _floats(name, array, shape):
+    array = jacobians.floats(name, array)
+    jacobians.check_axes(name, array, shape)
+    return array
 
 
-def _at(kind, name, x, *arguments, **options):
-    """Make the matrix of an operator without weights at one input."""
+def _at(kind, name, x):
+    """Make the matrix of a function of each entry at one input or output."""
     x = jacobians.floats(name, x)
     if x.ndim == 0 or x.size == 0:
         raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
-    return _matrix(kind(x.shape, *arguments, **options), x)
+    return _matrix(kind(x.shape), x)
 
 
 def _matrix(jacobian, source):

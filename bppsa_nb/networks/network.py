@@ -87,10 +87,7 @@ class Network:
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None:
             checks.check_choice("scan_until", scan_until, names)
-        shapes = [sizes("input_shape", input_shape)]
-        for operator in self.operators:
-            shapes.append(operator.output_shape(shapes[-1]))
-        self.shapes = tuple(shapes)
+        self.shapes = shapes = layers.shapes_along(self.operators, sizes("input_shape", input_shape))
         if len(shapes[-1]) != 1:
             got = f"{names[-1]!r} has an output of shape {shapes[-1]}"
             raise ValueError(f"operators must end in a vector of logits, as after a Flatten, but {got}")
@@ -128,17 +125,8 @@ class Network:
         checks.check_params(self.params, self.dtype, self._param_shapes)
         checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
-        outputs = []
-        with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
-            for operator in self.operators:
-                params = layers.params_of(operator, self.params)
-                outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
-                # Found where it arises, because ReLU hides what is negative.
-                if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    checks.check_finite(**checks.named_params(self.params))
-                    why = f"overflows {self.dtype}, though x and all parameters are finite"
-                    raise FloatingPointError(f"the output of {operator.name!r} {why}")
-        return Activations(x, tuple(outputs))
+        with self._blas(len(x)):
+            return Activations(x, layers.run(self.operators, self.params, x))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
         """Compute the gradients of all parameters.
@@ -176,14 +164,12 @@ class Network:
         self.check_method(method, backend, levels)
         grads = {}
         with np.errstate(all="ignore"), self._blas(len(grad_logits)):
-            if method in ("auto", "ordinary") or not self.linked():
+            stop = 0 if method in ("auto", "ordinary") or not self.linked() else self._scanned
+            grad = self._ordinary(activations, grad_logits, stop, grads)
+            if stop and np.isfinite(grad).all():
+                self._scan(activations, grad, {"method": method, "backend": backend, "levels": levels}, grads)
+            elif stop:  # what overflowed on the way here is passed on; a scan would refuse it
                 self._ordinary(activations, grad_logits, 0, grads)
-            else:
-                grad = self._ordinary(activations, grad_logits, self._scanned, grads)
-                if np.isfinite(grad).all():
-                    self._scan(activations, grad, {"method": method, "backend": backend, "levels": levels}, grads)
-                else:  # what overflowed on the way here is passed on; a scan would refuse it
-                    self._ordinary(activations, grad_logits, 0, grads)
         for name, pruned in (self._pruned or {}).items():
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
@@ -205,12 +191,8 @@ class Network:
 
     def _ordinary(self, activations, grad, stop, grads):
         """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
-        for i in reversed(range(stop, len(self.operators))):
-            operator, x = self.operators[i], activations.read_by(i)
-            grads |= layers.gradients_of(operator, grad, x)
-            if i:
-                grad = operator.backward(grad, x, activations.outputs[i], *layers.params_of(operator, self.params))
-        return grad
+        there = activations.read_by(stop), activations.outputs[stop:], grad
+        return layers.run_back(self.operators[stop:], self.params, *there, grads, to_input=stop > 0)
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""

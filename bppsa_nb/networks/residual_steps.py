@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 ACTIVATIONS = ("tanh", "relu")
+TANH, RELU, ADJOINT, TANH_SLOPE, RELU_SLOPE = range(5)  # what a step of compiled code computes
 
 
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
@@ -103,6 +104,29 @@ def _windows(u, size):
 
 def _per_unit(biases, u):
     return biases.reshape(len(biases), 1, -1, *[1] * (u.ndim - 3))
+
+
+def compiled_sweeps(sweep, load):
+    """Make `forward_sweep`, `adjoint_sweep` and `slopes` of compiled code, whose one `sweep` takes all kinds of steps.
+
+    It takes points, source, blocks (where they begin and end, whose parameters each step uses, and how large it is),
+    weights, biases, slopes and the kind; what a kind does not read is None. All arrays are as `load` returns them.
+    """
+
+    def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
+        kind = TANH if activation == "tanh" else RELU
+        return sweep(points, source, (bounds, layers, sizes), weights, biases, None, kind)
+
+    def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
+        return sweep(points, source, (bounds, layers, sizes), weights, None, slopes, ADJOINT)
+
+    def slopes(states, weights, biases, activation):
+        every = load(np.arange(len(weights) + 1))
+        sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
+        kind = TANH_SLOPE if activation == "tanh" else RELU_SLOPE
+        return sweep(states, None, (every, every[:-1], sizes), weights, biases, None, kind)
+
+    return forward_sweep, adjoint_sweep, slopes
 
 
 # What the cycles do between sweeps. On a GPU the same four are kernels.

@@ -15,13 +15,14 @@ from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
-from bppsa_nb.networks.residual_steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
+from bppsa_nb.networks import residual_steps as steps
+from bppsa_nb.networks.residual_steps import ADJOINT, RELU, TANH, TANH_SLOPE, compiled_sweeps
+
+# These NumPy serves.
+host, take, put, difference, norms = steps.host, steps.take, steps.put, steps.difference, steps.norms
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
-_TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
-_FORWARD = {"tanh": _TANH, "relu": _RELU}
-_SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
 
 
 def load(array):
@@ -29,30 +30,11 @@ def load(array):
     return np.require(array, requirements=("C", "W"))
 
 
-def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
-    """Propagate through the blocks of a level; see the NumPy form. Arrays are contiguous, as `load` returns them."""
-    none = np.empty(0, points.dtype)
-    return _sweep(points, source, (bounds, layers, sizes), weights, biases, none, _FORWARD[activation])
-
-
-def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
-    """Propagate gradients; see the NumPy form. Arrays are contiguous, as `load` returns them."""
-    none = np.empty(0, points.dtype)
-    return _sweep(points, source, (bounds, layers, sizes), weights, none, slopes, _ADJOINT)
-
-
-def slopes(states, weights, biases, activation):
-    """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
-    states, weights, biases = load(states), load(weights), load(biases)
-    none, every = np.empty(0, states.dtype), np.arange(len(weights) + 1)
-    sizes = np.empty(len(weights), states.dtype)  # which a slope does not depend on
-    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, none, _SLOPE[activation])
-
-
 def _sweep(points, source, blocks, weights, biases, slopes, kind):
-    """Go through blocks: where they begin and end, whose parameters each step uses, and how large it is."""
+    """Go through blocks; see `compiled_sweeps`."""
     arrivals = np.empty((len(blocks[0]) - 1, *points.shape[1:]), points.dtype)
-    source = np.empty(0, points.dtype) if source is None else source
+    none = np.empty(0, points.dtype)
+    source, biases, slopes = (none if array is None else array for array in (source, biases, slopes))
     images = _images(points[0], weights, 2 * _LINE // points.itemsize)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
     parts = min(images[0], -(-CHUNKS * THREADS // len(arrivals)))
@@ -61,6 +43,9 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     arguments = flat, blocks, kind, images, parts
     parallel_for(_steps, len(arrivals) * parts, product(points.dtype), *arguments, parallel=work > _THRESHOLD)
     return arrivals
+
+
+forward_sweep, adjoint_sweep, slopes = compiled_sweeps(_sweep, load)
 
 
 def _images(state, weights, samples):
@@ -99,12 +84,12 @@ def _steps(product, arrays, blocks, kind, images, parts, first, last):
             _copy(here, states[image - begin])
         for k in range(bounds[block], bounds[block + 1]):
             layer = layers[k]
-            rows = _rows(weights, layer, channels, kernel, kind == _ADJOINT, turned)
+            rows = _rows(weights, layer, channels, kernel, kind == ADJOINT, turned)
             if biases.size:
                 _repeat(biases[layer * channels : (layer + 1) * channels], added)
             for image in range(begin, end):
                 state, seen = states[image - begin], padded
-                if kind == _ADJOINT:
+                if kind == ADJOINT:
                     factors = _image(slopes, layer * size, image, images)
                     middle = padded[pad : pad + height, :, pad : pad + factors.shape[2]]
                     _copy(factors, middle)
@@ -213,17 +198,17 @@ def _seen(padded, y, kernel, columns):
 @compiled
 def _update(u, sums, added, size, kind):
     zero, one = u.dtype.type(0), u.dtype.type(1)
-    if kind == _TANH:
+    if kind == TANH:
         for x in range(u.size):
             u[x] += size * tanh(sums[x] + added[x])
-    elif kind == _RELU:
+    elif kind == RELU:
         for x in range(u.size):
             z = sums[x] + added[x]
             u[x] += size * (zero if z <= zero else z)  # NaN passes through
-    elif kind == _ADJOINT:
+    elif kind == ADJOINT:
         for x in range(u.size):
             u[x] += size * sums[x]
-    elif kind == _TANH_SLOPE:
+    elif kind == TANH_SLOPE:
         for x in range(u.size):
             t = tanh(sums[x] + added[x])
             u[x] = one - t * t
@@ -234,7 +219,7 @@ def _update(u, sums, added, size, kind):
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
     """Compute the gradients of all layers' parameters; see `bppsa_nb.networks.residual_steps.parameter_gradients`."""
-    states, gradients, weights = load(states), load(gradients), load(weights)
+    states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
     at_sums = slopes(states, weights, biases, activation)
     grad_weights, grad_biases = np.empty(weights.shape, weights.dtype), np.zeros(biases.shape, biases.dtype)
     images = _images(states[0], weights, len(states[0]))

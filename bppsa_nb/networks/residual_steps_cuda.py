@@ -12,25 +12,23 @@ import numpy as np
 from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.machine.cuda import inline, reduced, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.networks.residual_steps import ADJOINT, RELU, TANH, TANH_SLOPE, compiled_sweeps
 
 _THREADS = 128
 _TILE = 16  # columns of a dense layer's weights that stand in shared memory at a time
 _SAMPLES = 4  # that share them: each has a sum in the kernel
-_TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
-_FORWARD = {"tanh": _TANH, "relu": _RELU}
-_SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
 
 
 @inline
 def _result(u, total, size, kind, zero, one):
     """Return what a step makes of a number of the state and of the sum for it, bias included."""
-    if kind == _ADJOINT:
+    if kind == ADJOINT:
         return u + size * total
-    if kind == _TANH:
+    if kind == TANH:
         return u + size * math.tanh(total)
-    if kind == _RELU:
+    if kind == RELU:
         return u + size * (zero if total <= zero else total)  # NaN passes through
-    if kind == _TANH_SLOPE:
+    if kind == TANH_SLOPE:
         t = math.tanh(total)
         return one - t * t
     return one if total > zero else zero
@@ -58,7 +56,7 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
         cuda.syncthreads()
         for q in range(tid, _SAMPLES * size, threads):
             factor = shared[q]
-            if kind == _ADJOINT and q < samples * size:
+            if kind == ADJOINT and q < samples * size:
                 factor *= slopes[layer, first + q // size, q % size]
             shared[factors + q] = factor
         for top in range(0, size, threads):
@@ -67,10 +65,10 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
             for left in range(0, size, _TILE):
                 cuda.syncthreads()
                 for q in range(tid, threads * _TILE, threads):  # threads side by side read numbers side by side
-                    row = q % threads if kind == _ADJOINT else q // _TILE
-                    column = q // threads if kind == _ADJOINT else q % _TILE
+                    row = q % threads if kind == ADJOINT else q // _TILE
+                    column = q // threads if kind == ADJOINT else q % _TILE
                     if top + row < size and left + column < size:
-                        if kind == _ADJOINT:
+                        if kind == ADJOINT:
                             weight = weights[layer, left + column, top + row]
                         else:
                             weight = weights[layer, top + row, left + column]
@@ -84,7 +82,7 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
                         total_2 += weight * shared[q + 2 * size]
                         total_3 += weight * shared[q + 3 * size]
             if i < size:
-                bias = zero if kind == _ADJOINT else biases[layer * size + i]
+                bias = zero if kind == ADJOINT else biases[layer * size + i]
                 for s in range(samples):
                     total = total_3  # by statements: for a chain of choices, numba-cuda-mlir keeps the sums in memory
                     if s == 0:
@@ -115,13 +113,13 @@ def convolution_sweep(points, source, with_source, arrivals, bounds, layers, siz
         layer, last = layers[k], k + 1 == bounds[block + 1]
         for q in range(cuda.threadIdx.x, channels * area, cuda.blockDim.x):
             o, y, x = q // area, q % area // width, q % width
-            total = zero if kind == _ADJOINT else biases[layer * channels + o]
+            total = zero if kind == ADJOINT else biases[layer * channels + o]
             for c in range(channels):
                 for i in range(max(0, pad - y), min(kernel, height + pad - y)):
                     for j in range(max(0, pad - x), min(kernel, width + pad - x)):
                         row, column = y + i - pad, x + j - pad
                         factor = points[k, b, c, row, column]
-                        if kind == _ADJOINT:
+                        if kind == ADJOINT:
                             factor *= slopes[layer, b, c, row, column]
                             total += weights[layer, c, o, kernel - 1 - i, kernel - 1 - j] * factor
                         else:
@@ -230,25 +228,6 @@ def square_sums(a, points, index, largest, sums):
         largest[k], sums[k] = scale, total
 
 
-def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
-    """Propagate through the blocks of a level; see `bppsa_nb.networks.residual_steps.forward_sweep`."""
-    biases = biases.reshape(biases.size)
-    return _sweep(points, source, (bounds, layers, sizes), weights, biases, None, _FORWARD[activation])
-
-
-def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
-    """Propagate gradients; see `bppsa_nb.networks.residual_steps.adjoint_sweep`."""
-    return _sweep(points, source, (bounds, layers, sizes), weights, None, slopes, _ADJOINT)
-
-
-def slopes(states, weights, biases, activation):
-    """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
-    every = load(np.arange(len(weights) + 1))
-    sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
-    biases = biases.reshape(biases.size)
-    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, None, _SLOPE[activation])
-
-
 def _sweep(points, source, blocks, weights, biases, slopes, kind):
     bounds, _, sizes = blocks
     count, batch = len(bounds) - 1, points.shape[1]
@@ -256,8 +235,8 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     with_source = source is not None
     # What a kernel does not read is still an array.
     source, slopes = (points if array is None else array for array in (source, slopes))
-    arguments = points, source, with_source, arrivals, *blocks, weights
-    arguments += (sizes if biases is None else biases), slopes, kind
+    biases = sizes if biases is None else biases.reshape(biases.size)
+    arguments = points, source, with_source, arrivals, *blocks, weights, biases, slopes, kind
     if points.ndim == 3:
         threads = min(_THREADS, points.shape[2])
         dense_sweep[count * -(-batch // _SAMPLES), threads, 0, _shared_bytes(points, threads)](*arguments)
@@ -295,6 +274,9 @@ def load(array):
 def host(array):
     """Return a NumPy array of what is on the device."""
     return array.copy_to_host()
+
+
+forward_sweep, adjoint_sweep, slopes = compiled_sweeps(_sweep, load)
 
 
 def take(points, index):

@@ -299,15 +299,9 @@ def _clips_in(folder):
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
-    shape = features.frames, features.size
     paths = feature_cache.paths_of(folder, names, (features, SAMPLE_RATE, SECONDS))
-    clips, reasons, left = np.empty((len(names), *shape), np.float32), {}, []
-    for i, path in enumerate(paths):
-        found = feature_cache.load(path, shape)
-        if found is None:
-            left.append(i)
-        else:
-            clips[i] = found
+    clips, reasons = np.empty((len(names), features.frames, features.size), np.float32), {}
+    left = [i for i, path in enumerate(paths) if not feature_cache.load(path, clips[i])]
 
     def compute(i):
         try:

@@ -28,19 +28,20 @@ def paths_of(folder, names, settings):
     return paths
 
 
-def load(path, shape):
-    """Return features [dtype=float32] of a shape, or None where there are none that are whole."""
+def load(path, out):
+    """Read features into an array [dtype=float32]; return whether there are any that are whole."""
     try:
         with open(path, "rb") as file:
             features = np.load(file, allow_pickle=False)
-        if features.shape != shape or features.dtype != np.float32 or not np.isfinite(features).all():
+        if features.shape != out.shape or features.dtype != np.float32 or not np.isfinite(features).all():
             raise ValueError(f"shape {features.shape}, dtype {features.dtype}, or NaN or infinity")
-        return features
+        out[:] = features
+        return True
     except FileNotFoundError:
-        return None
+        return False
     except (OSError, ValueError, EOFError) as error:
         print(f"features in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
-        return None
+        return False
 
 
 def save(path, features):

@@ -240,7 +240,8 @@ class _Recording:
         """Add up decaying partials, the higher the sooner gone."""
         k = np.arange(1, 1 + min(24, int(16000 / frequency)))
         frequencies = frequency * k * np.sqrt(1 + self.instrument.stretch * k**2)
-        amplitudes = self.amplitudes(frequencies, k, self.tilt[0] + (1 - loudness) * np.ptp(self.tilt), rng)
+        tilt = self.tilt[0] + (1 - loudness) * np.ptp(self.tilt)
+        amplitudes = self.amplitudes(frequencies, k, tilt, self.formants(rng))
         amplitudes = amplitudes * abs(np.sin(np.pi * k * rng.uniform(0.1, 0.25)))  # where the string is struck
         rates = (3 + 0.5 * (k - 1)) / (self.decay * (220 / frequency) ** 0.3)
         exponents = (2j * np.pi * frequencies - rates) / SAMPLE_RATE
@@ -278,7 +279,7 @@ class _Recording:
         formants = self.formants(rng)
         for tilt in self.tilt:
             spectrum = np.zeros(_TABLE // 2 + 1, np.complex64)
-            spectrum[k] = self.amplitudes(frequency * k, k, tilt, formants=formants) * phases * (_TABLE / 2)
+            spectrum[k] = self.amplitudes(frequency * k, k, tilt, formants) * phases * (_TABLE / 2)
             yield np.fft.irfft(spectrum).astype(np.float32)
 
     def formants(self, rng):
@@ -286,9 +287,8 @@ class _Recording:
         chosen = self.instrument.formants
         return np.array(_VOWELS[rng.integers(len(_VOWELS))] if chosen == "sung" else chosen) * self.formant_shift
 
-    def amplitudes(self, frequencies, k, tilt, rng=None, formants=None):
+    def amplitudes(self, frequencies, k, tilt, formants):
         """Weigh partials, with unit power in all."""
-        formants = self.formants(rng) if formants is None else formants
         sung = self.instrument.formants == "sung"
         gain = np.full(len(k), 0.1 if sung else 1.0)
         for formant in formants:
