@@ -47,6 +47,8 @@ ONLY = {
     "masked": "",
     "with nan": "values StructuredChain:weights slopes carry inputs ArrayDataset:x out PlannedProduct.performed:a",
     "with inf": "values StructuredChain:weights slopes carry inputs ArrayDataset:x out PlannedProduct.performed:a",
+    "with -1": "ArrayDataset:y",
+    "with a large one": "ArrayDataset:y",
     "of dtype f2": "inputs logits CSRPattern.matrix:values speedup",
     "of dtype f8": "values unroll:h0 inputs logits x PlannedProduct.performed:a weight y speedup",
     "of dtype i4": "indices indptr inputs y labels CSRPattern.matrix:values speedup",

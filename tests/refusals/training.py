@@ -19,8 +19,6 @@ ROWS = [
 for name in "Bitstream.batch", "ArrayDataset.batch":
     ROWS += [
         (name, {"indices": [0, 8]}, "IndexError: indices must be from 0 to [37], got 8"),
-        (name, {"indices": [-1]}, "IndexError: indices must be from 0 to [37], got -1"),
-        (name, {"indices": [True, False]}, "TypeError: indices must hold integers, got bool"),
         (name, {"indices": 3}, r"ValueError: indices must have shape \(B,\), got \(\)"),
         (name, {"part": (0, 1, 2)}, r"ValueError: part must be two integers \(i, n\), for the i-th of n parts, got"),
         (name, {"part": (0.0, 1)}, r"TypeError: part\[0\] must be an integer, got 0.0"),
@@ -35,9 +33,7 @@ ROWS += [
 ]
 for name in "cross_entropy", "accuracy":
     ROWS += [
-        (name, {"labels": [0.0, 1.0]}, "TypeError: labels must be integers, got float64"),
         (name, {"labels": [0, 4]}, "ValueError: labels must be from 0 to 3, got 4"),
-        (name, {"labels": [0, -1]}, "ValueError: labels must be from 0 to 3, got -1"),
         (name, {"labels": [0]}, r"ValueError: labels must have shape \(2,\) like logits \(2, 4\), got \(1,\)"),
         (name, {"logits": np.ones((0, 3)), "labels": []}, "ValueError: logits must have shape"),
     ]
