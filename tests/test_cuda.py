@@ -24,6 +24,13 @@ LEVELS = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", No
 pytestmark = pytest.mark.gpu
 
 
+def few_at_a_time(monkeypatch, module, **constants):
+    """Change a module's constants where there is no GPU, so that every loop over threads or entries goes round."""
+    if backends.emulated():
+        for name, value in constants.items():
+            monkeypatch.setattr(module, name, value)
+
+
 def check_backprop(T, B, H, dtype, local, methods, shared=False):
     jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, B, H]), local=local)
     if shared:
@@ -151,10 +158,8 @@ def test_gates_that_are_open_or_closed(dtype):
     ],
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
-    if backends.emulated():  # fewer threads than numbers, so that every loop over them goes round
-        monkeypatch.setattr(weight_gradients, "PARTS", 2)
-        for name, value in {"MAX_THREADS": 2, "_THREADS": 3}.items():
-            monkeypatch.setattr(layer_cuda, name, value)
+    few_at_a_time(monkeypatch, weight_gradients, PARTS=2)
+    few_at_a_time(monkeypatch, layer_cuda, MAX_THREADS=2, _THREADS=3)
     rng = np.random.default_rng(0)
     model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
     x, grad_logits = rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
@@ -222,9 +227,7 @@ def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
 )
 @pytest.mark.parametrize("local", [False, True])
 def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
-    if backends.emulated():  # fewer threads than numbers, and rows in several groups
-        for name, value in {"MAX_THREADS": 2, "_THREADS": 2}.items():
-            monkeypatch.setattr(structured_cuda, name, value)
+    few_at_a_time(monkeypatch, structured_cuda, MAX_THREADS=2, _THREADS=2)  # rows in several groups
     rng = np.random.default_rng([T, B, H, K])
     links = structured_links(rng, T, B, H, K, dtype, -1, 0)
     grad_output, local_grads = rng.standard_normal((B, H)).astype(dtype), None
@@ -479,9 +482,7 @@ def sparse_link(rng, m, n, kind, batch, dtype):
     ],
 )
 def test_sparse_chain(size, dtype, local, monkeypatch):
-    if backends.emulated():  # fewer threads and columns at a time than there are, so that every loop goes round
-        for name, value in {"THREADS": 2, "SHARED_BYTES": 16}.items():
-            monkeypatch.setattr(products_cuda, name, value)
+    few_at_a_time(monkeypatch, products_cuda, THREADS=2, SHARED_BYTES=16)
     rng = np.random.default_rng(size)
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
     kinds = ["any", "diagonal", "one", "any", "diagonal", "any"] if size < 1000 else ["one", "diagonal"] * 3
@@ -499,8 +500,7 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
 
 
 def test_sparse_range_and_values(monkeypatch):
-    if backends.emulated():
-        monkeypatch.setattr(products_cuda, "THREADS", 64)
+    few_at_a_time(monkeypatch, products_cuda, THREADS=64)
     count = products_cuda._PART + 13
     values = np.random.default_rng(0).uniform(-1, 1, (2, count)).astype(np.float32)
     values[0, 3] = values[1] = 0

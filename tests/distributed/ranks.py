@@ -265,15 +265,12 @@ def refusals():
     yield solving(grad_output=None), LAST, f"ValueError: grad_output must be given on rank {LAST}, .* got None"
     elsewhere = f"ValueError: grad_output must be None on all ranks but rank {LAST}, .* got ndarray"
     yield solving(grad_output=np.ones((3, 4))), "any", elsewhere
-    yield solving(grad_output=end[:, :3] if last else None), LAST, r"ValueError: grad_output must have shape \(3, 4\)"
     yield solving(local_grads=np.ones((3, 3, 4))), "any", r"ValueError: local_grads must have shape \(2, 3, 4\)"
     yield solving(local_grads=terms[:2]), LAST, r"ValueError: local_grads must have shape \(3, 3, 4\)"
     one_more = solving(listed, end_of_list, [np.ones(4)] * 3)
     yield one_more, "any", r"ValueError: local_grads must be a list of T \(on .* = 2 arrays, got list of 3"
     other = terms.astype("f4") if first else terms
     yield solving(local_grads=other), 0, "TypeError: local_grads has dtype float32, but jacobians_T has float64"
-    yield solving(local_grads="none" if first else terms), 0, "TypeError: local_grads must be a numpy.ndarray, got str"
-    yield solving(3 if first else links), 0, "TypeError: jacobians_T must be a numpy.ndarray, got int"
     yield solving(links[..., :3] if first else links), 0, "ValueError: jacobians_T must hold square matrices"
     changed = bp.StructuredChain.made(weights, slopes, carry[: 1 if first else 2])
     yield solving(changed), 0, r"ValueError: carry must have shape \(T, B, H\)"

@@ -554,8 +554,6 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         (["--batch-size", "0"], "batch_size"),
         (["--method", "truncated"], "levels"),
         (["--resume", "nowhere.npz"], "nowhere.npz"),
-        (["--learning-rate", "-1"], "lr"),
-        (["--layers", "0"], "num_layers"),
         (["--multigrid"], "--length is for recurrent layers"),
         (["--save", ""], "Is a directory: '.'"),
         (["--save-every", "2"], "--save-every needs --save PATH"),

@@ -7,7 +7,7 @@ from garbage import numbers
 
 import bppsa_nb as bp
 
-FORWARD, CHUNKED, NEWTON = "RNN.forward, numpy", "RNN.forward, chunked, numpy", "RNN.forward, newton, numpy"
+FORWARD, NEWTON = "RNN.forward, numpy", "RNN.forward, newton, numpy"
 BACKWARD = "RNN.backward, numpy"
 ONE = r"x must have shape \(T, B, 2\), got \(5, 2\); one step is x\[None\]; one sample is x\[:, None\]$"
 OF_RNN, OF_GRU = (kind(2, 3, 4).forward(numbers(5, 2, 2), backend="numpy") for kind in (bp.RNN, bp.GRU))
@@ -17,43 +17,23 @@ FEW = replace(OF_GRU, gates=OF_GRU.gates[:, :3])
 TWO_METHODS = r"for method='chunked' and 'newton' only, got 3 with '\w+'"
 
 ROWS = [
-    ("RNN", {"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
-    ("RNN", {"input_size": 1.5}, "TypeError: input_size must be an integer, got 1.5"),
-    ("RNN", {"num_classes": True}, "TypeError: num_classes must be an integer, got True"),
-    ("RNN", {"num_layers": 0}, "num_layers must be at least 1, got 0"),
-    ("RNN", {"dtype": np.float16}, "TypeError: dtype must be float32 or float64, got float16"),
     (FORWARD, {"x": numbers(5, 2)}, ONE),
     (FORWARD, {"x": numbers(5, 2, 1)}, r"x must have shape \(T, B, 2\), got \(5, 2, 1\)$"),
     (FORWARD, {"x": np.ones((5, 2, 2))}, "TypeError: x must have the model's dtype float32, got float64"),
     (FORWARD, {"x": numbers(5, 0, 2), "h0": None}, "x must hold at least one sample"),
-    (FORWARD, {"x": np.full((5, 2, 2), np.inf, "f")}, r"x must be finite, got inf at \[0, 0, 0\]"),
-    (FORWARD, {"h0": numbers(2, 3)}, r"h0 must have shape \(1, 2, 3\), got \(2, 3\)"),
-    (FORWARD, {"h0": np.full((1, 2, 3), np.inf, "f")}, "h0 must be finite"),
-    (FORWARD, {"backend": "tpu"}, "backend must be one of .* got 'tpu'"),
     (FORWARD, {"method": "magic"}, "method must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
     (FORWARD, {"length": 3}, f"length is {TWO_METHODS}"),
     (FORWARD, {"method": "linear", "tol": 3}, f"tol is {TWO_METHODS}"),
     (FORWARD, {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
     ("Trainer", {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
-    (CHUNKED, {"length": 0}, "length must be at least 1, got 0"),
-    (CHUNKED, {"tol": -1e-3}, "tol must be a finite number >= 0, got -0.001"),
-    (CHUNKED, {"tol": np.inf}, "tol must be a finite number >= 0, got inf"),
-    (CHUNKED, {"most": "all"}, "most must be a finite number >= 0, got 'all'"),
     (NEWTON, {"most": 1.5}, "TypeError: most must be an integer, got 1.5"),
     (BACKWARD, {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
-    (BACKWARD, {"method": "fast"}, "method must be one of .* got 'fast'"),
-    (BACKWARD, {"levels": -1}, "levels must be an integer >= 0"),
-    (BACKWARD, {"backend": "tpu"}, "backend must be one of .* got 'tpu'"),
-    (BACKWARD, {"grad_logits": numbers(2, 3)}, r"grad_logits must have shape \(2, 4\)"),
-    (BACKWARD, {"grad_logits": np.ones((2, 4))}, "TypeError: grad_logits must have the model's dtype float32"),
-    (BACKWARD, {"grad_logits": np.full((2, 4), np.nan, "f")}, "grad_logits must be finite"),
     (BACKWARD, {"activations": None}, "TypeError: activations must come from RNN.forward, got NoneType"),
     (BACKWARD, {"activations": WIDER}, r"activations.hidden must have shape \(1, 6, 2, 3\), got \(1, 6, 2, 4\)"),
     (BACKWARD, {"activations": SHORT}, r"activations.hidden must have shape \(1, 3, 2, 3\), got \(1, 6, 2, 3\)"),
     (BACKWARD, {"activations": OF_GRU}, "TypeError: activations .* RNN.forward, got those of another kind of cell"),
     ("GRU.backward, cpu", {"activations": OF_RNN}, "activations .* GRU.forward, got those of another kind of cell"),
     ("GRU.backward, cpu", {"activations": FEW}, r"activations.gates .* \(1, 4, 5, 2, 3\), got \(1, 3, 5, 2, 3\)"),
-    ("unroll", {"h0": np.zeros((2, 3), int)}, "h0 must be float32 or float64"),
     ("unroll", {"h0": np.zeros((0, 3))}, "h0 must be float32 or float64"),
     ("unroll", {"h0": np.full((2, 3), np.nan)}, "h0 must be finite"),
     ("unroll", {"inputs": numbers(9, 3, 1)}, r"inputs must be .* as h0 has 2 samples, got \(9, 3, 1\)"),

@@ -8,7 +8,7 @@ import bppsa_nb as bp
 
 DENSE, STORED, LIST, BATCHES = "backprop", "backprop, compiled", "backprop, list", "backprop, batched list"
 SHARED, STRUCTURED, CHAIN = "backprop, shared", "backprop, structured", "StructuredChain"
-WEIGHTS, SLOPES, CARRY = numbers(2, 3, 3), numbers(2, 5, 2, 3), numbers(5, 2, 3)
+WEIGHTS, SLOPES = numbers(2, 3, 3), numbers(2, 5, 2, 3)
 IDENTITY = bp.BatchedCSR(numbers(3, 2), [0, 1], [0, 1, 2], (2, 2))
 ARRAYS = {"jacobians_T": [numbers(4, 2, 2), numbers(4, 2, 2)], "grad_output": numbers(4, 2), "local_grads": None}
 MATRIX = {"jacobians_T": [numbers(2, 2)], "grad_output": numbers(2), "local_grads": None}
@@ -27,10 +27,8 @@ ROWS = [
     (DENSE, {"jacobians_T": numbers(5, 1, 3, 3)}, r"jacobians_T must have shape \(5, 2, 3, 3\).*got \(5, 1, 3, 3\)"),
     (SHARED, {"jacobians_T": numbers(5, 2, 3)}, r"jacobians_T must have shape \(5, 3, 3\)"),
     (DENSE, {"grad_output": np.ones((2, 3))}, "TypeError: jacobians_T has dtype float32, but grad_output has float64"),
-    (DENSE, {"jacobians_T": np.ones((5, 2, 3, 3), int)}, "jacobians_T must be float32 or float64, got int64"),
     (DENSE, {"jacobians_T": numbers(5, 0, 3, 3), "grad_output": numbers(0, 3)}, "grad_output must have at least one s"),
     (DENSE, {"jacobians_T": numbers(5, 2, 0, 0), "grad_output": numbers(2, 0)}, "grad_output must have at least one s"),
-    (DENSE, {"local_grads": numbers(5, 2, 3)}, r"local_grads must have shape \(6, 2, 3\).*got \(5, 2, 3\)"),
     (DENSE, {"local_grads": np.ones((6, 2, 3))}, "TypeError: local_grads has dtype float64"),
     (DENSE, {"method": "bleloch"}, "method must be one of .*'blelloch'.* got 'bleloch'"),
     (DENSE, {"backend": "gpu"}, "backend must be one of .*'cuda'.* got 'gpu'"),
@@ -44,7 +42,6 @@ ROWS = [
     (LIST, MATRIX | {"jacobians_T": [sparse.coo_array(numbers(2))]}, r"jacobians_T\[0\] .* shape \(m, n\), got"),
     (LIST, MATRIX | {"jacobians_T": [np.eye(2)]}, r"jacobians_T\[0\] has dtype float64"),
     (LIST, MATRIX | CSR, r"jacobians_T\[0\] must be float32 or float64"),
-    (LIST, {"grad_output": numbers(2, 2)}, r"grad_output must have shape \(n,\), got \(2, 2\)$"),
     (LIST, {"backend": "cpu"}, "backend must be 'numpy' or 'auto' for a list"),
     (LIST, {"local_grads": [numbers(2)]}, "local_grads must be a list of .* = 4 arrays, got list of 1"),
     (LIST, {"local_grads": numbers(4, 2)}, "local_grads must be a list of .*, got ndarray"),
@@ -62,12 +59,7 @@ ROWS = [
     (STRUCTURED, {"grad_output": numbers(3)}, ONE_SAMPLE),
     (STRUCTURED, {"grad_output": np.ones((2, 3))}, "jacobians_T has dtype float32, but grad_output has float64"),
     (STRUCTURED, {"grad_output": numbers(1, 3)}, r"must have shape \(2, 3\) to chain with StructuredChain\(T=5, B=2"),
-    (STRUCTURED, {"local_grads": numbers(5, 2, 3)}, r"local_grads must have shape \(6, 2, 3\).*, got \(5, 2, 3\)"),
     (STRUCTURED, {"local_grads": numbers(2, 3)}, ONE_TERM),
-    (CHAIN, {"slopes": None}, "slopes must be a numpy.ndarray, got NoneType"),
-    (CHAIN, {"carry": "0.5"}, "carry must be a numpy.ndarray, got str"),
-    (CHAIN, {"carry": np.nan}, "carry must be finite, got nan"),
-    (CHAIN, {"weights": np.ones((2, 3, 3), int)}, "weights must be float32 or float64, got int64"),
     (CHAIN, {"slopes": np.ones((2, 5, 2, 3))}, "slopes has dtype float64, but weights has float32"),
     (CHAIN, {"carry": np.ones((5, 2, 3))}, "carry has dtype float64, but weights has float32: they must be the same"),
     (CHAIN, {"weights": numbers(3, 3)}, r"weights .* \(K, H, H\), got \(3, 3\); one weight is weights\[None\]$"),
@@ -79,13 +71,6 @@ ROWS = [
     (CHAIN, {"slopes": numbers(2, 5, 0, 3)}, r"slopes must have at least one sample .*, got shape \(2, 5, 0, 3\)"),
     (CHAIN, {"weights": numbers(2, 0, 0), "slopes": numbers(2, 5, 2, 0)}, "slopes must have .* one entry each"),
     (CHAIN, {"weights": WEIGHTS[:0], "slopes": SLOPES[:0], "carry": None}, "slopes must hold at least one diagonal"),
-    ("explain", {"backend": "tpu"}, "backend must be one of .* got 'tpu'"),
-    ("explain", {"T": -1}, "T must be an integer >= 0, got -1"),
-    ("explain", {"B": 0}, "B must be an integer >= 1, got 0"),
-    ("explain", {"H": 1.5}, "H must be an integer >= 1, got 1.5"),
-    ("explain", {"B": True}, "B must be an integer >= 1, got True"),
-    ("explain", {"weights": -1}, "weights must be an integer >= 0, got -1$"),
     ("explain", {"weights": 0, "forward": True}, GATES),
     ("explain", {"forward": 1}, "TypeError: forward must be"),
-    ("explain", {"dtype": np.float16}, "TypeError: dtype must be float32 or float64, got float16"),
 ]

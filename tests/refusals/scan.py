@@ -5,12 +5,8 @@ from garbage import numbers
 TRUNCATED, LINEAR, CHUNKED = ({"method": method, "levels": None} for method in ("truncated", "linear", "chunked"))
 
 ROWS = [
-    ("scan", {"operands": None}, "TypeError: operands must be a list of operands, got None"),
     ("scan", {"operands": []}, "operands must hold at least one, got none"),
     ("scan", {"operands": [numbers(2), 2.0]}, r"operands\[1\] must have a method __matmul__, got float"),
-    ("trace", {"n": -1}, "n must be at least 0, got -1"),
-    ("trace", {"n": None}, "TypeError: n must be an integer, got None"),
-    ("trace", {"method": "tree"}, "method must be one of 'linear', 'blelloch', .*'chunked'.* got 'tree'"),
     ("trace", {"method": ["linear"]}, r"method must be one of .*, got \['linear'\]"),
     ("trace", TRUNCATED, "TypeError: levels for 'truncated' must be an integer, got None"),
     ("trace", TRUNCATED | {"levels": -1}, "levels for 'truncated' must be at least 0, got -1"),

@@ -10,9 +10,6 @@ from bppsa_nb.training.datasets import ArrayDataset
 
 PICTURES = {"model": LeNet5(rng=0), "levels": None, "method": "auto", "forward": "chunked"}
 ROWS = [
-    ("Images", {"split": "valid"}, "ValueError: split must be one of 'train', 'test', got 'valid'"),
-    ("Images", {"num_samples": 0}, "ValueError: num_samples must be at least 1, got 0"),
-    ("Images", {"source": 3}, "TypeError: source must be a name or a path, got 3"),
     ("Images", {"source": "CIFAR"}, '"stand-in", "cifar10", "mnist", or a path that exists, got \'CIFAR\'$'),
     ("Images", {"source": "a" * 5000}, "FileNotFoundError: .* or a path that exists, got 'aaa"),
     ("Images", {"source": "a\0b"}, "FileNotFoundError: .* or a path that exists, got 'a"),
@@ -22,8 +19,6 @@ ROWS = [
 for name in "Bitstream.batch", "ArrayDataset.batch":
     ROWS += [
         (name, {"indices": [0, 8]}, "IndexError: indices must be from 0 to [37], got 8"),
-        (name, {"indices": [-1]}, "IndexError: indices must be from 0 to [37], got -1"),
-        (name, {"indices": [True, False]}, "TypeError: indices must hold integers, got bool"),
         (name, {"indices": 3}, r"ValueError: indices must have shape \(B,\), got \(\)"),
         (name, {"part": (0, 1, 2)}, r"ValueError: part must be two integers \(i, n\), for the i-th of n parts, got"),
         (name, {"part": (0.0, 1)}, r"TypeError: part\[0\] must be an integer, got 0.0"),
@@ -32,31 +27,20 @@ for name in "Bitstream.batch", "ArrayDataset.batch":
         (name, {"part": (0, 0)}, r"ValueError: part\[1\] must be at least 1, got 0"),
     ]
 ROWS += [
-    ("Bitstream", {"length": -1}, "ValueError: length must be at least 0, got -1"),
-    ("Bitstream", {"num_samples": 0}, "ValueError: num_samples must be at least 1, got 0"),
     ("Bitstream", {"num_classes": 11}, "ValueError: num_classes must be from 1 to 10, got 11"),
-    ("Bitstream", {"dtype": int}, "TypeError: dtype must be float32 or float64, got int64"),
-    ("ArrayDataset", {"x": numbers(3, 4)}, r"ValueError: x must have shape \(T, N, I\), got \(3, 4\)"),
     ("ArrayDataset", {"y": np.arange(3)}, r"y must have shape \(4,\), one label per sample of x, got \(3,\)"),
     ("ArrayDataset", {"y": np.arange(4) / 2}, "TypeError: y must hold integers, got float64"),
 ]
 for name in "cross_entropy", "accuracy":
     ROWS += [
-        (name, {"labels": [0.0, 1.0]}, "TypeError: labels must be integers, got float64"),
         (name, {"labels": [0, 4]}, "ValueError: labels must be from 0 to 3, got 4"),
-        (name, {"labels": [0, -1]}, "ValueError: labels must be from 0 to 3, got -1"),
         (name, {"labels": [0]}, r"ValueError: labels must have shape \(2,\) like logits \(2, 4\), got \(1,\)"),
         (name, {"logits": np.ones((0, 3)), "labels": []}, "ValueError: logits must have shape"),
-        (name, {"logits": np.ones((1, 3), int)}, "TypeError: logits must be floating point, got int64"),
-        (name, {"logits": numbers(2, 4) * np.float32("nan")}, "ValueError: logits must be finite, got nan"),
     ]
 ROWS += [
-    ("SGD", {"lr": -1}, "ValueError: lr must be at least 0 and below inf, got -1"),
-    ("SGD", {"lr": float("nan")}, "ValueError: lr must be at least 0 and below inf, got nan"),
     ("SGD", {"momentum": 1}, "ValueError: momentum must be at least 0 and below 1, got 1"),
     ("Adam", {"betas": 0.9}, "ValueError: betas must be two numbers, got 0.9"),
     ("Adam", {"betas": (0.9, 1.0)}, r"ValueError: betas\[1\] must be at least 0 and below 1, got 1.0"),
-    ("Adam", {"eps": -1e-8}, "ValueError: eps must be at least 0"),
     ("Adam.step", {"grads": {"b": numbers(3)}}, r"grads must have the entries \['a', 'b'\], got \['b'\]"),
     ("Adam.step", {"params": {"a": 1.0}, "grads": {"a": np.ones(())}}, r"params\['a'\] must be a numpy.ndarray"),
     ("SGD.step", {"params": {"a": numbers(3)}, "grads": {"a": numbers(2)}}, r"grads\['a'\] must have shape \(3,\)"),
@@ -69,19 +53,14 @@ ROWS += [
     ("Trainer", {"levels": None}, "ValueError: .*levels"),
     ("Trainer", {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
     ("Trainer", {"method": "ordinary", "levels": None}, "ValueError: method must be one of .* got 'ordinary'"),
-    ("Trainer", {"backend": "tpu"}, "ValueError: backend must be one of .* got 'tpu'"),
     ("Trainer", {"forward": "magic"}, "forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
     ("Trainer", PICTURES, "ValueError: forward must be 'auto' for a LeNet5, which has no loop over time"),
     ("Trainer", {"model": None}, r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no"),
     ("Trainer", {"optimizer": int}, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class int"),
-    ("Trainer.fit", {"epochs": -1}, "ValueError: epochs must be at least 0, got -1"),
-    ("Trainer.fit", {"batch_size": 0}, "ValueError: batch_size must be at least 1, got 0"),
     ("Trainer.fit", {"dataset": np.ones(3)}, r"dataset must have a length and a method batch\(indices\).* ndarray"),
     ("Trainer.fit", {"dataset": ArrayDataset(numbers(3, 0, 1), np.zeros(0, int))}, "dataset must hold at least one"),
     ("Trainer.fit", {"save_every": None}, "ValueError: save_to and save_every go together, got .*fit.npz'.* and None"),
     ("Trainer.fit", {"save_to": None}, "ValueError: save_to and save_every go together, got None and 1"),
-    ("Trainer.save", {"path": 5}, "TypeError: path must be a str or an os.PathLike, got 5"),
     ("Trainer.load", {"path": ""}, "ValueError: path must be the name of a file or a folder, got ''"),
     ("Trainer.fit", {"save_to": "a\0b"}, "ValueError: save_to must be the name of a file or a folder, got 'a"),
-    ("Trainer.fit", {"save_every": 0}, "ValueError: save_every must be at least 1, got 0"),
 ]

@@ -135,7 +135,7 @@ def test_a_wrong_gradient_of_the_scan_is_seen(small, monkeypatch):
     assert found["difference"].dropna().to_numpy() == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_measure_and_plot(small, monkeypatch):
+def test_measure(small, monkeypatch):
     monkeypatch.setattr(retraining, "COPIES", {"LeNet5": {"quick": 1, "paper": 2}, "VGG11": {"paper": 1}})
     recorded = measure(retraining, "paper")
     ways = len(retraining.RATES["paper"]) * 3
@@ -153,10 +153,3 @@ def test_measure_and_plot(small, monkeypatch):
     pd.testing.assert_frame_equal(
         taken.reset_index(drop=True), recorded[recorded["network"] == "VGG11"].reset_index(drop=True)
     )
-
-    left, right = retraining.plot(recorded).axes
-    heights = [[bar.get_height() for bar in bars] for bars in right.containers]
-    assert heights == [taken["accuracy"].tolist(), [0.901, 0.889]]
-    (drawn,) = [bars for bars in left.containers if bars.get_label() == "class-uniform, retrained"]
-    wanted = recorded.query("network == 'LeNet5' and scheme == 'class_uniform' and stage == 'retrained'")
-    assert list(drawn.lines[0].get_ydata()) == pytest.approx(wanted.groupby("rate")["accuracy"].mean().tolist())
