@@ -28,6 +28,7 @@ from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
 MULTIPLIED = 4096  # chunks of a structured chain that it multiplies at once: two to a thread, while others wait
 WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
+SHARED = 256  # hidden units, from which on the weights of a time loop are laid out by panels that two cores can share
 CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
 
 
@@ -126,7 +127,10 @@ def product(T, B, H, weights, backend):
 
 def loop(T, B, H, weights, backend):
     """Count what a time loop does: the forward pass of a cell whose step multiplies by K = `weights` matrices."""
-    return solving(1, T, T * B, H, weights, backend)
+    counts = solving(1, T, T * B, H, weights, backend)
+    if backend == "cpu" and H >= SHARED and B <= _group():  # of a single group, two cores share each product
+        counts["matvec"] /= min(2, workers(backend))
+    return counts
 
 
 def repaired(T, B, H, weights, backend, length):

@@ -9,6 +9,7 @@ comes late, or not at all, the loop computes them all. Either core has the same 
 what.
 """
 
+import functools
 import platform
 import time
 from contextlib import contextmanager
@@ -113,7 +114,6 @@ def _take(table):
     return left > 0 and _swap(table, _LEFT, left, left - 1)
 
 
-@cfunc(types.void(_TABLE, types.int64, types.int64, types.int64, _TABLE))
 def _share(table, rows, matrices, out, sizes):
     """Have all panels of a product computed, with a helper."""
     table[_ROWS], table[_MATRICES], table[_OUT] = rows, matrices, out
@@ -134,7 +134,6 @@ def _share(table, rows, matrices, out, sizes):
         _write(table, _LEFT, -1)
 
 
-@cfunc(types.void(_TABLE))
 def _help(table):
     """Take panels from the end of one product after the other, until none come any more."""
     number = own = idle = 0
@@ -152,6 +151,13 @@ def _help(table):
             idle += 1
             _pause()
     restore(before)
+
+
+@functools.cache
+def _compiled():
+    """Compile `_share` and `_help`, where they are needed."""
+    sharing = cfunc(types.void(_TABLE, types.int64, types.int64, types.int64, _TABLE))(_share)
+    return sharing, cfunc(types.void(_TABLE))(_help)
 
 
 def table_of(product, itemsize):
@@ -172,10 +178,10 @@ def helped(table):
     if began[0] < _rest_until:
         yield table
         return
-    table = table.copy()
+    (sharing, helping), table = _compiled(), table.copy()
     try:
-        found = beside(lambda: _help.ctypes(table.ctypes.data_as(_help.ctypes.argtypes[0])))
-        table[SHARE] = _share.address if found else 0
+        found = beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
+        table[SHARE] = sharing.address if found else 0
         yield table
     finally:
         table[_LEFT] = -1

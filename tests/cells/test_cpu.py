@@ -22,7 +22,7 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
-    for module in (layer_cpu, backward_cpu, structured_cpu):
+    for module in (layer_cpu, structured_cpu):
         monkeypatch.setattr(module, "_THRESHOLD", 0)
     monkeypatch.setattr(layer_cpu, "_THRESHOLD_NUMBERS", 0)
     return request.param

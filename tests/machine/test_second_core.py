@@ -13,6 +13,8 @@ from bppsa_nb.machine import second_core, subnormals, tiles, workers
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 PRODUCT = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+SHARING, HELPING = second_core._compiled()
+POINTER = HELPING.ctypes.argtypes[0]
 
 
 @njit(nogil=True)
@@ -30,12 +32,8 @@ def multiply_flushed(product, rows, matrices, outs):
 
 def shared(table):
     table = table.copy()
-    table[second_core.SHARE] = second_core._share.address
+    table[second_core.SHARE] = SHARING.address
     return table
-
-
-def run(function, table):
-    function.ctypes(table.ctypes.data_as(function.ctypes.argtypes[0]))
 
 
 def drawn(dtype, H, J, B, scale=1):
@@ -73,7 +71,7 @@ def test_a_helper_computes_what_the_loop_would(dtype):
         table[place] = array.ctypes.data
     table[second_core._SIZES :][: len(sizes)] = sizes
     table[second_core._LEFT] = len(panels)
-    run(second_core._help, table)  # and goes, as nothing comes
+    HELPING.ctypes(table.ctypes.data_as(POINTER))  # and goes, as nothing comes
     assert (outs[0] == expected[0]).all() and table[second_core._DONE] == len(panels)
 
 
@@ -116,9 +114,7 @@ def test_two_threads_take_each_panel_once_and_one_that_is_late_helps_no_more(mon
             if busy:
                 assert not table[second_core.SHARE]  # for a while
                 break
-            function = second_core._share.ctypes
-            pointer = function.argtypes[0]
-            function(table.ctypes.data_as(pointer), 0, 0, 0, sizes.ctypes.data_as(pointer))
+            SHARING.ctypes(table.ctypes.data_as(POINTER), 0, 0, 0, sizes.ctypes.data_as(POINTER))
             assert not table[second_core.SHARE]
     assert sorted(matrix for _, matrix in seen) == [0, 100, 200, 300, 400, 500]
     assert [matrix for own, matrix in seen if not own] == [500]
