@@ -11,6 +11,7 @@ what.
 
 import functools
 import platform
+import sys
 import time
 from contextlib import contextmanager
 
@@ -33,10 +34,12 @@ _LEFT, _DONE = 16, 32
 _NUMBER, _STATE, _ROWS, _MATRICES, _OUT, _SIZES = range(48, 54)
 _WORDS, NUM_SIZES = 72, 13
 _WIDTH, _COLUMNS, _PANELS, _STRIDE = _SIZES + 3, *range(_SIZES + 10, _SIZES + NUM_SIZES)
-_LONG = 2**14  # looks at a panel that should be done: any takes far less
-_MOST_OF_IT = 0.9  # of a block's time a thread has its core, if nobody else wants it
-_REST = 32  # times what a block took in which others did, the next ones go alone
-_PATIENCE = 2**22  # looks at a table where nothing happens until the helper goes, after some tenths of a second
+_LONG = 2**14  # looks at a panel that should be done
+_PATIENCE = 2**22  # looks at a table where nothing happens, until the helper goes
+_MISSED = 0.1  # of a block's time that its thread may be without a core; and seconds, which Windows counts by ticks
+_TICK = 0.016 if sys.platform == "win32" else 0.0
+_REST = 32  # times what a block took in which others had a core, the next ones go alone; and seconds at most
+_LONGEST_REST = 3.0
 
 _INT, _TABLE = ir.IntType(64), types.CPointer(types.int64)
 
@@ -129,7 +132,7 @@ def _share(table, rows, matrices, out, sizes):
     while own + _read(table, _DONE) < panels:
         waited += 1
         _pause()
-    if waited > _LONG:  # its core was taken from it: it had better not help
+    if waited > _LONG and 4 * own > 3 * panels:  # its core was taken from it: it had better not help
         table[SHARE] = 0
         _write(table, _LEFT, -1)
 
@@ -174,11 +177,11 @@ _rest_until = 0.0  # while other processes want the cores
 def helped(table):
     """Have another thread help within a block, with products of the table that it gives, unless cores are busy."""
     global _rest_until
-    began, found = (time.perf_counter(), time.thread_time()), False
-    if began[0] < _rest_until:
+    if time.perf_counter() < _rest_until:
         yield table
         return
-    (sharing, helping), table = _compiled(), table.copy()
+    (sharing, helping), table, found = _compiled(), table.copy(), False
+    began, computing = time.perf_counter(), time.thread_time()
     try:
         found = beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
         table[SHARE] = sharing.address if found else 0
@@ -186,6 +189,6 @@ def helped(table):
     finally:
         table[_LEFT] = -1
         ended = time.perf_counter()
-        seconds, computing = ended - began[0], time.thread_time() - began[1]
-        if found and (computing < _MOST_OF_IT * seconds or not table[SHARE]):
-            _rest_until = ended + _REST * seconds
+        seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
+        if found and (missed > _MISSED * seconds + _TICK or not table[SHARE]):
+            _rest_until = ended + min(_REST * seconds, _LONGEST_REST)

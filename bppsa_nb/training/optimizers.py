@@ -105,6 +105,8 @@ def _check_shapes(name, grad, before):
         raise wrong_shape(f"grads[{name!r}]", grad, param.shape)
     if any(getattr(average, "shape", None) != param.shape for average in averages):
         raise ValueError(_OTHER)
+    if not all(average.flags.writeable for average in averages):
+        raise ValueError(f"state must hold writable arrays, got a read-only one for {name!r}")
 
 
 class SGD(_Optimizer):

@@ -21,12 +21,19 @@ _compile = njit(cache=True, error_model="numpy", nogil=True)
 
 
 def factors(optimizer, dtype):
-    """Return what the next step multiplies by; first a bound of parameters, and one of what `lr` multiplies."""
-    most = _MOST[dtype]
+    """Return what the next step multiplies by; first a bound of parameters, and one of what `lr` multiplies.
+
+    For settings that are no plain numbers, or no good ones, bounds are 0, which nothing keeps to.
+    """
+    most, steps, betas = _MOST[dtype], optimizer.count.item() + 1, getattr(optimizer, "betas", ())
+    settings = [getattr(optimizer, name) for name in ("lr", "momentum", "eps") if hasattr(optimizer, name)]
+    plain = {*map(type, settings), *map(type, betas)} <= {float, int}
+    if not plain or not 0 < steps < 2**62 or not 0 <= min(betas, default=0) <= max(betas, default=0) < 1:
+        return np.zeros(10, dtype)
     if not isinstance(optimizer, Adam):
         lr, moving = float(dtype.type(optimizer.lr)), len(optimizer.state)
         return np.array([most, most / max(abs(lr), 1), moving, optimizer.momentum, lr], dtype)
-    (beta1, beta2), steps = optimizer.betas, optimizer.count.item() + 1
+    beta1, beta2 = betas
     eps, rate = (float(dtype.type(number)) for number in (optimizer.eps, optimizer.lr / (1 - beta1**steps)))
     bounds = most, most * min(eps, 1) / max(abs(rate), 1)
     first = 1 - beta1 < 0.5, 1 - beta1, beta1  # whether the old average weighs more

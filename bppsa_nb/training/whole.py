@@ -82,7 +82,7 @@ class _Known:
         self.model, self.optimizer, self.state, self.count = model, optimizer, optimizer.state, optimizer.count
         self.groups = model.params, *self.state.values()
         self.arrays = [array for group in self.groups for array in group.values()]
-        self.layouts = list(map(_layout, model.params.values()))
+        self.layouts = list(map(_layout, self.arrays))
         self.attributes = len(vars(model)), len(vars(optimizer))
         self.rows = tuple(array.reshape(-1) for array in self.arrays)
         *ends, size = accumulate(array.size for array in model.params.values())
@@ -103,7 +103,7 @@ class _Known:
         return (
             len(arrays) == len(self.arrays)
             and all(map(is_, arrays, self.arrays))
-            and list(map(_layout, arrays[: len(self.layouts)])) == self.layouts
+            and list(map(_layout, arrays)) == self.layouts
             and (len(vars(model)), len(vars(optimizer))) == self.attributes
         )
 
