@@ -74,13 +74,15 @@ def panel_width(columns, itemsize):
 
 def panels(matrices):
     """Lay matrices [shape=(K, H, J)] out by panels [shape=(P, K, H, W)]."""
-    columns = matrices.shape[2]
+    *stack, columns = matrices.shape
     if columns * matrices.itemsize < _LONG:
         return np.ascontiguousarray(matrices)[None]
     width = panel_width(columns, matrices.itemsize)
-    starts = [min(start, columns - width) for start in range(0, columns, width)]
-    # A stack of transposed matrices would be transposed, too.
-    return np.ascontiguousarray(np.stack([matrices[:, :, start : start + width] for start in starts]))
+    whole = columns // width
+    laid = np.empty((-(-columns // width), *stack, width), matrices.dtype)
+    laid[:whole] = matrices[:, :, : whole * width].reshape(*stack, whole, width).transpose(2, 0, 1, 3)
+    laid[whole:] = matrices[:, :, -width:]
+    return laid
 
 
 @intrinsic
