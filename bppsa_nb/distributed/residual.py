@@ -11,6 +11,7 @@ from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
+from bppsa_nb.networks.layers import run
 from bppsa_nb.training.local import check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
@@ -26,7 +27,7 @@ def forward(model, x, backend, comm):
     group = ranks.group(comm)
     with group.collective_check() as gather:
         model.check_input(x)
-        opening = models.run_operators(model, model.opening, x)  # on all ranks: each knows x, and it is quick
+        opening = run(model.opening, model.params, x)  # on all ranks: each knows x, and it is quick
         net, given = models.network_of(model, layers_of(model, comm)[comm.rank]), _given(model, x)
         gather(alike=given)
     first = np.ascontiguousarray(opening[-1] if opening else x)
@@ -34,7 +35,7 @@ def forward(model, x, backend, comm):
     states, model.cycles["forward"], closing = solved.states, solved.cycles, ()
     with group.collective_check():
         if group.rank == group.size - 1:
-            closing = models.run_operators(model, model.closing, states[-1])
+            closing = run(model.closing, model.params, states[-1])
     return models.ResidualActivations(x, opening, states, closing)
 
 

@@ -21,9 +21,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bppsa_nb.machine import workers
 from bppsa_nb.machine.compiling import cfunc, inline
 from bppsa_nb.machine.subnormals import restore, state
-from bppsa_nb.machine.workers import beside
 
 # Places in a table. First what stays: addresses of a product and, for two cores, of `_share`, and bytes of a number.
 PRODUCT, SHARE, ITEMSIZE = range(3)
@@ -34,7 +34,6 @@ _LEFT, _DONE = 16, 32
 _NUMBER, _STATE, _ROWS, _MATRICES, _OUT, _SIZES = range(48, 54)
 _WORDS, NUM_SIZES = 72, 13
 _WIDTH, _COLUMNS, _PANELS, _STRIDE = _SIZES + 3, *range(_SIZES + 10, _SIZES + NUM_SIZES)
-_LONG = 2**14  # looks at a panel that should be done
 _PATIENCE = 2**22  # looks at a table where nothing happens, until the helper goes
 _MISSED = 0.1  # of a block's time that its thread may be without a core; and seconds, which Windows counts by ticks
 _TICK = 0.016 if sys.platform == "win32" else 0.0
@@ -123,18 +122,14 @@ def _share(table, rows, matrices, out, sizes):
     for i in range(NUM_SIZES):
         table[_SIZES + i] = sizes[i]
     table[_NUMBER], table[_STATE], table[_DONE] = table[_NUMBER] + 1, state(), 0
-    panels, own, waited = table[_PANELS], 0, 0
+    panels, own = table[_PANELS], 0
     _write(table, _LEFT, panels)
     while _read(table, _LEFT):
         if _take(table):
             _compute(table, own)
             own += 1
     while own + _read(table, _DONE) < panels:
-        waited += 1
         _pause()
-    if waited > _LONG and 4 * own > 3 * panels:  # its core was taken from it: it had better not help
-        table[SHARE] = 0
-        _write(table, _LEFT, -1)
 
 
 def _help(table):
@@ -177,18 +172,18 @@ _rest_until = 0.0  # while other processes want the cores
 def helped(table):
     """Have another thread help within a block, with products of the table that it gives, unless cores are busy."""
     global _rest_until
-    if time.perf_counter() < _rest_until:
+    if workers.THREADS == 1 or time.perf_counter() < _rest_until:
         yield table
         return
     (sharing, helping), table, found = _compiled(), table.copy(), False
     began, computing = time.perf_counter(), time.thread_time()
     try:
-        found = beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
+        found = workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
         table[SHARE] = sharing.address if found else 0
         yield table
     finally:
         table[_LEFT] = -1
         ended = time.perf_counter()
         seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
-        if found and (missed > _MISSED * seconds + _TICK or not table[SHARE]):
+        if found and missed > _MISSED * seconds + _TICK:
             _rest_until = ended + min(_REST * seconds, _LONGEST_REST)

@@ -61,7 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 def beside(task):
     """Have another thread call a function, as soon as one is free; tell whether there is one."""
-    found = THREADS > 1 and _wake(1) == 1
+    found = _wake(1) == 1
     if found:
         _tasks.put(task)
     return found

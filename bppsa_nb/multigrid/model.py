@@ -186,11 +186,11 @@ class ResidualModel:
         if comm is not None:
             return over_ranks("residual").forward(self, x, backend, comm)
         self.check_input(x)
-        opening = run_operators(self, self.opening, x)
+        opening = run(self.opening, self.params, x)
         first = np.ascontiguousarray(opening[-1] if opening else x)
         solved = solve(network_of(self), first, **solver_options(self), backend=backend)
         self.cycles["forward"] = solved.cycles
-        return ResidualActivations(x, opening, solved.states, run_operators(self, self.closing, solved.states[-1]))
+        return ResidualActivations(x, opening, solved.states, run(self.closing, self.params, solved.states[-1]))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -270,11 +270,6 @@ def network_of(model, layers=slice(None)):
 def solver_options(model):
     """Return the options of `solve` for a model: those of its solver, or of serial propagation."""
     return {"levels": 1} if model.solver is None else model.solver
-
-
-def run_operators(model, operators, x):
-    """Go forward through opening or closing operators; return the output of each."""
-    return run(operators, model.params, x)
 
 
 def run_operators_back(model, operators, x, outputs, grad, grads):

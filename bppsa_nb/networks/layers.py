@@ -125,7 +125,7 @@ def run(operators, params, x):
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         for operator in operators:
             x = operator.forward(x, *params_of(operator, params))
-            # Found where it arises, because ReLU hides what is negative. Sums overflow, whose Jacobians are shared.
+            # Found where it arises, in sums of linear operators, because ReLU hides what is negative.
             if operator.shared and not np.isfinite(x).all():
                 check_finite(**named_params(params))
                 why = f"overflows {x.dtype}, though x and all parameters are finite"

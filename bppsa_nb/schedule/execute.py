@@ -223,7 +223,6 @@ class Executor:
                 after = batch if following is None else (following[0], self._check(*following))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"following: {error}") from error
-            after = tuple(array.copy() for array in after)  # it is still read in the next run
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
         try:
             losses, grads, times, weights = self._running(None if again else batch, after)
@@ -234,7 +233,7 @@ class Executor:
             self.close()
             raise
         if plan.updates == "before forward":
-            self._stored = after
+            self._stored = tuple(array.copy() for array in after)
         times -= times.min()
         planned = plan.timeline
         operations = replace(planned.operations, duration=times[:, 1] - times[:, 0])

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -57,15 +58,26 @@ def test_whoever_takes_a_panel_the_result_has_the_same_bits(H, J, B, dtype):
         assert (out == expected).all()
 
 
-@each_dtype
-def test_a_helper_computes_what_the_loop_would(dtype):
-    rows, panels, outs = drawn(dtype, 40, 300, 3)
+@njit
+def states():
+    """Return how subnormal numbers are taken, and what it would be if they were flushed."""
+    before = subnormals.flush()
+    flushed = subnormals.state()
+    subnormals.restore(before)
+    return before, flushed
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("dtype, scale", [(np.float32, 1), (np.float64, 1), (np.float32, 1e-42), (np.float64, 1e-310)])
+def test_a_helper_computes_what_the_loop_would(dtype, scale, flushed):
+    rows, panels, outs = drawn(dtype, 40, 300, 3, scale)
     expected = outs.copy()
-    multiply(tiles.product(np.dtype(dtype)), rows, panels, expected)
-    table = shared(tiles.product(np.dtype(dtype)))
+    (multiply_flushed if flushed else multiply)(tiles.product(np.dtype(dtype)), rows, panels, expected)
+    assert expected.any() == (scale == 1 or not flushed)
+    table, before = shared(tiles.product(np.dtype(dtype))), states()[0]
     sizes = [1, 3, 40, panels.shape[3], *rows.strides, *panels.strides[1:3], outs.strides[1]]
     sizes += [300, len(panels), panels.strides[0]]
-    table[second_core._NUMBER], table[second_core._STATE] = 1, run_state()
+    table[second_core._NUMBER], table[second_core._STATE] = 1, states()[flushed]
     places = second_core._ROWS, second_core._MATRICES, second_core._OUT
     for place, array in zip(places, (rows, panels, outs), strict=True):
         table[place] = array.ctypes.data
@@ -73,25 +85,10 @@ def test_a_helper_computes_what_the_loop_would(dtype):
     table[second_core._LEFT] = len(panels)
     HELPING.ctypes(table.ctypes.data_as(POINTER))  # and goes, as nothing comes
     assert (outs[0] == expected[0]).all() and table[second_core._DONE] == len(panels)
+    assert states()[0] == before
 
 
-@njit
-def run_state():
-    return subnormals.state()
-
-
-def test_a_helper_takes_subnormal_numbers_as_the_loop_does():
-    rows, panels, outs = drawn(np.float32, 8, 2000, 1, scale=1e-42)
-    table, seen = tiles.product(np.dtype(np.float32)), []
-    for function in multiply, multiply_flushed:
-        for _ in range(20):
-            with second_core.helped(table) as both:
-                function(both, rows, panels, outs)
-            seen.append(np.count_nonzero(outs))
-    assert min(seen[:20]) > 0 and max(seen[20:]) == 0
-
-
-def test_two_threads_take_each_panel_once_and_one_that_is_late_helps_no_more(monkeypatch):
+def test_two_threads_take_each_panel_once_and_passes_after_one_that_waited_go_alone(monkeypatch):
     begun, finished, seen = threading.Event(), threading.Event(), []
     main = threading.get_ident()
 
@@ -100,22 +97,21 @@ def test_two_threads_take_each_panel_once_and_one_that_is_late_helps_no_more(mon
         seen.append((threading.get_ident() == main, matrix))
         if seen[-1][0]:
             assert begun.wait(60)  # until the helper has one
+            time.sleep(0.01)  # without a core
             if len(seen) == 6:
-                threading.Timer(0.3, finished.set).start()
+                finished.set()
         else:
             begun.set()
             assert finished.wait(60)
 
     address = ctypes.cast(product, ctypes.c_void_p).value
-    monkeypatch.setattr(second_core, "_rest_until", 0.0)
+    for name, value in ("_rest_until", 0.0), ("_REST", 1e9), ("_LONGEST_REST", 1e9):
+        monkeypatch.setattr(second_core, name, value)
     sizes = np.array([0, 0, 0, 8, *[0] * 6, 48, 6, 100])
-    for busy in False, True:
-        with second_core.helped(second_core.table_of(address, 4)) as table:
-            if busy:
-                assert not table[second_core.SHARE]  # for a while
-                break
-            SHARING.ctypes(table.ctypes.data_as(POINTER), 0, 0, 0, sizes.ctypes.data_as(POINTER))
-            assert not table[second_core.SHARE]
+    with second_core.helped(second_core.table_of(address, 4)) as table:
+        SHARING.ctypes(table.ctypes.data_as(POINTER), 0, 0, 0, sizes.ctypes.data_as(POINTER))
+    with second_core.helped(second_core.table_of(address, 4)) as table:
+        assert not table[second_core.SHARE]
     assert sorted(matrix for _, matrix in seen) == [0, 100, 200, 300, 400, 500]
     assert [matrix for own, matrix in seen if not own] == [500]
     assert [matrix for own, matrix in seen if own] == [0, 100, 200, 300, 400]
