@@ -80,9 +80,7 @@ CHANGES = [  # of a trainer, its model and its optimizer, one parameter's name a
     lambda name, array, trainer, rng: setattr(trainer.optimizer, "lr", [1e39, 0.0, np.float64(0.1)][rng.integers(3)]),
     lambda name, array, trainer, rng: setattr(trainer.optimizer, "betas", [[0.9, 1], np.ones(2) / 3][rng.integers(2)]),
     lambda name, array, trainer, rng: trainer.optimizer.count.__setitem__(0, [-5, 7][rng.integers(2)]),
-    lambda name, array, trainer, rng: [
-        average.setflags(write=False) for average in averages(trainer, rng).values() if average is not None
-    ],
+    lambda name, array, trainer, rng: [np.asarray(a).setflags(write=False) for a in averages(trainer, rng).values()],
     lambda name, array, trainer, rng: setattr(trainer.optimizer, "state", {}),
     lambda name, array, trainer, rng: averages(trainer, rng).update({name: [None, np.zeros(3)][rng.integers(2)]}),
     lambda name, array, trainer, rng: averages(trainer, rng).update({name: put(array * 0, 1e38, rng)}),
