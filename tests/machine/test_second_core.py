@@ -122,14 +122,8 @@ def test_two_threads_take_each_panel_once_and_passes_after_one_that_waited_go_al
 def test_passes_of_a_few_samples_have_the_bits_of_one_core(kind, B, H, dtype, monkeypatch):
     model, rng = kind(9, H, 4, num_layers=2, rng=0, dtype=dtype), np.random.default_rng(1)
     x, grad = rng.standard_normal((24, B, 9)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
-    found, tables = [], []
-    helped = second_core.helped
-
-    def kept(table):
-        tables.append(table)
-        return helped(table)
-
-    monkeypatch.setattr(layer_cpu, "helped", kept)
+    found, tables, helped = [], [], second_core.helped
+    monkeypatch.setattr(layer_cpu, "helped", lambda table: tables.append(table) or helped(table))
     for threads in 1, 2:
         monkeypatch.setattr(workers, "THREADS", threads)
         activations = model.forward(x, backend="cpu", method="linear")
