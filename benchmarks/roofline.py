@@ -13,7 +13,6 @@ from comparisons import dense_chain, problem
 from turns import take_turns
 
 import bppsa_nb as bp
-from bppsa_nb.cells import gru, rnn
 from bppsa_nb.chains import plan
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
@@ -75,8 +74,7 @@ def kernels(cell, T, B, H, inputs, backend, rng):
     """List our kernels at one size: name, operations, bytes, the call."""
     model, x, _ = problem(cell, T, B, H, inputs, rng)
     activations = model.forward(x, backend="cpu")
-    saved = [activations.hidden[0]] if cell == "RNN" else [activations.hidden[0], activations.gates[0]]
-    chain = {"RNN": rnn, "GRU": gru}[cell].chain(model.params["weight_hh_l0"], *saved)
+    chain = model.chain(activations, backend="numpy")
     grad_output = rng.standard_normal((B, H), np.float32)
     weights, carry = len(chain.weights), int(chain.carry is not None)
     length = plan.chunk_length(T, B, H, backend=backend, weights=weights)

@@ -7,13 +7,14 @@ memory, without copies. It is imported by ``import bppsa_nb.torch``, never by th
 
 import functools
 from contextlib import contextmanager
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, rnn, stacked, unroll
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
@@ -26,6 +27,16 @@ _PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (tor
 _SETTINGS = "bidirectional", "dropout", "proj_size", "nonlinearity", "mode", "method", "backend", "levels"
 
 
+class _Layers(NamedTuple):
+    """As much of a `Recurrent` as `bppsa_nb.cells.stacked` needs."""
+
+    cell: Cell
+    dtype: np.dtype
+    hidden_size: int
+    num_layers: int
+    params: dict
+
+
 class _Solve(torch.autograd.Function):
     """All layers and all steps at once: one node of the graph."""
 
@@ -36,15 +47,15 @@ class _Solve(torch.autograd.Function):
         with _beside(x):
             layers = module.view_layers(names, params)
             means = _means(x, backend=backend)
-            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), options, **means)
+            saved, solved = _stacked(x).forward(layers, _array(x), _initial(h0), options, **means)
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
-        output = _tensor(saved[-1][0][1:], x)
+        output = _tensor(saved[-1][0][0, 1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
         ctx.save_for_backward(x, output, *params)
         ctx.kept = module, names, saved
         ctx.set_materialize_grads(False)
-        return output, _stack([states[len(x)] for states, *_ in saved], x)
+        return output, _stack([states[0, len(x)] for states, _ in saved], x)
 
     @staticmethod
     def backward(ctx, grad_output, grad_last):
@@ -55,13 +66,14 @@ class _Solve(torch.autograd.Function):
         if grad_output is None and grad_last is None:  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
         module, names, saved = ctx.kept
-        shape, backend = (*output.shape[:2], module.hidden_size), module.resolve_backend(_on_gpu(x))
+        backend = module.resolve_backend(_on_gpu(x))
         grad_output, grad_last = (each if each is None else _plain(each) for each in (grad_output, grad_last))
         with _beside(x):
             layers = module.view_layers(names, params)
             ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
             local_grads = None if grad_output is None else _array(grad_output)
-            how = chain.choose(module.method, backend, module.levels, shape, layers.dtype, layers.gate_blocks)
+            sizes = (*output.shape[:2], layers.cell.states * layers.hidden_size), layers.dtype, layers.cell.weights
+            how = chain.choose(module.method, backend, module.levels, *sizes)
             wanted = ctx.needs_input_grad[2]
             found = _stacked(x).backward(layers, _array(x), saved, ends, local_grads, how, wanted, **_means(x))
         grads, at_input, at_start = found
@@ -105,6 +117,11 @@ def _array(tensor):
     from bppsa_nb.machine.arrays_cuda import as_device_array
 
     return as_device_array("input", tensor.detach())
+
+
+def _initial(h0):
+    """View initial states (L, B, H) as the module for where they are takes them."""
+    return [_array(h0)] if _on_gpu(h0) else _array(h0)[:, None]
 
 
 def _tensor(array, like):
@@ -181,9 +198,8 @@ class _Scanned:
 
     def view_layers(self, names, params):
         """Return the layers as `bppsa_nb.cells.stacked` takes them, on the memory of these parameters."""
-        kind, arrays = _CELLS[self.mode], dict(zip(names, map(_array, params), strict=True))
-        of_cell = {"cell_module": kind.cell_module, "gate_blocks": kind.gate_blocks, "dtype": arrays[names[0]].dtype}
-        return SimpleNamespace(**of_cell, hidden_size=self.hidden_size, num_layers=self.num_layers, params=arrays)
+        arrays, sizes = dict(zip(names, map(_array, params), strict=True)), (self.hidden_size, self.num_layers)
+        return _Layers(_CELLS[self.mode].cell, arrays[names[0]].dtype, *sizes, arrays)
 
     @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None):

@@ -74,7 +74,7 @@ def twisted(value):
     """Yield a good argument with something wrong about it, and what that is."""
     if isinstance(value, np.ndarray):
         yield from _twisted_array(value)
-    elif isinstance(value, (list, tuple)) and value and not hasattr(value[0], "_fields"):
+    elif isinstance(value, (list, tuple)) and value and not any(hasattr(each, "_fields") for each in (value, value[0])):
         kind = type(value)
         yield "without the last", value[:-1]
         yield "one more", value + value[:1]
@@ -203,8 +203,8 @@ def _recurrent(cell):
     case(name, lambda: cell, **made)
     for backend in "numpy", "cpu":
         case(
-            f"{name}.forward, {backend}", lambda: model().forward, x=numbers(5, 2, 2), h0=numbers(1, 2, 3),
-            backend=backend, comm=None
+            f"{name}.forward, {backend}", lambda: model().forward, x=numbers(5, 2, 2),
+            h0=(numbers(1, 2, 3),) * 2 if cell is bp.LSTM else numbers(1, 2, 3), backend=backend, comm=None
         )
         for method in "chunked", "newton":
             how = {"method": method, "length": 2, "tol": 0.1, "most": 3}
@@ -221,6 +221,8 @@ def _recurrent(cell):
 
 _recurrent(bp.RNN)
 _recurrent(bp.GRU)
+_recurrent(bp.LSTM)
+case("check_cell", lambda: bp.check_cell, cell=bp.GRU.cell, rng=0)
 
 
 def _trainer():

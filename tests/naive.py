@@ -63,18 +63,68 @@ def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     return hidden, gates
 
 
+def _lstm_gates(x, h, c, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Gates i, f, g, o of one step of one sample, and tanh of the next c: five lists."""
+    size, sums = len(h), []
+    for k in range(4 * size):
+        total = float(bias_ih[k]) + float(bias_hh[k])
+        for j in range(len(x)):
+            total += float(weight_ih[k, j]) * float(x[j])
+        for j in range(size):
+            total += float(weight_hh[k, j]) * float(h[j])
+        sums.append(total)
+    i, f, o = ([1 / (1 + math.exp(-total)) for total in sums[k * size : (k + 1) * size]] for k in (0, 1, 3))
+    g = [math.tanh(total) for total in sums[2 * size : 3 * size]]
+    return i, f, g, o, [math.tanh(f[k] * float(c[k]) + i[k] * g[k]) for k in range(size)]
+
+
+def lstm_forward(x, start, *params):
+    """Long short-term memory, one number at a time: states h and c (2, T + 1, B, H), and i, f, g, o, tanh c."""
+    (steps, batch, _), size = x.shape, params[1].shape[1]
+    states, gates = np.zeros((2, steps + 1, batch, size)), np.zeros((5, steps, batch, size))
+    states[:, 0] = start
+    for t in range(steps):
+        for b in range(batch):
+            gates[:, t, b] = _lstm_gates(x[t, b], states[0, t, b], states[1, t, b], *params)
+            for k in range(size):
+                i, f, g, o, tanh_c = gates[:, t, b, k]
+                states[1, t + 1, b, k] = f * states[1, t, b, k] + i * g
+                states[0, t + 1, b, k] = o * tanh_c
+    return states, gates
+
+
+def forward(cell, x, start, *params):
+    """States (S, T + 1, B, H) of a layer that begins with (S, B, H), and what else its cell keeps of the steps."""
+    if cell == "lstm":
+        return lstm_forward(x, start, *params)
+    if cell == "gru":
+        hidden, gates = gru_forward(x, start[0], *params)
+        return hidden[None], gates
+    hidden = rnn_forward(x, start[0], *params)[None]
+    return hidden, np.zeros((0, *hidden[0, 1:].shape))
+
+
 def _layers(params):
     return range(sum(name.startswith("weight_ih") for name in params))
 
 
-def hidden_states(cell, x, h0, params):
-    """Hidden states (T + 1, B, H) of every layer, the lowest first; each layer reads the one below."""
+def all_states(cell, x, h0, params):
+    """States (S, T + 1, B, H) of every layer, the lowest first; each layer reads the one below.
+
+    `h0` are hidden states (L, B, H), of an LSTM a pair of h and c.
+    """
     found = []
     for layer in _layers(params):
         arrays = [params[f"{name}_l{layer}"] for name in _RECURRENT]
-        found.append(rnn_forward(x, h0[layer], *arrays) if cell == "rnn" else gru_forward(x, h0[layer], *arrays)[0])
-        x = found[-1][1:]
+        start = np.array([state[layer] for state in (h0 if cell == "lstm" else (h0,))])
+        found.append(forward(cell, x, start, *arrays)[0])
+        x = found[-1][0, 1:]
     return found
+
+
+def hidden_states(cell, x, h0, params):
+    """Hidden states (T + 1, B, H) of every layer, the lowest first."""
+    return [states[0] for states in all_states(cell, x, h0, params)]
 
 
 def loss(cell, x, h0, params, labels):
@@ -101,7 +151,8 @@ def loss(cell, x, h0, params, labels):
 
 def gradients(cell, x, h0, params, grad_logits):
     """Back-propagation through time and layers, one number at a time: gradients of all parameters."""
-    hidden = hidden_states(cell, x, h0, params)
+    found = all_states(cell, x, h0, params)
+    hidden = [states[0] for states in found]
     steps, batch, _ = x.shape
     classes, size = params["fc.weight"].shape
     grads = {name: np.zeros(value.shape) for name, value in params.items()}
@@ -116,24 +167,36 @@ def gradients(cell, x, h0, params, grad_logits):
         below = hidden[layer - 1][1:] if layer else x
         arrays = [params[f"{name}_l{layer}"] for name in _RECURRENT]
         into = [grads[f"{name}_l{layer}"] for name in _RECURRENT]
-        entering = _layer_gradients(cell, below, hidden[layer], arrays, entering, into)
+        entering = _layer_gradients(cell, below, found[layer], arrays, entering, into)
     return grads
 
 
-def _layer_gradients(cell, x, hidden, arrays, entering, into):
+def _layer_gradients(cell, x, states, arrays, entering, into):
     """Add a layer's gradients to the arrays of `into`; return those at its input, a zero row before them."""
-    steps, batch, inputs = x.shape
+    (steps, batch, inputs), hidden = x.shape, states[0]
     size = hidden.shape[2]
     weight_ih, weight_hh = arrays[:2]
     at_input = np.zeros((steps + 1, batch, inputs))
     for b in range(batch):
-        grad = [float(value) for value in entering[steps, b]]
+        grad, grad_c = [float(value) for value in entering[steps, b]], [0.0] * size
         for t in reversed(range(steps)):
             h = hidden[t, b]
             before = [float(value) for value in entering[t, b]]
             if cell == "rnn":
                 sums = [grad[i] * (1 - hidden[t + 1, b, i] ** 2) for i in range(size)]
                 from_x = from_h = sums
+            elif cell == "lstm":
+                c = states[1, t, b]
+                i, f, g, o, tanh_c = _lstm_gates(x[t, b], h, c, *arrays)
+                at_i, at_f, at_g, at_o = [], [], [], []
+                for k in range(size):
+                    at_c = grad_c[k] + grad[k] * o[k] * (1 - tanh_c[k] ** 2)
+                    at_i.append(at_c * g[k] * i[k] * (1 - i[k]))
+                    at_f.append(at_c * float(c[k]) * f[k] * (1 - f[k]))
+                    at_g.append(at_c * i[k] * (1 - g[k] ** 2))
+                    at_o.append(grad[k] * tanh_c[k] * o[k] * (1 - o[k]))
+                    grad_c[k] = at_c * f[k]
+                from_x = from_h = at_i + at_f + at_g + at_o
             else:
                 r, z, n, M = _gru_gates(x[t, b], h, *arrays)
                 at_n = [grad[i] * (1 - z[i]) * (1 - n[i] ** 2) for i in range(size)]
@@ -230,21 +293,23 @@ def pattern_product(left, right):
 
 
 def structured_jacobians_T(weights, slopes, carry=None):
-    """Transposed Jacobians (T, B, H, H) of a structured chain, one entry at a time.
+    """Transposed Jacobians (T, B, N, N) of a structured chain, one entry at a time.
 
-    State j of x_{t+1} moves with state i of x_t through every sum: by weights[k][j][i], and by how far it moves with
-    that sum; and by its own carry.
+    Number j of x_{t+1} moves with number i of x_t through every sum, which multiply the first H of them: by
+    weights[k][j][i], and by how far it moves with that sum; and by a carry, its own, or that of one of N / H vectors.
     """
-    count, steps, batch, size = slopes.shape
+    (count, steps, batch, size), width = slopes.shape, weights.shape[2]
+    if carry is not None and carry.ndim == 3:
+        carry = carry[None]
     found = np.zeros((steps, batch, size, size))
     for t in range(steps):
         for b in range(batch):
             for i in range(size):
                 for j in range(size):
                     total = 0.0
-                    for k in range(count):
-                        total += float(weights[k, j, i]) * float(slopes[k, t, b, j])
-                    if carry is not None and i == j:
-                        total += float(carry[t, b, i])
+                    for k in range(count if i < width else 0):
+                        total += float(weights[k, j % width, i]) * float(slopes[k, t, b, j])
+                    if carry is not None and i % width == j % width:
+                        total += float(carry[i // width, t, b, j])
                     found[t, b, i, j] = total
     return found

@@ -54,7 +54,9 @@ def chains():
 
 
 def training():
-    for cell in (bp.RNN, bp.GRU):
+    for cell in (bp.RNN, bp.GRU, bp.LSTM):
+        bp.check_cell(cell.cell)
+        assert isinstance(cell.cell, bp.Cell) and issubclass(cell, bp.Recurrent)
         for optimizer in (bp.Adam(lr=1e-3), bp.SGD(lr=1e-3)):
             model = cell(input_size=1, hidden_size=4, num_classes=10, rng=0)
             trainer = bp.Trainer(model, optimizer, method="blelloch")

@@ -8,8 +8,9 @@ from scipy import sparse
 
 import bppsa_nb as bp
 
-KINDS = ("dense", "shared", "rnn", "gru", "no carry", "carry only", "csr", "mixed", "batched", "batched, shared")
-LISTS = KINDS[6:]
+KINDS = ("dense", "shared", "rnn", "gru", "lstm", "no carry", "carry only")
+KINDS += ("csr", "mixed", "batched", "batched, shared")
+LISTS = KINDS[7:]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
 
@@ -27,7 +28,7 @@ class Chain:
     """
 
     def __init__(self, kind, T, dtype, rng):
-        B, H = (int(rng.integers(1, 4)), int(rng.integers(2, 6)))
+        B, H = int(rng.integers(1, 4)), int(rng.integers(2, 6)) * (2 if kind == "lstm" else 1)
         self.kind, self.T, self.dtype = kind, T, dtype
         self.sizes = rng.integers(2, 6, T + 1) if kind in LISTS else np.full(T + 1, H)
         self.lead = () if kind in ("csr", "mixed") else (B,)
@@ -60,6 +61,13 @@ class Chain:
 
     def _gru(self, rng, B, H):
         return self._structured(rng, B, H, 3, True)
+
+    def _lstm(self, rng, B, H):
+        weights = self._numbers(orthogonal(rng, 4, H // 2, H // 2) * np.array([0.7, 0.3, 0.2, 0.1])[:, None, None])
+        slopes = self._numbers(rng.uniform(-1, 1, (4, self.T, B, H)))
+        carry = self._numbers(rng.uniform(0.3, 0.6, (2, self.T, B, H)) * np.array([0, 1])[:, None, None, None])
+        self.dense = naive.structured_jacobians_T(weights, slopes, carry)
+        return bp.StructuredChain(weights, slopes, carry)
 
     def _no_carry(self, rng, B, H):
         return self._structured(rng, B, H, 3, False)
@@ -99,7 +107,7 @@ class Chain:
         """Return the links of a run."""
         if isinstance(self.links, bp.StructuredChain):
             weights, slopes, carry = self.links.weights, self.links.slopes[:, run], self.links.carry
-            return bp.StructuredChain(weights, slopes, None if carry is None else carry[run])
+            return bp.StructuredChain(weights, slopes, None if carry is None else carry[..., run, :, :])
         return self.links[run]
 
     def terms(self, points):

@@ -22,7 +22,6 @@ import stages
 import turns
 
 import bppsa_nb as bp
-from bppsa_nb.cells import gru, rnn
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
@@ -352,8 +351,7 @@ def test_what_stays_on_the_device_is_found_again(cell):
         run, fetch = on_gpu.forward(model, x)
         run()
         np.testing.assert_allclose(fetch(), activations.hidden[0], atol=1e-6)
-        kind, saved = (rnn, ()) if cell == "RNN" else (gru, (activations.gates[0],))
-        chain = kind.chain(model.params["weight_hh_l0"], activations.hidden[0], *saved)
+        chain = model.chain(activations, backend="numpy")
         grad_logits = rng.standard_normal((1, model.num_classes), np.float32)
     grad_output = (
         rng.standard_normal((1, 2), np.float32) if cell == "dense" else grad_logits @ model.params["fc.weight"]

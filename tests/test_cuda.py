@@ -11,6 +11,7 @@ import bppsa_nb as bp
 from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import layer_cuda
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
 from bppsa_nb.machine import backends
@@ -143,7 +144,7 @@ def test_gates_that_are_open_or_closed(dtype):
         assert np.allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize(
     ("T", "B", "H", "num_layers", "dtype"),
     [
@@ -161,15 +162,16 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     few_at_a_time(monkeypatch, weight_gradients, PARTS=2)
     few_at_a_time(monkeypatch, layer_cuda, MAX_THREADS=2, _THREADS=3)
     rng = np.random.default_rng(0)
-    model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
+    model = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
     x, grad_logits = rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
     h0 = rng.uniform(-1, 1, (num_layers, B, H)).astype(dtype)
+    h0 = (h0, -h0) if cell == "lstm" else h0
     expected = model.forward(x, h0, backend="numpy")
     activations = model.forward(x, h0, backend="cuda")
     with monkeypatch.context() as patch:
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
         by_any = model.forward(x, h0, backend="cuda")  # by the kernels for any H
-    for name in ("hidden", "gates", "logits") if cell == "gru" else ("hidden", "logits"):
+    for name in ("states", "logits") if cell == "rnn" else ("states", "gates", "logits"):
         for found in (getattr(activations, name), getattr(by_any, name)):
             assert found.dtype == dtype and found.shape == getattr(expected, name).shape
             np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
@@ -182,25 +184,26 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("S", "T", "B", "H", "I", "dtype"),
+    ("gates", "split", "T", "B", "H", "I", "dtype"),
     [
-        (1, 100, 16, 20, 1, np.float32),
-        (4, 50, 7, 20, 1, np.float64),
-        (4, 1, 3, 5, 38, np.float32),
-        (1, 3, 2, 150, 70, np.float64),
-        large(1, 1000, 256, 20, 1, np.float32),
-        large(4, 259, 16, 600, 38, np.float32),
+        (1, 0, 100, 16, 20, 1, np.float32),
+        (3, 1, 50, 7, 20, 1, np.float64),
+        (3, 1, 1, 3, 5, 38, np.float32),
+        (4, 2, 5, 3, 6, 2, np.float64),
+        (1, 0, 3, 2, 150, 70, np.float64),
+        large(1, 0, 1000, 256, 20, 1, np.float32),
+        large(3, 1, 259, 16, 600, 38, np.float32),
     ],
 )
-def test_weight_gradients_of_many_tiles(S, T, B, H, I, dtype, monkeypatch):
+def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeypatch):
     monkeypatch.setattr(weight_gradients, "PARTS", 3 if backends.emulated() else 264)
-    rng, K = np.random.default_rng(0), max(S - 1, 1)
-    shapes = (T, B, I), (T + 1, B, H), (S, T, B, H)
+    rng, cell = np.random.default_rng(0), Cell(None, None, gates, split)
+    shapes = (T, B, I), (T + 1, B, H), (cell.sums, T, B, H)
     x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
-    grads = [cuda.device_array(shape, dtype) for shape in ((K * H, I), (K * H, H), K * H, K * H)]
+    grads = [cuda.device_array(shape, dtype) for shape in ((gates * H, I), (gates * H, H), gates * H, gates * H)]
     parts = cuda.device_array(weight_gradients.parts_of(at.shape, I), dtype)
-    weight_gradients.launch_gradients(*map(cuda.to_device, arrays), parts, grads)
-    expected = plain_layer.parameter_gradients(x, hidden, *([at[(j + 1) % n] for j in range(K)] for n in (K, S)))
+    weight_gradients.launch_gradients(cell, *map(cuda.to_device, arrays), parts, grads)
+    expected = plain_layer.parameter_gradients(cell, x, hidden[None], at)
     for name, found in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), grads, strict=True):
         bound = TOLERANCE[dtype] * np.abs(expected[name]).max()
         np.testing.assert_allclose(found.copy_to_host(), expected[name], rtol=0, atol=bound, err_msg=name)

@@ -56,11 +56,15 @@ class Chunks:
         self.count = -(-self.T // length)
         missing = self.count * length - self.T
         self.x = np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
-        self.hidden = np.empty((self.count * length + 1, *h0.shape), h0.dtype)
+        self.hidden = self.room(self.count * length + 1, h0)
         self.hidden[0] = h0
         self.ends = self.by_chunks(self.hidden[1:])[:, -1]
         self.rest = None
         self.solved = Solved("chunked", length)
+
+    def room(self, steps, h0):
+        """Make room for states."""
+        return np.empty((steps, *h0.shape), h0.dtype)
 
     def by_chunks(self, array):
         """View an array of all steps as (C, length, B, ...)."""
@@ -141,7 +145,8 @@ class Chunks:
         """Return what began and all states (length + 1, C * B, ...), and what else was kept (G, length, C * B, ...)."""
         began = self.began.reshape(1, -1, *self.h0.shape[1:])
         hidden = np.concatenate([began, self.batched(self.hidden[1:])])
-        return hidden, *(np.stack([*map(self.batched, array)]) for array in self.rest)
+        room = ((len(array), self.length, *hidden.shape[1:2], *array.shape[3:]) for array in self.rest)
+        return hidden, *map(np.reshape, ([*map(self.batched, array)] for array in self.rest), room)
 
     def batched(self, array):
         """Lay an array of all steps out with chunks side by side, (length, C * B, ...)."""

@@ -6,9 +6,11 @@ What differs is one function: chunks go through time in groups, and write their 
 import numpy as np
 
 from bppsa_nb.cells import chunked
+from bppsa_nb.cells.cell_cpu import step, table_of
+from bppsa_nb.cells.samples_cpu import biases, by_columns
 from bppsa_nb.chains.counts import CHECK_EVERY
-from bppsa_nb.machine.compiling import inline
-from bppsa_nb.machine.tiles import GROUP, product
+from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
@@ -16,35 +18,84 @@ _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one i
 
 
 class Chunks(chunked.Chunks):
-    """See `bppsa_nb.cells.chunked.Chunks`.
+    """See `bppsa_nb.cells.chunked.Chunks`; of a `cell`, whose `params` are weight_ih, weight_hh, bias_ih, bias_hh."""
 
-    `functions` computes the cell, by name: `prepare`, `run_chunks`, and how many `GATES` it keeps. `params` are
-    weight_ih, weight_hh, bias_ih and bias_hh.
-    """
-
-    def __init__(self, functions, params, run, x, h0, length):
+    def __init__(self, cell, params, run, x, h0, length):
+        weight_ih, weight_hh, *of_biases = params
+        of_sums = np.tile(biases(cell, *of_biases).reshape(cell.sums, -1), GROUP)
+        self._weights = table_of(cell, h0.dtype), *(by_columns(cell, each) for each in (weight_ih, weight_hh)), of_sums
         super().__init__(run, x, h0, length)
-        self._loop, self._weights = functions["run_chunks"], functions["prepare"](*params)
-        gates = functions["GATES"]
-        self.rest = [np.empty((gates, *self.hidden[1:].shape), h0.dtype)] if gates else []
+        self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
+
+    def room(self, steps, h0):
+        """Make room for states, each by itself in memory."""
+        B, S, H = h0.shape
+        self.states = np.empty((S, steps, B, H), h0.dtype)
+        return np.moveaxis(self.states, 0, 2)
 
     def run_chunks(self, indices, tol):
         """Run chunks from where they begin; see `bppsa_nb.cells.chunked.Chunks.run_chunks`."""
-        weights_x, weights_h, bias = self._weights
+        _, weights_x, weights_h, _ = self._weights
         groups, dtype = -(-len(indices) // GROUP), self.hidden.dtype
-        found = np.zeros((groups, 2))
-        weights = weights_x, weights_h, np.tile(bias, GROUP)
-        chunks, until = (self.x, indices, self.began, found), dtype.type(-1 if tol is None else tol)
-        steps = self.length if tol is None else CHECK_EVERY
+        found, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
+        until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
-        arrays = product(dtype), weights, (self.hidden, *self.rest), chunks
-        parallel_for(self._loop, groups, *arrays, self.length, until, parallel=work > _THRESHOLD)
+        arrays = product(dtype), self._weights, (self.states, *self.rest), (self.x, indices, began, found)
+        parallel_for(_run_chunks, groups, *arrays, self.length, until, parallel=work > _THRESHOLD)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
 
 
+@compiled
+def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
+    """Run groups of chunks, each until all of it met what was there; see `Chunks`."""
+    (cell, weights_x, weights_h, bias), (states, kept), (x, indices, began, found) = weights, saved, chunks
+    (_, batch, inputs), (num_states, _, _, size), gates = x.shape, states.shape, weights_h.shape[1]
+    for group in range(first, last):
+        offsets = _offsets_of(indices, group * GROUP, min(GROUP, len(indices) - group * GROUP), length, batch)
+        count, n, most = len(offsets), len(offsets) * size, CHECK_EVERY * len(offsets)
+        rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((gates, most, size), x.dtype)
+        from_h, to_sums = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
+        # Of two rooms for states, one is written while the other is read: a loop within one is not vectorized.
+        pair, values = np.empty((num_states, 2, count, size), x.dtype), np.empty((len(kept), count, size), x.dtype)
+        for k in range(len(bias)):
+            copy(bias[k], to_sums[k])
+        for s in range(num_states):
+            for i in range(count):
+                there = flat_view(began, (indices[group * GROUP + i] * num_states + s) * size, size)
+                copy(there, flat_view(pair, (s * 2 * count + i) * size, size))
+        look, gap, room = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
+        for start in range(0, length, CHECK_EVERY):
+            stop = min(start + CHECK_EVERY, length)
+            for t in range(start, stop):
+                for i in range(count):
+                    there = flat_view(x, (offsets[i] + t * batch) * inputs, inputs)
+                    copy(there, flat_view(rows, ((t - start) * count + i) * inputs, inputs))
+            here = (stop - start) * count
+            for k in range(gates):
+                multiply(product, rows[:, :here], weights_x[:, k : k + 1], from_x[k, :here])
+            for t in range(start, stop):
+                for k in range(gates):
+                    multiply(product, pair[0, room : room + 1], weights_h[:, k : k + 1], from_h[k])
+                before, after = room * n, (1 - room) * n
+                step(cell, from_x, (t - start) * n, from_h, to_sums, pair, before, after, values, 0, n)
+                room = 1 - room
+                if t + 1 == look and tol >= 0:
+                    gap = _distance(pair[:, room], offsets, (t + 1) * batch, states)
+                for s in range(num_states):
+                    _scatter(pair[s, room], s, offsets, (t + 1) * batch, states)
+                for k in range(len(kept)):
+                    _scatter(values[k], k, offsets, t * batch, kept)
+            if stop == look:
+                if gap <= tol:
+                    break
+                look = min(2 * look + CHECK_EVERY, length)
+        found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
+    return True
+
+
 @inline
-def offsets_of(indices, low, count, length, batch):
+def _offsets_of(indices, low, count, length, batch):
     """Return where chunks low, low + 1, ... of those with these indices begin, among the rows of steps and samples."""
     found = np.empty(count, np.int64)
     for i in range(count):
@@ -53,33 +104,27 @@ def offsets_of(indices, low, count, length, batch):
 
 
 @inline
-def gather_rows(array, offsets, further, into):
-    """Copy a row of each of several chunks, so many rows after its first, side by side."""
-    width = into.shape[1]
-    for i in range(offsets.size):
-        copy(flat_view(array, (offsets[i] + further) * width, width), flat_view(into, i * width, width))
-
-
-@inline
-def scatter_rows(rows, offsets, further, array):
-    """Copy what `gather_rows` copies back to where it belongs."""
+def _scatter(rows, k, offsets, further, array):
+    """Copy rows side by side back to where they belong, in kind k of states, or of what is kept."""
     width = rows.shape[1]
+    first = k * (array.size // len(array) // width) + further
     for i in range(offsets.size):
-        copy(flat_view(rows, i * width, width), flat_view(array, (offsets[i] + further) * width, width))
+        copy(flat_view(rows, i * width, width), flat_view(array, (first + offsets[i]) * width, width))
 
 
 @inline
-def distance(states, offsets, further, array):
+def _distance(states, offsets, further, array):
     """Return how far states of chunks are from what is there, as `chunked.distance` does; infinity for NaN."""
-    zero, infinite, width = states.dtype.type(0), states.dtype.type(np.inf), states.shape[1]
-    most = zero
+    zero, infinite, width = states.dtype.type(0), states.dtype.type(np.inf), states.shape[2]
+    most, apart = zero, array.size // len(array) // width
     for i in range(offsets.size):
-        now, before = flat_view(states, i * width, width), flat_view(array, (offsets[i] + further) * width, width)
         gap = scale = zero
-        for j in range(width):
-            scale = max(scale, abs(now[j]), abs(before[j]))
-            if not abs(now[j] - before[j]) <= gap:
-                gap = abs(now[j] - before[j]) if now[j] - before[j] == now[j] - before[j] else infinite
+        for s in range(len(states)):
+            now, before = states[s, i], flat_view(array, (s * apart + further + offsets[i]) * width, width)
+            for j in range(width):
+                scale = max(scale, abs(now[j]), abs(before[j]))
+                if not abs(now[j] - before[j]) <= gap:
+                    gap = abs(now[j] - before[j]) if now[j] - before[j] == now[j] - before[j] else infinite
         if gap > zero:
             most = max(most, gap / scale if gap < infinite else infinite)
     return most

@@ -37,29 +37,39 @@ def _distance(shared, old, size, infinite):
 
 
 @cache
-def run_chunks_of(steps):
+def run_chunks_of(steps, states_of_unit):
     """Make the kernel of a pass: a chunk of one sample per block, in the order of time.
 
-    `before` and `ended` [shape=(C, B, H)] are what chunks ended with before and after it, `began` what they began with,
-    and `found` [shape=(C, B, 3)] how many steps they ran, how far apart their states were where they met, and what they
-    began with before. A negative `tol` is for the first pass: all run to their end, from what chunk 0 ended with.
-    Where chunks are wrong that `which` leaves out, ``unconverged[0]`` is 1 then.
+    `before` and `ended` [shape=(C, B, S H)] are what chunks ended with before and after it, `began` what they began
+    with, and `found` [shape=(C, B, 3)] how many steps they ran, how far apart their states were where they met, and
+    what they began with before. A negative `tol` is for the first pass: all run to their end, from what chunk 0 ended
+    with. Where chunks are wrong that `which` leaves out, ``unconverged[0]`` is 1 then.
     """
     load, run_steps = steps
 
+    @inline
+    def read(shared, start, states, t, b):
+        size = states.shape[3]
+        for s in range(states_of_unit):
+            for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+                shared[start + s * size + j] = states[s, t, b, j]
+
     @cuda.jit
     def run_chunks(
-        products, weight_hh_T, bias_hh, hidden, gates, old, length, tol, which, before, began, ended, found, unconverged
+        products, weight_hh_T, bias_hh, states, kept, old, length, tol, which, before, began, ended, found, unconverged
     ):
-        shared = cuda.shared.array(0, hidden.dtype)  # the state first; from `old` on, what was there
-        batch, size, tid, threads = hidden.shape[1], hidden.shape[2], cuda.threadIdx.x, cuda.blockDim.x
+        shared = cuda.shared.array(0, states.dtype)  # the states first; from `old` on, what was there
+        batch, size, tid, threads = states.shape[2], began.shape[2], cuda.threadIdx.x, cuda.blockDim.x
         chunk, b = cuda.blockIdx.x // batch, np.uint32(cuda.blockIdx.x % batch)
-        infinite, mismatch = hidden.dtype.type(math.inf), hidden.dtype.type(0)
+        infinite, mismatch = states.dtype.type(math.inf), states.dtype.type(0)
         start = chunk * length
         last, first_pass = min(start + length, products.shape[0]), tol < mismatch
         weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
+        if chunk == 0:
+            read(shared, 0, states, 0, b)
         for j in range(tid, size, threads):
-            shared[j] = hidden[0, b, j] if chunk == 0 else before[0 if first_pass else chunk - 1, b, j]
+            if chunk > 0:
+                shared[j] = before[0 if first_pass else chunk - 1, b, j]
             if not first_pass:  # when nothing was there before it
                 shared[old + j] = began[chunk, b, j]
         cuda.syncthreads()
@@ -75,9 +85,8 @@ def run_chunks_of(steps):
         while goes_on:
             begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + CHECK_EVERY, last)
             if not first_pass:  # which has nothing to meet
-                for j in range(tid, size, threads):
-                    shared[old + j] = hidden[stop, b, j]
-            run_steps(products, weights, bias_hh, shared, hidden, gates, b, begin, stop)
+                read(shared, old, states, stop, b)
+            run_steps(products, weights, bias_hh, shared, states, kept, b, begin, stop)
             cuda.syncthreads()
             mismatch = infinite if first_pass else _distance(shared, old, size, infinite)
             goes_on = stop < last and not mismatch <= tol
@@ -95,30 +104,30 @@ def run_chunks_of(steps):
 class Chunks:
     """A layer's time loop in chunks: what is worked on, and its launches.
 
-    The loop reads and writes device arrays: input products (T, B, G), weight_hh.T, bias_hh, hidden (T + 1, B, H), whose
-    first is given, and a GRU's gates or None. `unconverged` [shape=(1,), dtype=int32], if given, is where
+    The loop reads and writes device arrays: input products (T, B, G H), weight_hh.T, bias_hh, states (S, T + 1, B, H),
+    whose first are given, and what the cell keeps. `unconverged` [shape=(1,), dtype=int32], if given, is where
     `launch_fixed` says that some chunks did not meet.
     """
 
     def __init__(self, cell, loop, length, unconverged=None):
-        products, *_, hidden, _ = loop
+        products, *_, states, _ = loop
         self.cell, self.loop, self.length = cell, loop, length
-        (self.steps, self.batch, _), size, dtype = products.shape, hidden.shape[2], hidden.dtype
+        (self.steps, self.batch, _), dtype = products.shape, states.dtype
         self.count = -(-self.steps // length)
-        shape = self.count, self.batch, size
+        shape = self.count, self.batch, cell.states * states.shape[3]
         self.ends = [cuda.device_array(shape, dtype) for _ in range(2)]
         self.began, self.found = cuda.device_array(shape, dtype), cuda.device_array((*shape[:2], 3), dtype)
         self.unconverged = cuda.to_device(np.zeros(1, np.int32)) if unconverged is None else unconverged
 
     def launch(self, tol, which=ALL, count=None, length=None, stream=0):
         """Launch a pass, over so many chunks of a length, all of the chunks' if nothing is said."""
-        size, dtype = self.began.shape[2], self.began.dtype.type
-        old = self.cell.room * size
+        size, dtype = self.loop[3].shape[3], self.began.dtype.type
+        old = cells.numbers_of(self.cell) * size
         before, ended = self.ends
         more = old, self.length if length is None else length, dtype(tol), which
         more = *more, before, self.began, ended, self.found, self.unconverged
         blocks = (self.count if count is None else count) * self.batch
-        cells.launch_loop(self.cell, run_chunks_of, blocks, self.loop, more, 1, stream)
+        cells.launch_loop(self.cell, run_chunks_of, blocks, self.loop, more, self.cell.states, stream)
         self.ends.reverse()
 
     def start(self, stream=0):
@@ -161,8 +170,8 @@ class Chunks:
             which = ALL if which == ALL else which + 1
 
 
-def solve(cell, length, tol, most, x, h0, *params):
+def solve(cell, length, tol, most, x, start, *params):
     """Run a cell over time in chunks, as `bppsa_nb.cells.layer_cuda.forward` runs it; return how it was solved, too."""
-    loop = cells.prepared(cell, x, h0, *params)
+    *_, states, kept = loop = cells.prepared(cell, x, start, *params)
     solved = Chunks(cell, loop, length).solve(tol, most)
-    return tuple(array.copy_to_host() for array in loop[3:] if array is not None), solved
+    return (states.copy_to_host(), cells.fetch_kept(cell, kept)), solved

@@ -1,75 +1,30 @@
-"""The gated recurrent unit of Equation 10: its computations in NumPy, and the model made of them."""
+"""The gated recurrent unit of Equation 10: its equations, and the model made of them."""
 
-import numpy as np
-from scipy.special import expit
-
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.pointwise import sigmoid, tanh
 
 
-def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
-    """Run a GRU over time (Equation 10, with the names of Appendix E), and keep its gates.
+def step(sums, before):
+    """Take a step (Equation 10, with the names of Appendix E); keep r, z, n and M.
 
-    ``r_t = sigmoid(W_ir x_t + b_ir + W_hr h_{t-1} + b_hr)``, ``z_t`` likewise, ``M_t = W_hn h_{t-1} + b_hn``, ``n_t =
-    tanh(W_in x_t + b_in + r_t M_t)``, ``h_t = (1 - z_t) n_t + z_t h_{t-1}``.
-
-    `x` is [shape=(T, B, I)], `h0` [shape=(B, H)]; weights [shape=(3 H, I)] and [shape=(3 H, H)] and biases [shape=(3
-    H,)] have rows of r, then z, then n, as in PyTorch. Returns the hidden states [shape=(T + 1, B, H)], and r, z, n and
-    M [shape=(4, T, B, H)], which are all that Appendix E recomputes for its Jacobians.
+    ``r_t = sigmoid(R_t)`` with ``R_t = W_ir x_t + b_ir + W_hr h_{t-1} + b_hr``, ``z_t`` likewise, ``M_t = W_hn h_{t-1}
+    + b_hn``, ``N_t = W_in x_t + b_in``, ``n_t = tanh(N_t + r_t M_t)``, ``h_t = (1 - z_t) n_t + z_t h_{t-1}``.
     """
-    steps, batch, inputs = x.shape
-    size = weight_hh.shape[1]
-    hidden = np.empty((steps + 1, batch, size), x.dtype)
-    gates = np.empty((4, steps, batch, size), x.dtype)
-    hidden[0] = h0
-    r, z, n, m = gates
-    # No input product waits for another: all of them are one matrix product, before the time loop.
-    products = (x.reshape(steps * batch, inputs) @ weight_ih.T + bias_ih).reshape(steps, batch, 3 * size)
-    for t in range(steps):
-        x_r, x_z, x_n = np.split(products[t], 3, axis=1)
-        h_r, h_z, m[t] = np.split(hidden[t] @ weight_hh.T + bias_hh, 3, axis=1)
-        r[t] = expit(x_r + h_r)
-        z[t] = expit(x_z + h_z)
-        n[t] = np.tanh(x_n + r[t] * m[t])
-        hidden[t + 1] = (1 - z[t]) * n[t] + z[t] * hidden[t]
-    return hidden, gates
+    (N, r, z, M), (h,) = sums, before
+    n = tanh(N + r * M)
+    return (n + z * (h - n),), (r, z, n, M)
 
 
-def slopes(hidden, gates):
-    """Compute how far each h_t moves with the pre-activations of its gates, from j2 ... j10 of Appendix E.
-
-    Takes what `forward` returns; returns the diagonal derivatives of h_t by N_t, R_t, Z_t and M_t, four arrays
-    [shape=(T, B, H)]. Here as everywhere, N comes first and M last: inputs are added to the first three, states to the
-    last three.
-    """
-    r, z, n, m = gates
-    j2, j3 = r * (1 - r), m  # d r / d R, d N / d r
-    j5, j6 = r, 1 - n * n  # d N / d M, d n / d N
-    j7 = 1 - z  # d h / d n
-    j9, j10 = z * (1 - z), hidden[:-1] - n  # d z / d Z, d h / d z
-    return j6 * j7, j2 * j3 * j6 * j7, j9 * j10, j5 * j6 * j7
-
-
-def chain(weight_hh, hidden, gates):
-    """Take Equation 11's ``(d h_{t+1} / d h_t)^T`` for a chain of three weights and a carry, J11 = diag(z).
-
-    Its weights, transposed, are J1, J8 and J4 of Appendix E.
-    """
-    _, *by_states = slopes(hidden, gates)
-    size = weight_hh.shape[1]
-    return StructuredChain.made(weight_hh.reshape(3, size, size), np.stack(by_states), gates[1])
-
-
-def gate_gradients(chain, hidden, gates, grad_hidden):
-    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at R_t, Z_t, N_t and M_t.
-
-    Returns two lists of arrays [shape=(T, B, H)]: at what the input's products were added to (R, Z, N), and at what the
-    hidden state's were (R, Z, M).
-    """
-    grad = grad_hidden[1:]
-    at_r, at_z, at_m = chain.slopes * grad
-    at_n = grad * slopes(hidden, gates)[0]
-    return [at_r, at_z, at_n], [at_r, at_z, at_m]
+def back(grads, before, after, kept):
+    """Go a step back, by the derivatives j2 ... j10 of Appendix E; J11 = z goes past the sums."""
+    (grad,), (h,), (r, z, n, M) = grads, before, kept
+    at_n = grad - grad * z  # j7 = 1 - z
+    at_N = at_n - at_n * n * n  # j6 = 1 - n²
+    at_M = at_N * r  # j5 = r
+    at_R = (at_M - at_M * r) * M  # j2 j3 = r (1 - r) M
+    at_Z = at_n * z * (h - n)  # j9 j10 = z (1 - z) (h - n)
+    return (at_N, at_R, at_Z, at_M), (grad * z,)
 
 
 class GRU(Recurrent):
@@ -99,4 +54,4 @@ class GRU(Recurrent):
     (7, 2, 20)
     """
 
-    cell_module, gate_blocks, kept_gates = __name__, 3, 4
+    cell = Cell(step, back, gates=3, split=1, kept=4, carry=True, activations=(sigmoid, sigmoid), bounded=True)

@@ -1,27 +1,99 @@
-"""What layers of any cell share, in NumPy: from pre-activation gradients to those of parameters and inputs."""
+"""A layer of any cell, in NumPy: over time, its chain, and from gradients at states to those of all else.
+
+A layer's states are [shape=(S, T + 1, B, H)], those it begins with first, and what its cell keeps of the steps
+[shape=(K, T, B, H)]; see `bppsa_nb.cells.cell.Cell`. Gradients at states are [shape=(T + 1, B, S H)].
+"""
+
+import math
 
 import numpy as np
+
+from bppsa_nb.chains.structured import StructuredChain
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of a layer's parameters
 
 
-def parameter_gradients(x, hidden, from_x, from_h):
-    """Turn a layer's pre-activation gradients into those of its parameters (Equation 2), by name.
+def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Run a cell over time, from `x` [shape=(T, B, I)] and the initial states [shape=(S, B, H)].
 
-    They are summed over time and batch. `x` [shape=(T, B, I)] is the layer's input, `hidden` its states [shape=(T + 1,
-    B, H)]; `from_x` and `from_h` are lists of gradients [shape=(T, B, H)] at what products of the input and of the
-    state were added to: one in an RNN, three in a GRU.
+    Weights are [shape=(G H, I)] and [shape=(G H, H)], biases [shape=(G H,)]. Returns the states, and what is kept.
+    """
+    (steps, batch, inputs), size, whole = x.shape, weight_hh.shape[1], cell.gates - cell.split
+    states = np.empty((cell.states, steps + 1, batch, size), x.dtype)
+    kept = np.empty((cell.kept, steps, batch, size), x.dtype)
+    states[:, 0] = start
+    # No input product waits for another: all of them are one matrix product, before the time loop. Of whole sums, both
+    # biases are added to it.
+    to_x = np.concatenate([bias_ih[: whole * size] + bias_hh[: whole * size], bias_ih[whole * size :]])
+    products = x.reshape(steps * batch, inputs) @ weight_ih.T + to_x
+    from_x = np.ascontiguousarray(products.reshape(steps, batch, cell.gates, size).swapaxes(1, 2))
+    weights_T, to_h = weight_hh.reshape(-1, size, size).swapaxes(1, 2), bias_hh[whole * size :].reshape(-1, 1, size)
+    before = tuple(start)
+    for t in range(steps):
+        from_h = before[0] @ weights_T
+        if cell.split:
+            from_h[whole:] += to_h
+        before, values = cell.step(cell.activate(cell.add_up(from_x[t], from_h)), before)
+        for s, found in enumerate(before):
+            states[s, t + 1] = found
+        for k, found in enumerate(values):
+            kept[k, t] = found
+    return states, kept
+
+
+def chain(cell, weight_hh, states, kept):
+    """Take the transposed Jacobians ``(d x_{t+1} / d x_t)^T`` of a layer's states, side by side [shape=(B, S H)].
+
+    Going a step back is to multiply by one of these: a row of one is what going back makes of a unit vector.
+    """
+    (S, steps, batch, size), G, p = states[:, 1:].shape, cell.gates, cell.split
+    slopes = np.zeros((G, steps, batch, S, size), states.dtype)
+    carry = np.zeros((S, steps, batch, S, size), states.dtype) if cell.carries else None
+    for s in range(S):
+        unit = np.eye(S, dtype=states.dtype)[s]
+        grads = tuple(np.full(states[0, 1:].shape, one, states.dtype) for one in unit)
+        at_sums, past = cell.back(grads, tuple(states[:, :-1]), tuple(states[:, 1:]), tuple(kept))
+        for k in range(G):
+            slopes[k, :, :, s] = at_sums[p + k]
+        for k in range(len(past)):
+            carry[S - len(past) + k, :, :, s] = past[k]
+    return chain_of(cell, weight_hh, slopes, carry)
+
+
+def chain_of(cell, weight_hh, slopes, carry):
+    """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
+    size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
+    flat = steps, batch, math.prod(state)
+    slopes, weights = slopes.reshape(cell.gates, *flat), weight_hh.reshape(cell.gates, size, size)
+    if carry is not None:
+        carry = carry.reshape(*([cell.states] if cell.states > 1 else []), *flat)
+    return StructuredChain.made(weights, slopes, carry)
+
+
+def sum_gradients(cell, states, kept, grad_states):
+    """Turn gradients at the states into those at a unit's sums [shape=(T, B, H)], a list."""
+    steps, batch, size = states[0, 1:].shape
+    grads = tuple(np.moveaxis(grad_states[1:].reshape(steps, batch, cell.states, size), 2, 0))
+    return list(cell.back(grads, tuple(states[:, :-1]), tuple(states[:, 1:]), tuple(kept))[0])
+
+
+def parameter_gradients(cell, x, states, at_sums):
+    """Turn gradients at the sums into those of a layer's parameters (Equation 2), by name, summed over time and batch.
+
+    `x` [shape=(T, B, I)] is the layer's input.
     """
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
+    from_x, from_h = cell.tell_apart(at_sums)
     return {
         "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
-        "weight_hh": np.concatenate([rows(at).T @ rows(hidden[:-1]) for at in from_h]),
+        "weight_hh": np.concatenate([rows(at).T @ rows(states[0, :-1]) for at in from_h]),
         "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
         "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
     }
 
 
-def input_gradients(weight_ih, from_x):
-    """Turn pre-activation gradients, a list of [shape=(T, B, H)], into those at the input [shape=(T, B, I)]."""
-    return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True))
+def input_gradients(cell, weight_ih, at_sums):
+    """Turn gradients at the sums into those at the input [shape=(T, B, I)]."""
+    from_x, _ = cell.tell_apart(at_sums)
+    return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, cell.gates), strict=True))

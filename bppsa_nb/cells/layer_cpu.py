@@ -1,158 +1,122 @@
-"""What layers of any cell share, compiled for CPUs; counterpart of `bppsa_nb.cells.layer`.
-
-Samples never wait for each other, so cores share out groups of them; what waits for no other step is computed for all
-steps at once, and shared out by time.
-
-Compiled code fills the arrays it is given. Where it returns several, a Ctrl-C that arrives while Numba wraps them up
-turns into a SystemError.
-"""
+"""A layer of any cell compiled for CPUs; counterpart of `bppsa_nb.cells.layer`."""
 
 import numpy as np
 
+from bppsa_nb.cells import layer
+from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.cell_cpu import back, table_of
+from bppsa_nb.cells.forward_cpu import run_steps
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.machine.compiling import compiled, inline
-from bppsa_nb.machine.second_core import helped
-from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
-from bppsa_nb.machine.views import add, copy, flat_view
+from bppsa_nb.cells.samples_cpu import (
+    add_products,
+    biases,
+    by_columns,
+    gather_panels,
+    room_for_panels,
+    share_samples,
+)
+from bppsa_nb.machine.compiling import compiled
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import product
+from bppsa_nb.machine.views import add, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _THRESHOLD_NUMBERS = 2**18  # the same for numbers that are read and written once
-_AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
-_MOST = 4 * GROUP  # samples side by side where they do not
-_LEFT = 4  # groups of samples that cores can still share out then
-_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
-_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
+_PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def share_samples(function, x, weights, *filled):
-    """Have a compiled forward pass go through time, by groups of samples where that pays.
-
-    `weights` are both `by_columns`, and what biases add to each sum.
-    """
-    (steps, batch, _), (by_x, by_h, _) = x.shape, weights
-    group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    in_groups(function, batch, group, work, by_h, x, weights, *filled)
-
-
-def in_groups(function, batch, group, work, weights, *arrays):
-    """Have compiled code take a batch through time, so many multiply-adds, by groups of samples.
-
-    Cores share the groups, or each product with panels of `weights` if there is one group only.
-    """
-    groups, table = -(-batch // group), product(weights.dtype)
-    if groups > 1 or len(weights) == 1 or work <= _THRESHOLD:
-        parallel_for(function, groups, group, table, *arrays, parallel=work > _THRESHOLD)
-    else:
-        with helped(table) as shared:
-            function(group, shared, *arrays, 0, 1)
+def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
+    states = np.empty((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
+    kept = np.empty((cell.kept, len(x), *start.shape[1:]), x.dtype)
+    states[:, 0] = start
+    weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, bias_ih, bias_hh)
+    share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), states, kept)
+    return states, kept
 
 
-def samples_together(batch, weights):
-    """Return how many samples a core takes through time side by side, by sizes alone: sums shall not depend on cores.
-
-    Each step reads weights once for all of them: the more, where these come from beyond a core's cache.
-    """
-    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
-
-
-@inline
-def steps_of_block(numbers, kinds):
-    """Return how many steps a group of samples goes at once, whose states and gates have so many numbers each."""
-    return max(1, min(_STEPS, _BLOCK // (kinds * numbers)))
+def chain(cell, weight_hh, states, kept):
+    """Take the transposed Jacobians of a layer's states for a chain; see `bppsa_nb.cells.layer.chain`."""
+    S, (steps, batch, size) = cell.states, kept_shape(states)
+    slopes = np.empty((cell.sums, steps, batch, S, size), states.dtype)
+    carry = np.zeros((S if cell.carries else 0, *slopes.shape[1:]), states.dtype)
+    _share_pieces(_derive, cell, states, kept, slopes, carry[S - cell.carries :])
+    return layer.chain_of(cell, weight_hh, slopes[cell.split :], carry if cell.carries else None)
 
 
-@inline
-def repeated(bias, size, count):
-    """Repeat what biases add to each of K sums [shape=(K * size,)] for every sample [shape=(K, count * size)]."""
-    added = np.empty((bias.size // size, count * size), bias.dtype)
-    for k in range(len(added)):
-        for b in range(count):
-            copy(flat_view(bias, k * size, size), flat_view(added, (k * count + b) * size, size))
-    return added
+def sum_gradients(cell, states, kept, grad_states):
+    """Compute gradients at the sums [shape=(P, T, B, H)]; see `bppsa_nb.cells.layer.sum_gradients`."""
+    at_sums = np.empty((cell.sums, *kept_shape(states)), states.dtype)
+    _share_pieces(_go_back, cell, states, kept, grad_states[1:], at_sums)
+    return at_sums
 
 
-@inline
-def gather(array, begin, count, start, steps, block):
-    """Copy `count` samples of some steps of an array [shape=(T, B, J)] side by side, into a block of their own."""
-    n = count * array.shape[2]
-    for s in range(steps):
-        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(there, flat_view(block, s * n, n))
+def kept_shape(states):
+    """Return T, B and H of a layer's states."""
+    return states.shape[1] - 1, *states.shape[2:]
 
 
-@inline
-def scatter(block, begin, count, start, steps, array):
-    """Copy what `gather` copies back to where it belongs.
-
-    Cores that wrote to neighboring memory at every single step would keep taking it away from each other.
-    """
-    n = count * array.shape[2]
-    for s in range(steps):
-        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(flat_view(block, s * n, n), there)
-
-
-@inline
-def room_for_panels(rows, array):
-    """Make room for so many rows of an array's last dimension, by panels [shape=(P, 1, rows, W)]."""
-    columns = array.shape[2]
-    width = panel_width(columns, array.itemsize)
-    return np.empty(((columns + width - 1) // width, 1, rows, width), array.dtype)
-
-
-@inline
-def gather_panels(array, begin, count, start, steps, room):
-    """Copy what `gather` copies, but by panels [shape=(P, 1, rows, W)], where there is room for no fewer rows."""
-    (_, batch, columns), (number, _, rows, width) = array.shape, room.shape
-    if number == 1:
-        gather(array, begin, count, start, steps, room)
-        return
-    for p in range(number):
-        first = min(p * width, columns - width)
-        for s in range(steps):
-            for b in range(count):
-                there = flat_view(array, ((start + s) * batch + begin + b) * columns + first, width)
-                copy(there, flat_view(room, (p * rows + s * count + b) * width, width))
-
-
-def by_columns(weight, gates):
-    """Lay a cell's weights (gates * H, J) out as `machine.tiles.multiply` takes them: panels of (gates, J, H)."""
-    return panels(weight.reshape(gates, len(weight) // gates, -1).transpose(0, 2, 1))
-
-
-def share_numbers(function, array, *arrays):
-    """Have compiled code go once over arrays, all steps and samples at once, in chunks where that pays."""
-    parallel_for(function, array.size, array, *arrays, parallel=array.size > _THRESHOLD_NUMBERS)
-
-
-def parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
-    (steps, batch, inputs), size, count = x.shape, hidden.shape[2], len(from_x)
-    rows, block = steps * batch, max(1, _ROWS // batch) * batch
-    parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
-    shapes = (count, size * inputs), (count, size * size), (2 * count, size)
-    sums = [np.zeros((parts, *shape), x.dtype) for shape in shapes]
-    seen = x.reshape(1, rows, inputs), hidden[:steps].reshape(1, rows, size)
-    at_sums = tuple(at.reshape(1, rows, size) for at in (*from_x, *from_h))
-    parallel = rows * (inputs + size) * count * size > _THRESHOLD
-    parallel_for(_add_up, parts, product(x.dtype), seen, at_sums, block, tuple(sums), parallel=parallel)
-    by_x, by_h, biases = (found.sum(axis=0) for found in sums)
-    return {
-        "weight_ih": by_x.reshape(-1, inputs),
-        "weight_hh": by_h.reshape(-1, size),
-        "bias_ih": biases[:count].reshape(-1),
-        "bias_hh": biases[count:].reshape(-1),
-    }
+def _share_pieces(function, cell, states, *arrays):
+    """Have compiled code go once over all steps and samples, by pieces: of a cell with two states, sample by sample."""
+    count = states[0, 1:].size
+    piece = _PIECE if cell.states == 1 else states.shape[3]
+    arrays = table_of(cell, states.dtype), piece, states, *arrays
+    parallel_for(function, -(-count // piece), *arrays, parallel=count > _THRESHOLD_NUMBERS)
 
 
 @compiled
-def _add_up(product, seen, at_sums, block, sums, first, last):
+def _derive(cell, piece, states, kept, slopes, carry, first, last):
+    """Go back from unit gradients at each of the states, for pieces first ... last - 1."""
+    (S, _, batch, size), count = states.shape, slopes[0].size // len(states)
+    grads = np.empty((S, piece), states.dtype)
+    for s in range(S):
+        for k in range(S):
+            for i in range(piece):
+                grads[k, i] = k == s
+        for q in range(first, last):
+            start, n = q * piece, min(piece, count - q * piece)
+            here, after = S * start + s * n, start + batch * size
+            back(cell, grads, states, start, after, kept, start, slopes, here, carry, here, n)
+    return True
+
+
+@compiled
+def _go_back(cell, piece, states, kept, grads, at_sums, first, last):
+    """Go back from gradients at the states, for pieces first ... last - 1."""
+    (S, _, batch, size), count = states.shape, at_sums[0].size
+    past = np.empty((S, piece), states.dtype)
+    before = flush()
+    for q in range(first, last):
+        start, n = q * piece, min(piece, count - q * piece)
+        of_piece, after = flat_view(grads, S * start, S * n), start + batch * size
+        back(cell, of_piece, states, start, after, kept, start, at_sums, start, past, 0, n)
+    restore(before)
+    return True
+
+
+def parameter_gradients(cell, x, states, at_sums):
+    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
+    (steps, batch, inputs), size, gates = x.shape, states.shape[3], cell.gates
+    rows, block = steps * batch, max(1, _ROWS // batch) * batch
+    parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
+    shapes = (gates, size * inputs), (gates, size * size), (2 * gates, size)
+    totals = tuple(np.zeros((parts, *shape), x.dtype) for shape in shapes)
+    seen = x.reshape(1, rows, inputs), states[0, :steps].reshape(1, rows, size)
+    arrays = product(x.dtype), cell.split, seen, at_sums.reshape(cell.sums, 1, rows, size), block, totals
+    parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > _THRESHOLD)
+    by_x, by_h, biases = (found.sum(axis=0) for found in totals)
+    found = by_x.reshape(-1, inputs), by_h.reshape(-1, size), biases[:gates].reshape(-1), biases[gates:].reshape(-1)
+    return dict(zip(layer.NAMES, found, strict=True))
+
+
+@compiled
+def _add_up(product, split, seen, at_sums, block, totals, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
-    (x, hidden), (by_x, by_h, biases) = seen, sums
-    (_, rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
+    (x, hidden), (by_x, by_h, biases) = seen, totals
+    (_, _, rows, size), (parts, gates, _) = at_sums.shape, by_x.shape
     blocks = (rows + block - 1) // block
     found_x, found_h = np.empty((size, x.shape[2]), x.dtype), np.empty((size, size), x.dtype)
     x_rows, h_rows = room_for_panels(block, x), room_for_panels(block, hidden)
@@ -161,30 +125,12 @@ def _add_up(product, seen, at_sums, block, sums, first, last):
             n = min(start + block, rows) - start
             gather_panels(x, start, n, 0, 1, x_rows)
             gather_panels(hidden, start, n, 0, 1, h_rows)
-            for k in range(2 * count):
-                at = at_sums[k][:, start : start + n]
-                if k < count:
-                    add_products(product, at, x_rows[:, :, :n], found_x, by_x[part, k])
-                else:
-                    add_products(product, at, h_rows[:, :, :n], found_h, by_h[part, k - count])
+            for k in range(gates):
+                of_x = at_sums[(k + split) % gates, :, start : start + n]
+                of_h = at_sums[k + split, :, start : start + n]
+                add_products(product, of_x, x_rows[:, :, :n], found_x, by_x[part, k])
+                add_products(product, of_h, h_rows[:, :, :n], found_h, by_h[part, k])
                 for i in range(n):
-                    add(biases[part, k], at[0, i])
+                    add(biases[part, k], of_x[0, i])
+                    add(biases[part, gates + k], of_h[0, i])
     return True
-
-
-@inline
-def add_products(product, at, seen, found, total):
-    """Add ``at.T @ seen``, a weight's gradient, to numbers [shape=(H * I,)]; `found` [shape=(H, I)] is for the product.
-
-    `at` [shape=(1, rows, H)] and `seen` [shape=(P, 1, rows, W)], by panels, have as many rows.
-    """
-    height, width = found.shape
-    if width >= NARROW:
-        multiply_T(product, at, seen, found)
-        add(total, flat_view(found, 0, found.size))
-    else:  # few columns would leave registers empty
-        transposed = found.reshape(width, height)
-        multiply_T(product, seen[0], at, transposed)
-        for i in range(height):
-            for j in range(width):
-                total[i * width + j] += transposed[j, i]

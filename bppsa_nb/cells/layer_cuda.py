@@ -1,39 +1,25 @@
-"""What layers of any cell share on a GPU; counterpart of `bppsa_nb.cells.layer`.
+"""A layer of any cell on a GPU; counterpart of `bppsa_nb.cells.layer`.
 
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
-pre-activation gradients, gradients of the parameters) is spread over all steps and samples.
+gradients at sums, gradients of the parameters) is spread over all steps and samples.
 
 Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
-
-Gradients at the S pre-activations of a cell are [shape=(S, T, B, H)]. An RNN has one; a GRU's are N, R, Z, M: inputs
-are added to the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to
-number (j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to number 0 either way.
 """
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.cells.weight_gradients_cuda import launch_linear_gradients
-from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import EACH, line, mine, over, put, taken
-from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
+from bppsa_nb.cells.cell_cuda import any_steps_of, derive_of, numbers_of, steps_of, sum_gradients_of
+from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.weight_gradients_cuda import launch_gradients, parts_of
+from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over, put
+from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, launch, on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 256  # of a block in kernels without shared memory
 _ROWS = 8  # of inputs, that a thread multiplies a weight with
-
-
-class Cell(NamedTuple):
-    """What launchers need to know of a kind of cell."""
-
-    steps_of: object  # makes, for an H whose weights fit into registers, what loads them and what runs steps with them
-    any_steps: tuple  # these two for any other H
-    run_slopes: object  # kernel of the chain's diagonals
-    sums: int  # S, how many pre-activations; a GRU keeps as many gates
-    room: int  # numbers of shared memory per hidden unit in the time loop
 
 
 @cuda.jit
@@ -60,37 +46,18 @@ def input_products(x, weight_ih, bias_ih, out):
 
 
 @cache
-def load_of(size, real):
-    """Make what loads a thread's weights into registers."""
-
-    @inline
-    def load(weight_hh_T):
-        weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
-        for j in range(size):
-            weights[j] = weight_hh_T[j, g]
-        return weights
-
-    return load
-
-
-@inline
-def leave(weight_hh_T):
-    """Leave weights where they are, which are too many for registers."""
-    return weight_hh_T
-
-
-@cache
-def run_forward_of(steps):
-    """Make the kernel of the time loop: one sample per block; ``hidden[0]`` and the input products are given."""
+def run_forward_of(steps, states_of_unit):
+    """Make the kernel of the time loop: one sample per block; initial states and the input products are given."""
     load, run_steps = steps
 
     @cuda.jit
-    def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
-        shared = cuda.shared.array(0, hidden.dtype)  # the state first
+    def run_forward(products, weight_hh_T, bias_hh, states, kept):
+        shared, size = cuda.shared.array(0, states.dtype), states.shape[3]  # the states first
         b = U(cuda.blockIdx.x)
-        for j in range(cuda.threadIdx.x, hidden.shape[2], cuda.blockDim.x):
-            shared[U(j)] = hidden[U(0), b, U(j)]
-        run_steps(products, load(weight_hh_T), bias_hh, shared, hidden, gates, b, 0, products.shape[0])
+        for s in range(states_of_unit):
+            for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+                shared[U(s * size + j)] = states[U(s), U(0), b, U(j)]
+        run_steps(products, load(weight_hh_T), bias_hh, shared, states, kept, b, 0, products.shape[0])
 
     return run_forward
 
@@ -105,31 +72,13 @@ def transpose(matrix, out):
 
 
 @cuda.jit
-def at_sums(slopes, grad_hidden, count):
-    """Turn so many slopes into pre-activation gradients, in place: times the gradient at the state.
-
-    Both arrays are one line, and ``grad_hidden[0]`` is not needed.
-    """
-    grads, values = cuda.local.array(EACH, slopes.dtype), cuda.local.array(EACH, slopes.dtype)
-    (start, threads), each, stop = mine(), W(slopes.shape[0] // count), W(grad_hidden.shape[0])
-    taken(grads, grad_hidden, stop - each + start, threads, stop)
-    for number in range(count):
-        q = start
-        taken(values, slopes, W(number) * each + q, threads, W(number + 1) * each)
-        for k in range(EACH):
-            if q < each:
-                slopes[W(number) * each + q] = values[k] * grads[k]
-            q += threads
-
-
-@cuda.jit
-def input_gradients_kernel(at, count, cycle, weight_ih, out):
-    """Compute the gradients at a layer's input [shape=(rows, I)], one row per block; gates as in the module's words."""
+def input_gradients_kernel(at, gates, split, weight_ih, out):
+    """Compute the gradients at a layer's input, the first I numbers of a row of `out` per block, from those at sums."""
     row, size = W(cuda.blockIdx.x), at.shape[2]
-    for column in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
+    for column in range(cuda.threadIdx.x, weight_ih.shape[1], cuda.blockDim.x):
         total = out.dtype.type(0)
-        for k in range(count):
-            source = U((k + 1) % cycle)
+        for k in range(gates):
+            source = U((k + split) % gates)
             for i in range(size):
                 total += at[source, row, U(i)] * weight_ih[U(k * size + i), U(column)]
         out[row, U(column)] = total
@@ -138,8 +87,8 @@ def input_gradients_kernel(at, count, cycle, weight_ih, out):
 def launch_inputs(x, params, weight_hh_T, products, stream=0):
     """Launch what a layer's time loop reads.
 
-    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B,
-    G)] are written.
+    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G H)] and `products` [shape=(T, B,
+    G H)] are written.
     """
     weight_ih, weight_hh, bias_ih, _ = params
     rows, sums = len(x) * x.shape[1], len(weight_hh)
@@ -152,37 +101,42 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
 
     The loop is what `prepared` returns; `more` goes to the kernel, too.
     """
-    products, weight_hh_T, bias_hh, hidden, gates = loop
-    size, dtype, sums = hidden.shape[2], hidden.dtype, products.shape[2]
-    kept = hidden.reshape(1, *hidden.shape) if gates is None else gates  # where there are none, none are written
-    arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
-    room += cell.room
+    products, _, _, states, _ = loop
+    size, dtype, sums = states.shape[3], states.dtype, products.shape[2]
+    arguments, room = (*loop, *more), room + numbers_of(cell)
     if in_registers(size, dtype):
-        kernel, threads = fitted(kernel_of(cell.steps_of(size, dtype.type)), sums, *arguments)
+        made = kernel_of(steps_of(cell, size, dtype.type), cell.states)
+        kernel, threads = fitted(made, sums, *arguments)
         if threads == sums:  # one for each sum's weights
             kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
             return
     shared = shared_bytes(room * size, dtype.itemsize, f"hidden_size: {room} H = {room * size} numbers")
-    launch(kernel_of(cell.any_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
+    kernel = kernel_of(any_steps_of(cell, dtype.type), cell.states)
+    launch(kernel, blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
 
 
-def launch_slopes(cell, hidden, gates, slopes, stream=0):
-    """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
-    saved = (hidden,) if gates is None else (hidden, gates)
-    over(cell.run_slopes, slopes[0], stream, _THREADS, EACH)(*map(line, (*saved, slopes)))
+def launch_derive(cell, states, kept, slopes, carry, stream=0):
+    """Launch a layer's diagonals: slopes [shape=(G, T, B, S H)], and a carry of S of them, if any."""
+    if cell.states > 1:
+        fill(carry, carry.dtype.type(0), stream)
+    (_, _, batch, size), arrays = states.shape, (line(states), line(kept))
+    for s in range(cell.states):
+        kernel = over(derive_of(cell, s, states.dtype.type), states[0, 1:], stream, _THREADS, EACH)
+        kernel(*arrays, size, batch * size, line(slopes), line(carry))
 
 
-def launch_at_sums(slopes, grad_hidden, stream=0):
-    """Launch a layer's pre-activation gradients, in place of the slopes, from those at its states."""
-    over(at_sums, slopes[0], stream, _THREADS, EACH)(line(slopes), line(grad_hidden), len(slopes))
+def launch_sum_gradients(cell, states, kept, grad_states, at_sums, stream=0):
+    """Launch the gradients at a layer's sums [shape=(P, T, B, H)], from those at its states, `grad_states[1:]`."""
+    (_, _, batch, size), grads = states.shape, line(grad_states[1:])
+    kernel = over(sum_gradients_of(cell, states.dtype.type), at_sums[0], stream, _THREADS, EACH)
+    kernel(line(states), line(kept), grads, size, batch * size, line(at_sums))
 
 
-def launch_input_gradients(slopes, weight_ih, out, stream=0):
-    """Launch the gradients at a layer's input [shape=(T, B, I)]; the slopes are those at pre-activations by now."""
-    count = _gates_of(slopes)
-    (_, steps, batch, size), inputs = slopes.shape, out.shape[2]
-    lines = slopes.reshape(len(slopes), steps * batch, size), count, count, weight_ih, out.reshape(-1, inputs)
-    input_gradients_kernel[steps * batch, min(_THREADS, inputs), stream](*lines)
+def launch_input_gradients(cell, at_sums, weight_ih, out, stream=0):
+    """Launch the gradients at a layer's input [shape=(T, B, I)], the first of longer rows or all, from its sums'."""
+    (_, steps, batch, size), rows = at_sums.shape, out.reshape(-1, out.shape[2])
+    lines = at_sums.reshape(cell.sums, steps * batch, size), cell.gates, cell.split, weight_ih, rows
+    input_gradients_kernel[steps * batch, min(_THREADS, weight_ih.shape[1]), stream](*lines)
 
 
 def launch_linear(states, weight, bias, out, stream=0):
@@ -194,91 +148,91 @@ def launch_linear(states, weight, bias, out, stream=0):
 
 def launch_back_linear(at, weight, out, stream=0):
     """Launch the gradients at a linear layer's states [shape=(B, H)], ``out = at @ weight``."""
-    lines = at.reshape(1, *at.shape), 1, 1, weight, out
+    lines = at.reshape(1, *at.shape), 1, 0, weight, out
     input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
-def _gates_of(slopes):
-    """Return how many pre-activations inputs are added to, and states."""
-    return max(len(slopes) - 1, 1)
-
-
-def forward(cell, x, h0, *params):
-    """Run a cell over time; see the `forward` of its NumPy form."""
+def forward(cell, x, start, *params):
+    """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
     if len(x) == 0:
-        hidden = h0[None].copy()
-        return hidden if cell.sums == 1 else (hidden, np.empty((cell.sums, 0, *h0.shape), h0.dtype))
-    *_, hidden, gates = loop = prepared(cell, x, h0, *params)
+        return start[:, None].copy(), np.empty((cell.kept, 0, *start.shape[1:]), start.dtype)
+    *_, states, kept = loop = prepared(cell, x, start, *params)
     launch_loop(cell, run_forward_of, x.shape[1], loop)
-    return hidden.copy_to_host() if gates is None else (hidden.copy_to_host(), gates.copy_to_host())
+    return states.copy_to_host(), fetch_kept(cell, kept)
 
 
-def prepared(cell, x, h0, *params):
+def fetch_kept(cell, kept):
+    """Return what a cell keeps on the host."""
+    return kept.copy_to_host()[: cell.kept]
+
+
+def new_kept(cell, shape, new):
+    """Make room for what a cell keeps of (T, B, H) numbers; arrays without entries are not to be had everywhere."""
+    return new((cell.kept, *shape) if cell.kept else (1, 1, 1, 1))
+
+
+def prepared(cell, x, start, *params):
     """Put on the device what a time loop reads, and launch what it waits for.
 
-    Returned are products, weight_hh_T, bias_hh, hidden and gates, as the kernels take them; gates are None where a cell
-    keeps none.
+    Returned are products, weight_hh_T, bias_hh, states and what is kept, as the kernels take them.
     """
-    (steps, batch, _), dtype, params = x.shape, h0.dtype, [on_device(param) for param in params]
+    (steps, batch, _), dtype, params = x.shape, start.dtype, [on_device(param) for param in params]
     sums, size = params[1].shape
-    hidden = cuda.device_array((steps + 1, batch, size), dtype)
-    put(h0, hidden[0])
-    gates = cuda.device_array((cell.sums, steps, batch, size), dtype) if cell.sums > 1 else None
+    states = cuda.device_array((cell.states, steps + 1, batch, size), dtype)
+    for s in range(cell.states):
+        put(start[s], states[s, 0])
+    kept = new_kept(cell, (steps, batch, size), lambda shape: cuda.device_array(shape, dtype))
     weight_hh_T, products = cuda.device_array((size, sums), dtype), cuda.device_array((steps, batch, sums), dtype)
     launch_inputs(on_device(x), params, weight_hh_T, products)
-    return products, weight_hh_T, params[3], hidden, gates
+    return products, weight_hh_T, params[3], states, kept
 
 
-def chain(cell, weight_hh, hidden, gates=None):
-    """Take the transposed Jacobians for a chain; see the `chain` of the cell's NumPy form."""
-    size = weight_hh.shape[1]
-    weights, shape = weight_hh.reshape(-1, size, size), (cell.sums, *hidden[1:].shape)
-    if shape[1] == 0:
-        return StructuredChain.made(weights, np.empty((len(weights), *shape[1:]), hidden.dtype), None)
-    slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else on_device(gates)
-    launch_slopes(cell, on_device(hidden), gates, slopes)
-    return StructuredChain.made(weights, slopes[-len(weights) :], None if gates is None else gates[1])
-
-
-def gate_gradients(cell, chain, hidden, *rest):
-    """Compute pre-activation gradients; see the `gate_gradients` of the cell's NumPy form."""
-    *gates, grad_hidden = rest
-    at = cuda.device_array((cell.sums, *hidden[1:].shape), hidden.dtype)
-    if at.size:
-        launch_slopes(cell, on_device(hidden), on_device(gates[0]) if gates else None, at)
-        launch_at_sums(at, on_device(grad_hidden))
-    count = _gates_of(at)
-    return tuple([at[(j + 1) % cycle] for j in range(count)] for cycle in (count, len(at)))
-
-
-def parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
-    x, hidden = on_device(x), on_device(hidden)
-    of_x = [_outer_product(at, x) for at in from_x]
-    of_h = [_outer_product(at, hidden) for at in from_h]
-    found = {"weight_ih": of_x, "weight_hh": of_h}
-    grads = {name: np.concatenate([weight for weight, _ in pairs]) for name, pairs in found.items()}
-    biases = {"bias_ih": of_x, "bias_hh": of_h}
-    return grads | {name: np.concatenate([bias for _, bias in pairs]) for name, pairs in biases.items()}
-
-
-def _outer_product(at, right):
-    (steps, _, size), columns = at.shape, right.shape[2]
+def chain(cell, weight_hh, states, kept):
+    """Take the transposed Jacobians of a layer's states for a chain; see `bppsa_nb.cells.layer.chain`."""
+    (S, steps, batch, size), dtype = states[:, 1:].shape, states.dtype
     if steps == 0:
-        return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
-    weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    launch_linear_gradients(right, at, weight, bias)
-    return weight.copy_to_host(), bias.copy_to_host()
+        empty = np.empty((cell.gates, 0, batch, S, size), dtype)
+        return chain_of(cell, weight_hh, empty, empty[:S] if cell.carries else None)
+    slopes, carry = new_diagonals(cell, (steps, batch, size), lambda shape: cuda.device_array(shape, dtype))
+    launch_derive(cell, on_device(states), kept_on_device(cell, kept), slopes, carry)
+    return chain_of(cell, weight_hh, slopes, carry if cell.carries else None)
 
 
-def input_gradients(weight_ih, from_x):
+def new_diagonals(cell, shape, new):
+    """Make room for a chain's slopes and carry of (T, B, H) numbers."""
+    (T, B, H), S = shape, cell.states
+    return new((cell.gates, T, B, S, H)), new((S, T, B, S, H) if cell.carries else (1,) * 5)
+
+
+def kept_on_device(cell, kept):
+    """Return what a cell keeps on the device, or what stands for nothing."""
+    return on_device(kept if cell.kept else np.zeros((1, 1, 1, 1), kept.dtype))
+
+
+def sum_gradients(cell, states, kept, grad_states):
+    """Compute gradients at the sums [shape=(P, T, B, H)], on the device; see `bppsa_nb.cells.layer.sum_gradients`."""
+    at_sums = cuda.device_array((cell.sums, states.shape[1] - 1, *states.shape[2:]), states.dtype)
+    if at_sums.size:
+        arrays = on_device(states), kept_on_device(cell, kept), on_device(grad_states)
+        launch_sum_gradients(cell, *arrays, at_sums)
+    return at_sums
+
+
+def parameter_gradients(cell, x, states, at_sums):
+    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
+    (steps, _, inputs), dtype, (gates, size) = x.shape, states.dtype, (cell.gates, states.shape[3])
+    shapes = (gates * size, inputs), (gates * size, size), (gates * size,), (gates * size,)
+    if steps == 0:
+        return {name: np.zeros(shape, dtype) for name, shape in zip(NAMES, shapes, strict=True)}
+    grads = [cuda.device_array(shape, dtype) for shape in shapes]
+    parts = cuda.device_array(parts_of(at_sums.shape, inputs), dtype)
+    launch_gradients(cell, on_device(x), on_device(states[0]), at_sums, parts, grads)
+    return {name: grad.copy_to_host() for name, grad in zip(NAMES, grads, strict=True)}
+
+
+def input_gradients(cell, weight_ih, at_sums):
     """Compute the gradients at a layer's input; counterpart of `bppsa_nb.cells.layer.input_gradients`."""
-    steps, batch, size = from_x[0].shape
-    total = np.zeros((steps, batch, weight_ih.shape[1]), weight_ih.dtype)
-    for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True):
-        if steps:
-            out = cuda.device_array(total.shape, total.dtype)
-            weight = on_device(np.ascontiguousarray(weight))
-            launch_input_gradients(at.reshape(1, steps, batch, size), weight, out)
-            total += out.copy_to_host()
-    return total
+    out = cuda.device_array((*at_sums.shape[1:3], weight_ih.shape[1]), at_sums.dtype)
+    if len(out):
+        launch_input_gradients(cell, at_sums, on_device(weight_ih), out)
+    return out.copy_to_host()

@@ -17,8 +17,8 @@ def correct(chunks, linearize, tol, most, bound):
     """Correct what chunks that ran begin with until the gaps between them are within `tol`; tell whether they are.
 
     `linearize` takes chunks and returns the derivative of each lane's end by its beginning, an array (lanes, H, H), or
-    raises DynamicRangeError. There are at most `most` corrections. States cannot be larger than `bound` [shape=(B, H)],
-    if given: where Newton's method goes beyond, it is brought back.
+    raises DynamicRangeError. There are at most `most` corrections. States cannot be larger than `bound` [shape=(B,
+    ...)], if given: where Newton's method goes beyond, it is brought back.
     """
     while True:
         began, ended = chunks.began, chunks.ends[:-1]
@@ -28,7 +28,8 @@ def correct(chunks, linearize, tol, most, bound):
             return False
         with np.errstate(all="ignore"):
             try:
-                corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
+                gaps = (ended - began[1:]).reshape(*ended.shape[:2], -1)
+                corrected = began[1:] + propagate(linearize(chunks), gaps).reshape(ended.shape)
             except DynamicRangeError:  # tangents that no float can hold together, or of what is not finite
                 corrected = np.full_like(ended, np.nan)
         if bound is not None:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.segments import Segments
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.reprs import short_repr, with_repr
 
 
 @with_repr("x", "hidden", "gates", "logits")
@@ -19,37 +20,43 @@ from bppsa_nb.machine.reprs import with_repr
 class Activations:
     """What a forward pass leaves for the backward pass.
 
-    `hidden` are the states of the L layers, ``hidden[:, 0]`` the initial ones. Where there is `again`, which finds what
-    was not kept, they are [shape=(L, S + 1, B, H)]: what each of S segments begins with, and the last ones. `gates` are
-    a GRU's r, z, n and M (Appendix E). Of ranks that share the steps, the last one has `logits`. `solved` says of every
-    layer, and segment, how its states were found, None for the loop; it is None where all were loops.
+    `states` are those of the L layers, with the initial ones: of an LSTM h and c, otherwise h alone; `hidden`, all h,
+    are [shape=(L, T + 1, B, H)]. Where there is `again`, which finds what was not kept, there are not T + 1 of them but
+    one that each segment begins with, and the last one. `gates` are what else cells keep: a GRU's r, z, n and M
+    (Appendix E), an LSTM's i, f, g, o and tanh(c); an RNN keeps none. Of ranks that share the steps, the last one has
+    `logits`. `solved` says of every layer, and segment, how its states were found, None for the loop; it is None where
+    all were loops.
     """
 
     x: np.ndarray  # [shape=(T, B, I)]
-    hidden: np.ndarray  # [shape=(L, T + 1, B, H)]
-    gates: np.ndarray | None  # [shape=(L, 4, T, B, H)]
+    states: np.ndarray  # [shape=(L, S, T + 1, B, H)]
+    gates: np.ndarray | None  # [shape=(L, K, T, B, H)]
     logits: np.ndarray | None  # [shape=(B, C)]
     solved: list | None = None
     again: Segments | None = None
 
+    @property
+    def hidden(self):
+        """The hidden states h."""
+        return self.states[:, 0]
+
     def of_layers(self):
-        """Return what each layer has kept, as `bppsa_nb.cells.stacked` takes it: hidden states, and gates if any."""
-        kept = [self.hidden] if self.gates is None else [self.hidden, self.gates]
-        return list(zip(*kept, strict=True))
+        """Return what each layer has saved, as `bppsa_nb.cells.stacked` takes it: states, and what its cell keeps."""
+        gates = self.gates
+        if gates is None:
+            L, _, steps, *sizes = self.states.shape
+            gates = np.empty((L, 0, steps - 1, *sizes), self.states.dtype)
+        return list(zip(self.states, gates, strict=True))
 
 
 @with_repr("input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 class Recurrent:
-    """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
+    """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN`, `GRU` and `LSTM`.
 
-    A kind of cell is a module with a subclass and three functions, `forward`, `chain` and `gate_gradients`, like
-    `bppsa_nb.cells.rnn`. The subclass gives `cell_module`, the module's name; `gate_blocks`, how many blocks of H
-    rows its weights have, one for each pre-activation of a unit; and `kept_gates`, how many gates `forward` keeps.
+    A subclass has a `cell`, like `bppsa_nb.cells.rnn`, and that is all.
     """
 
-    cell_module: str
-    gate_blocks: int
-    kept_gates = 0
+    cell: Cell
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
         self.input_size = checks.check_count("input_size", input_size, 1)
@@ -58,14 +65,14 @@ class Recurrent:
         self.num_layers = checks.check_count("num_layers", num_layers, 1)
         self.dtype = checks.float_dtype(dtype)
         rng, H = checks.generator(rng), self.hidden_size
-        weights = H * (self.gate_blocks * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
+        weights = H * (self.cell.gates * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")
         bound, shapes = 1 / np.sqrt(H), self.shapes()
         self.params = {name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in shapes.items()}
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
-        H, rows = self.hidden_size, self.gate_blocks * self.hidden_size
+        H, rows = self.hidden_size, self.cell.gates * self.hidden_size
         shapes = {}
         for layer in range(self.num_layers):
             of_weights = {"weight_ih": (rows, H if layer else self.input_size), "weight_hh": (rows, H)}
@@ -94,7 +101,7 @@ class Recurrent:
             Inputs, time first, in the model's dtype. T may be 0. On a GPU (an array of Numba, CuPy, PyTorch or any
             library with ``__cuda_array_interface__``; T at least 1), so are the activations, and then the gradients.
         h0 : np.ndarray [shape=(L, B, H)], optional
-            Initial hidden state of every layer, zeros if not given.
+            Initial hidden state of every layer, zeros if not given. Of an LSTM, a tuple of h and c.
         backend : {"auto", "numpy", "cpu", "cuda"}
         comm : mpi4py.MPI.Intracomm, optional
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
@@ -149,22 +156,19 @@ class Recurrent:
         if checks.on_gpu(x):
             return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
-        if h0 is None:
-            self.check_input(x)
-            h0 = np.zeros((self.num_layers, x.shape[1], self.hidden_size), self.dtype)
-        else:
-            self.check_input(x, h0)
+        self.check_input(x, h0)
+        start = self.start(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                again, (saved, solved) = None, stacked.forward(self, x, h0, options, backend)
-                hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
+                again, (saved, solved) = None, stacked.forward(self, x, start, options, backend)
+                states, gates = stacked.stacks(saved)
             else:
                 again = Segments(checkpoint_every, options, backend)
-                (hidden, solved), gates = again.forward(self, x, h0), None
-            logits = stacked.logits(self, hidden[-1, -1])
+                (states, solved), gates = again.forward(self, x, start), None
+            logits = stacked.logits(self, states[-1, 0, -1])
         if not checks.all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
-        return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None, again)
+        return Activations(x, states, gates, logits, solved if any(solved) else None, again)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -202,45 +206,76 @@ class Recurrent:
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
-        x, hidden = activations.x, activations.hidden
+        x, states = activations.x, activations.states
         if checks.on_gpu(x):
             return implementation(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
         checks.check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         checks.check_finite(grad_logits=grad_logits)
         shapes = self.shapes()
         checks.check_params(self.params, self.dtype, shapes)
-        shape = (len(x), x.shape[1], self.hidden_size)
-        how = chain.choose(method, backend, levels, shape, self.dtype, self.gate_blocks)
+        how = self.choose(method, backend, levels, x.shape)
         with np.errstate(all="ignore"):
-            grads, at_last = stacked.from_logits(self, hidden[-1, -1], grad_logits)
+            grads, at_last = stacked.from_logits(self, states[-1, 0, -1], grad_logits)
             if activations.again is None:
                 ends = [None] * (self.num_layers - 1) + [at_last]
                 grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
             else:
-                grads |= activations.again.backward(self, x, hidden, at_last, how)
+                grads |= activations.again.backward(self, x, states, at_last, how)
         if not all(map(checks.all_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
+
+    def choose(self, method, backend, levels, shape):
+        """Return the method, backend and levels by which gradients go back along inputs of a shape (T, B, ...)."""
+        sizes = *shape[:2], self.cell.states * self.hidden_size
+        return chain.choose(method, backend, levels, sizes, self.dtype, self.cell.weights)
+
+    def start(self, x, h0):
+        """Return the layers' initial states [shape=(L, S, B, H)]."""
+        start = np.zeros((self.num_layers, self.cell.states, x.shape[1], self.hidden_size), self.dtype)
+        for s, states in enumerate(self.each_state(h0).values()):
+            start[:, s] = states
+        return start
+
+    def each_state(self, h0):
+        """Return what is given of each initial state, by name."""
+        if h0 is None:
+            return {}
+        if self.cell.states == 1:
+            return {"h0": h0}
+        if not isinstance(h0, (tuple, list)) or len(h0) != self.cell.states:
+            raise TypeError(f"h0 must be a tuple of {self.cell.states} arrays, got {short_repr(h0)}")
+        return {f"h0[{s}]": states for s, states in enumerate(h0)}
+
+    def chain(self, activations, layer=0, backend="auto"):
+        """Return the transposed Jacobians of a layer's states, a `StructuredChain`; of an LSTM's h and c side by side.
+
+        `activations` are what `forward` returned, without `checkpoint_every`.
+        """
+        self.check_activations(activations)
+        weights, saved, _ = stacked.layer_parts(self, activations.x, activations.of_layers(), layer)
+        return stacked.layer_of(backends.resolve(backend)).chain(self.cell, weights[1], *saved)
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
         self.check_sizes(x, h0)
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        checks.check_finite(x=x, **checks.named_params(self.params), **({} if h0 is None else {"h0": h0}))
+        checks.check_finite(x=x, **checks.named_params(self.params), **self.each_state(h0))
 
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
         checks.check_samples(checks.on_host(x), self.dtype, ("T", "B", self.input_size))
         checks.check_params(self.params, self.dtype, self.shapes())
-        if h0 is not None:
-            checks.check_array("h0", checks.on_host(h0), self.dtype, (self.num_layers, x.shape[1], self.hidden_size))
+        for name, states in self.each_state(h0).items():
+            shape = self.num_layers, x.shape[1], self.hidden_size
+            checks.check_array(name, checks.on_host(states), self.dtype, shape)
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
         if comm is not None:
             over_ranks("layers").check_method(method, levels, comm)
             method, levels = "linear", None
-        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self.gate_blocks)
+        self.choose(method, backend, levels, (1, 1))
 
     def check_activations(self, activations):
         """Raise TypeError or ValueError for what `forward` did not return."""
@@ -249,19 +284,21 @@ class Recurrent:
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
         checks.check_array("activations.x", checks.on_host(activations.x), self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
-        again = activations.again
+        again, cell, gates = activations.again, self.cell, activations.gates
+        keeps = cell.kept > 0 and again is None
+        if activations.states.shape[1:2] != (cell.states,) or (gates is not None) != keeps:
+            raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         shape = (self.num_layers, (again.count(steps) if again else steps) + 1, batch, self.hidden_size)
         checks.check_array("activations.hidden", checks.on_host(activations.hidden), self.dtype, shape)
-        if again is None and (activations.gates is not None) != (self.kept_gates > 0):
-            raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
-        if activations.gates is not None:
-            shape = (self.num_layers, self.kept_gates, steps, batch, self.hidden_size)
-            checks.check_array("activations.gates", checks.on_host(activations.gates), self.dtype, shape)
+        if gates is not None:
+            shape = (self.num_layers, cell.kept, steps, batch, self.hidden_size)
+            checks.check_array("activations.gates", checks.on_host(gates), self.dtype, shape)
 
 
 def check_saved(activations):
     """Raise ValueError where activations are not finite."""
-    saved = {f"activations.{name}": getattr(activations, name) for name in ("x", "hidden", "gates")}
+    states = "hidden" if activations.states.shape[1] == 1 else "states"
+    saved = {f"activations.{name}": getattr(activations, name) for name in ("x", states, "gates")}
     checks.check_finite(**{name: array for name, array in saved.items() if array is not None})
 
 

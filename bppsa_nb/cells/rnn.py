@@ -1,41 +1,19 @@
-"""The vanilla recurrent network of Equation 9: its computations in NumPy, and the model made of them."""
+"""The vanilla recurrent network of Equation 9: its equations, and the model made of them."""
 
-import numpy as np
-
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.pointwise import tanh
 
 
-def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
-    """Run ``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`` over time (Equation 9).
-
-    From `x` [shape=(T, B, I)], `h0` [shape=(B, H)], weights [shape=(H, I)] and [shape=(H, H)] and biases [shape=(H,)]
-    to the hidden states [shape=(T + 1, B, H)], the initial one first.
-    """
-    steps, batch, inputs = x.shape
-    size = weight_hh.shape[0]
-    hidden = np.empty((steps + 1, batch, size), x.dtype)
-    hidden[0] = h0
-    # No input product waits for another: all of them are one matrix product, before the time loop.
-    products = x.reshape(steps * batch, inputs) @ weight_ih.T
-    hidden[1:] = products.reshape(steps, batch, size) + (bias_ih + bias_hh)
-    for t in range(steps):
-        hidden[t + 1] = np.tanh(hidden[t + 1] + hidden[t] @ weight_hh.T)
-    return hidden
+def step(sums, before):
+    """Take a step: ``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`` (Equation 9)."""
+    return (tanh(sums[0]),), ()
 
 
-def chain(weight_hh, hidden):
-    """Take ``(d h_{t+1} / d h_t)^T = W_hh^T diag(1 - h_{t+1}²)`` for a chain of one weight."""
-    return StructuredChain.made(weight_hh[None], (1 - hidden[1:] ** 2)[None])
-
-
-def gate_gradients(chain, hidden, grad_hidden):
-    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into pre-activation gradients.
-
-    Returns two lists: at what the input's product was added to, and at what the hidden state's was: the same here.
-    """
-    grad_sum = grad_hidden[1:] * chain.slopes[0]
-    return [grad_sum], [grad_sum]
+def back(grads, before, after, kept):
+    """Go a step back: ``(d h_t / d h_{t-1})^T = W_hh^T diag(1 - h_t²)``."""
+    (grad,), (h,) = grads, after
+    return (grad - grad * h * h,), ()
 
 
 class RNN(Recurrent):
@@ -68,4 +46,4 @@ class RNN(Recurrent):
     ((2, 10), (1, 8, 2, 20))
     """
 
-    cell_module, gate_blocks = __name__, 1
+    cell = Cell(step, back, bounded=True)

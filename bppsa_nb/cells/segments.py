@@ -28,15 +28,15 @@ class Segments:
         return max(1, -(-T // self.steps))
 
     def forward(self, model, x, h0):
-        """Run layers forward; return what is kept [shape=(L, S + 1, B, H)], and how.
+        """Run layers forward; return what is kept [shape=(L, S, segments + 1, B, H)], and how.
 
-        Kept are the states before each of S segments, and the last ones. How layers were solved comes by segment.
+        Kept are the states before each segment, and the last ones. How layers were solved comes by segment.
         """
-        kept, solved = np.empty((len(h0), self.count(len(x)) + 1, *h0.shape[1:]), h0.dtype), []
-        kept[:, 0] = h0
+        kept, solved = np.empty((*h0.shape[:2], self.count(len(x)) + 1, *h0.shape[2:]), h0.dtype), []
+        kept[:, :, 0] = h0
         for s in range(self.count(len(x))):
             saved, how_solved = self._run(model, x, kept, s)
-            kept[:, s + 1] = [states[-1] for states, *_ in saved]
+            kept[:, :, s + 1] = [states[:, -1] for states, _ in saved]
             solved += how_solved
         return kept, solved
 
@@ -57,4 +57,4 @@ class Segments:
         return x[s * self.steps : (s + 1) * self.steps]
 
     def _run(self, model, x, kept, s):
-        return stacked.forward(model, self._part(x, s), kept[:, s], self.options, self.backend)
+        return stacked.forward(model, self._part(x, s), kept[:, :, s], self.options, self.backend)

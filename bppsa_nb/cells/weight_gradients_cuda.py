@@ -1,6 +1,6 @@
 """Gradients of a layer's parameters on a GPU: outer products, added up over all steps and samples.
 
-Gradients at pre-activations, the order of gates, and launchers are as in `layer_cuda`.
+Gradients at sums come in the order of `bppsa_nb.cells.cell.Cell`; launchers are as in `layer_cuda`.
 """
 
 from functools import cache
@@ -128,7 +128,7 @@ def outer_products_of(high, wide, real):
 
 
 @cuda.jit
-def sum_parts(parts, size, inputs, weight_ih, weight_hh, bias_ih, bias_hh):
+def sum_parts(parts, size, inputs, split, weight_ih, weight_hh, bias_ih, bias_hh):
     """Add the parts up in an order that is always the same, 32 threads a number."""
     shared, tid = cuda.shared.array(_BLOCK, parts.dtype), U(cuda.threadIdx.x)
     lane, q = tid // U(8), U(cuda.blockIdx.x) * U(8) + tid % U(8)
@@ -151,46 +151,46 @@ def sum_parts(parts, size, inputs, weight_ih, weight_hh, bias_ih, bias_hh):
         if lane < U(half):
             shared[tid] += shared[tid + U(8 * half)]
     if lane == U(0) and row < rows:
-        total, gates, numbers = shared[tid], U(weight_hh.shape[0] // size), U(rows // U(size))
+        total, gates = shared[tid], U(weight_hh.shape[0] // size)
         number, i = U(row // U(size)), U(row % U(size))
-        of_x, of_hidden = U((number + gates - U(1)) % gates), U((number + numbers - U(1)) % numbers)
+        of_x, of_hidden = U((number + gates - U(split)) % gates), U(number - U(split))
         if number < gates:  # one that inputs are added to
             if column < U(inputs):
                 weight_ih[of_x * U(size) + i, column] = total
             elif column == U(inputs):
                 bias_ih[of_x * U(size) + i] = total
-        if of_hidden < gates:
+        if number >= U(split):  # and states
             if column > U(inputs):
                 weight_hh[of_hidden * U(size) + i, column - U(inputs) - U(1)] = total
             elif column == U(inputs):
                 bias_hh[of_hidden * U(size) + i] = total
 
 
-def launch_gradients(x, hidden, slopes, parts, grads, stream=0):
-    """Launch the gradients of a layer's parameters, its δW, from those at pre-activations, which the slopes are by now.
+def launch_gradients(cell, x, hidden, at_sums, parts, grads, stream=0):
+    """Launch the gradients of a layer's parameters, its δW, from those at its sums [shape=(P, T, B, H)].
 
     `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
     bias_hh.
     """
-    _launch_sums(x, hidden, slopes, slopes.shape[3], x.shape[2], parts, grads, stream)
+    _launch_sums(x, hidden, at_sums, (at_sums.shape[3], x.shape[2], cell.split), parts, grads, stream)
 
 
-def _launch_sums(x, hidden, at, size, inputs, parts, grads, stream):
+def _launch_sums(x, hidden, at, sizes, parts, grads, stream):
     (_, gates, columns), (high, up), (wide, beside) = parts.shape, *map(_split, parts.shape[1:], (4, 8), (32, 8))
     kernel = outer_products_of(high, wide, parts.dtype.type)
-    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), size, inputs, parts)
-    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, size, inputs, *grads)
+    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), *sizes[:2], parts)
+    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, *sizes, *grads)
 
 
 def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
     """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)]."""
     classes, size = grad_weight.shape
     parts = cuda.device_array(_parts(at.size // classes, classes, size + 1), at.dtype)
-    _launch_sums(states, states, at, classes, 0, parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
+    _launch_sums(states, states, at, (classes, 0, 0), parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
 
 
 def parts_of(shape, inputs):
-    """Return the shape of the sums that make up a layer's δW, for slopes of a shape and so many inputs."""
+    """Return the shape of the sums that make up a layer's δW, for gradients of a shape and so many inputs."""
     sums, steps, batch, size = shape
     return _parts(steps * batch, sums * size, inputs + 1 + size)
 

@@ -101,7 +101,7 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
     if not set(map(type, ends)) <= _ON_HOST and any(map(on_gpu, ends)):
         return implementation(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     chain, end, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
-    weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
+    weights = chain.num_weights if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, end.dtype, weights)
     run, finite = (listed.go_back, checks.is_finite) if shape is None else (go_back, all_finite)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
@@ -126,7 +126,7 @@ def go_back(chain, grad_output, local_grads, backend, method, levels=None):
     if method == "linear":
         return there.sweep(chain, grad_output, local_grads)
     if method == "chunked":
-        weights = max(len(chain.weights), 1) if structured else 0
+        weights = chain.num_weights if structured else 0
         length = chunk_length(chain.shape[0], *grad_output.shape, grad_output.dtype, backend, weights)
         return there.chunked(chain, grad_output, local_grads, length)
     return there.levels(chain, grad_output, local_grads, levels)

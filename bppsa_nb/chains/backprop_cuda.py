@@ -24,7 +24,7 @@ def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
     parts = jacobians_T, grad_output, local_grads
     seen = [part if part is None or part is jacobians_T and structured else on_host(part) for part in parts]
     *_, shape, _ = checks.check_chain(*seen, backend)
-    weights = max(len(jacobians_T.weights), 1) if structured else 0
+    weights = jacobians_T.num_weights if structured else 0
     method, _, levels = choose(method, cuda_only(backend), levels, shape, grad_output.dtype, weights)
     T, _, H = shape
     chain = jacobians_T if structured or jacobians_T.ndim == 4 else jacobians_T.reshape(T, 1, H, H)

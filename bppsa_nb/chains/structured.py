@@ -26,8 +26,8 @@ class StructuredChain(Fixed):
     weights : np.ndarray [shape=(K, H, H)]
         What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be on a
         GPU instead, those of any library.
-    slopes : np.ndarray [shape=(K, T, B, H)]
-    carry : np.ndarray [shape=(T, B, H)] or float, optional
+    slopes : np.ndarray [shape=(K, T, B, S H)]
+    carry : np.ndarray [shape=(T, B, H)] or float, or [shape=(S, T, B, S H)] where S > 1, optional
         An axis along which it stays the same may have a length of one, or be left out.
 
     Raises
@@ -58,7 +58,7 @@ class StructuredChain(Fixed):
 
             parts = {name: as_device_array(name, array) for name, array in parts.items()}
         elif carry is not None:
-            parts["carry"] = _spread(carry, slopes)
+            parts["carry"] = _spread(carry, weights, slopes)
         self._fix(**{"carry": None} | parts)
         self.check()
 
@@ -74,24 +74,37 @@ class StructuredChain(Fixed):
         weights, slopes, carry = map(on_host, (self.weights, self.slopes, self.carry))
         _check("weights", weights, ("K", "H", "H"), weights)
         _check("slopes", slopes, ("K", "T", "B", "H"), weights)
-        count, steps, batch, size = slopes.shape
-        if weights.shape != (count, size, size):
-            wanted = f"(K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}"
-            raise ValueError(f"weights must have shape {wanted}, got {weights.shape}")
+        (count, steps, batch, size), H = slopes.shape, weights.shape[2]
         if batch == 0 or size == 0:
             raise ValueError(f"slopes must have at least one sample and one entry each, got shape {slopes.shape}")
+        if weights.shape != (count, H, H) or not H or size % H:
+            wanted = f"(K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}"
+            raise ValueError(f"weights must have shape {wanted}, got {weights.shape}")
         if carry is not None:
-            _check("carry", carry, ("T", "B", "H"), weights)
-            if carry.shape != (steps, batch, size):
-                expected = f"(T, B, H) = {(steps, batch, size)} to go with slopes {slopes.shape}"
+            axes, shape = ("T", "B", "H"), (steps, batch, size)
+            if size > H:
+                axes, shape = ("S", "T", "B", "S H"), (size // H, *shape)
+            _check("carry", carry, axes, weights)
+            if carry.shape != shape:
+                expected = f"({', '.join(axes)}) = {shape} to go with slopes {slopes.shape}"
                 raise ValueError(f"carry must have shape {expected}, got {carry.shape}")
         elif count == 0:
             raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {slopes.shape}")
 
     @property
     def shape(self):
-        """Steps, samples and the size of a state: (T, B, H)."""
+        """Steps, samples and the size of a state: (T, B, H), or (T, B, S H)."""
         return self.slopes.shape[1:]
+
+    @property
+    def states(self):
+        """S, of how many vectors a state consists."""
+        return self.slopes.shape[3] // self.weights.shape[2]
+
+    @property
+    def num_weights(self):
+        """How many weights as large as a whole state, but one at least, are as much work."""
+        return max(1, round(len(self.weights) / self.states**2))
 
     @property
     def dtype(self):
@@ -104,9 +117,11 @@ class StructuredChain(Fixed):
         return f"StructuredChain(T={T}, B={B}, H={H}, weights={len(self.weights)}{carry})"
 
 
-def _spread(carry, slopes):
+def _spread(carry, weights, slopes):
     """Write out a carry that stays the same along some axes; what does not fit is left to the checks."""
-    if not isinstance(slopes, np.ndarray):
+    if not isinstance(slopes, np.ndarray) or not isinstance(weights, np.ndarray):
+        return carry
+    if slopes.shape[3:] != weights.shape[2:]:  # states of several vectors, or what does not fit
         return carry
     shape = slopes.shape[1:]
     if is_number(carry):
@@ -130,20 +145,39 @@ def jacobians_T(chain):
     """Write the transposed Jacobians out [shape=(T, B, H, H)]; raise MemoryError if they do not fit."""
     T, B, H = chain.shape
     require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
-    assembled = np.zeros((T, B, H, H), chain.dtype)
+    assembled, size = np.zeros((T, B, H, H), chain.dtype), chain.weights.shape[2]
+    # Blocks of H x H: rows of one of the S vectors of a state, columns of another.
+    blocks = assembled.reshape(T, B, chain.states, size, chain.states, size)
     for weight, slopes in zip(chain.weights, chain.slopes, strict=True):
-        assembled += weight.T * slopes[:, :, None, :]
-    if chain.carry is not None:
-        np.einsum("tbii->tbi", assembled)[...] += chain.carry
+        blocks[:, :, 0] += weight.T[:, None] * slopes.reshape(T, B, 1, chain.states, size)
+    for s, carry in enumerate(carry_of(chain)):
+        np.einsum("tbisi->tbsi", blocks[:, :, s])[...] += carry.reshape(T, B, chain.states, size)
     return assembled
 
 
+def carry_of(chain):
+    """Return the carry as [shape=(S, T, B, S H)], or [shape=(0, T, B, S H)] where there is none."""
+    if chain.carry is None:
+        return np.empty((0, *chain.shape), chain.dtype)
+    return chain.carry if chain.carry.ndim == 4 else chain.carry.reshape(1, *chain.shape)
+
+
 def _back(weights, slopes, carry, grads):
-    """Go one step back: transposed Jacobians times gradients [shape=(..., H)]; weights as in `StructuredChain`."""
-    below = np.zeros_like(grads) if carry is None else carry * grads
+    """Go one step back: transposed Jacobians times gradients [shape=(..., S H)].
+
+    Weights are as in `StructuredChain`, slopes and carry as many as there are, [shape=(..., S H)] each.
+    """
+    below, size = np.zeros_like(grads), weights.shape[2]
+    for s, through in enumerate(carry):
+        below[..., s * size : (s + 1) * size] += _fold(through * grads, size)
     for weight, slope in zip(weights, slopes, strict=True):
-        below += (slope * grads) @ weight
+        below[..., :size] += _fold(slope * grads, size) @ weight
     return below
+
+
+def _fold(grads, size):
+    """Add up what comes from each of the S vectors of a state [shape=(..., S H)]."""
+    return grads if grads.shape[-1] == size else grads.reshape(*grads.shape[:-1], -1, size).sum(axis=-2)
 
 
 def sweep(chain, grad_output, local_grads=None):
@@ -152,10 +186,9 @@ def sweep(chain, grad_output, local_grads=None):
     `grad_output` [shape=(B, H)] is the gradient at x_T, the loss term there included; `local_grads`, loss terms that
     enter at every x_t, are [shape=(T + 1, B, H)] or [shape=(T, B, H)].
     """
-    gradients = room_for_gradients(chain, grad_output, local_grads)
+    gradients, carry = room_for_gradients(chain, grad_output, local_grads), carry_of(chain)
     for t in reversed(range(len(gradients) - 1)):
-        carry = None if chain.carry is None else chain.carry[t]
-        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry, gradients[t + 1])
+        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry[:, t], gradients[t + 1])
     return gradients
 
 
@@ -181,39 +214,42 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     count = max(T - 1, 0) // length  # chunks below the one at the loss
     start = count * length  # of that one
     gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
-    last = StructuredChain(chain.weights, chain.slopes[:, start:], None if chain.carry is None else chain.carry[start:])
+    last = steps_of(chain, start, T)
     gradients[start:] = sweep(last, grad_output, None if local_grads is None else local_grads[start:])
     in_chunks = (count, length, B, H)  # t = chunk * length + step
     slopes = chain.slopes[:, :start].reshape(len(chain.weights), *in_chunks)
-    carry = None if chain.carry is None else chain.carry[:start].reshape(in_chunks)
+    carry = carry_of(chain)[:, :start]
+    carry = carry.reshape(len(carry), *in_chunks)
     local = None if local_grads is None else local_grads[:start].reshape(in_chunks)
     ends = gradients[length : start + 1 : length]  # what every chunk starts from
     if count > 1:  # below the chunk at x_0 there is nothing that needs its product
-        products, exponents = _multiply(chain.weights, slopes[:, 1:], None if carry is None else carry[1:])
+        products, exponents = _multiply(chain.weights, slopes[:, 1:], carry[:, 1:])
         if local is not None:  # the loss terms of a chunk, gone back to its start
             offsets = np.zeros((count, B, H), chain.dtype)
             for s in reversed(range(length)):
-                offsets = _back(chain.weights, slopes[:, :, s], _at(carry, s), offsets) + local[:, s]
+                offsets = _back(chain.weights, slopes[:, :, s], carry[:, :, s], offsets) + local[:, s]
         for c in reversed(range(1, count)):
             ends[c - 1] = rows.apply(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
             if local is not None:
                 ends[c - 1] += offsets[c]
     grads, swept = ends.copy(), gradients[:start].reshape(in_chunks)
     for s in reversed(range(length if count else 0)):
-        grads = _back(chain.weights, slopes[:, :, s], _at(carry, s), grads)
+        grads = _back(chain.weights, slopes[:, :, s], carry[:, :, s], grads)
         if local is not None:
             grads += local[:, s]
         swept[:, s] = grads
     return gradients
 
 
+def steps_of(chain, start, stop):
+    """Return the chain of steps start ... stop - 1 alone."""
+    carry = chain.carry if chain.carry is None else chain.carry[..., start:stop, :, :]
+    return StructuredChain.made(chain.weights, chain.slopes[:, start:stop], carry)
+
+
 def levels(chain, grad_output, local_grads=None, levels=None):
     """Write the Jacobians out, and scan them level by level: Algorithm 1, or with so many levels only."""
     return stored.levels(jacobians_T(chain), grad_output, local_grads, levels)
-
-
-def _at(carry, step):
-    return None if carry is None else carry[:, step]
 
 
 def products(chain, length):
@@ -224,18 +260,18 @@ def products(chain, length):
     """
     T, B, H = chain.shape
     in_chunks = (T // length, length, B, H)
-    carry = None if chain.carry is None else chain.carry.reshape(in_chunks)
-    return _multiply(chain.weights, chain.slopes.reshape(len(chain.weights), *in_chunks), carry)
+    arrays = (array.reshape(len(array), *in_chunks) for array in (chain.slopes, carry_of(chain)))
+    return _multiply(chain.weights, *arrays)
 
 
 def _multiply(weights, slopes, carry):
-    """Return `products` of slopes [shape=(K, chunks, length, B, H)] and carry [shape=(chunks, length, B, H)]."""
+    """Return `products` of slopes and carry, as many as there are [shape=(chunks, length, B, S H)]."""
     count, length, B, H = slopes.shape[1:]
     what = f"multiplying {count} chunks of {length} steps"
     require(3 * count * B * H * H * weights.dtype.itemsize, what)
     products = np.broadcast_to(np.eye(H, dtype=weights.dtype), (count, B, H, H))
     exponents, floor = np.zeros((count, B, H), np.int64), rows.smallest_kept(weights, slopes, carry)
     for s in reversed(range(length)):
-        products = _back(weights, slopes[:, :, s, :, None], None if carry is None else carry[:, s, :, None], products)
+        products = _back(weights, slopes[:, :, s, :, None], carry[:, :, s, :, None], products)
         products, exponents = rows.normalize(products, exponents, floor)
     return products, exponents

@@ -9,12 +9,12 @@ import math
 import numpy as np
 
 from bppsa_nb.chains import stored_cpu
-from bppsa_nb.chains.structured import room_for_gradients
+from bppsa_nb.chains.structured import carry_of, room_for_gradients
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
-from bppsa_nb.machine.views import copy
+from bppsa_nb.machine.views import copy, flat_view
 from bppsa_nb.machine.workers import one_blas_thread, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows
@@ -37,7 +37,7 @@ def jacobians_T(chain):
 
 @compiled
 def _assemble(weights_T, slopes, carry, assembled, first, last):
-    size = assembled.shape[3]
+    size, width = assembled.shape[3], weights_T.shape[2]
     for t in range(first, last):
         for b in range(assembled.shape[1]):
             matrix = assembled[t, b]
@@ -45,12 +45,13 @@ def _assemble(weights_T, slopes, carry, assembled, first, last):
                 for j in range(size):
                     matrix[i, j] = 0
             for k in range(len(weights_T)):
-                for i in range(size):
-                    for j in range(size):
-                        matrix[i, j] += weights_T[k, i, j] * slopes[k, t, b, j]
-            if carry.size:
-                for i in range(size):
-                    matrix[i, i] += carry[t, b, i]
+                for i in range(width):
+                    for s in range(0, size, width):
+                        for j in range(width):
+                            matrix[i, s + j] += weights_T[k, i, j] * slopes[k, t, b, s + j]
+            for k in range(len(carry)):
+                for j in range(size):
+                    matrix[k * width + j % width, j] += carry[k, t, b, j]
     return True
 
 
@@ -112,9 +113,9 @@ def _products(arrays, length, skip, products, exponents):
 
 
 def _arrays(chain):
-    carry = np.empty((0, *chain.shape[1:]), chain.dtype) if chain.carry is None else chain.carry
     # One layout, so that every function is compiled once per dtype.
-    return tuple(np.require(array, requirements=("C", "W")) for array in (chain.weights, chain.slopes, carry))
+    arrays = chain.weights, chain.slopes, carry_of(chain)
+    return tuple(np.require(array, requirements=("C", "W")) for array in arrays)
 
 
 def _sweep(chain, bounds, ends, gradients, keep=True):
@@ -125,10 +126,9 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     """
     T, B, H = chain.shape
     bounds, (weights, slopes, carry) = np.asarray(bounds), _arrays(chain)
-    runs, work = len(ends), (bounds[-1] - bounds[0]) * B * H * H * max(len(weights), 1)
+    runs, work = len(ends), (bounds[-1] - bounds[0]) * B * weights.shape[2] ** 2 * max(len(weights), 1)
     group = GROUP if runs == 1 and work > _THRESHOLD else B  # samples that go together
-    parts = weights, slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
-    arrays = product(chain.dtype), parts, bounds, (ends, gradients), keep, group
+    arrays = product(chain.dtype), (weights, slopes, carry), bounds, (ends, gradients), keep, group
     parallel_for(_go_back, runs * -(-B // group), *arrays, parallel=work > _THRESHOLD)
 
 
@@ -136,32 +136,32 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
 def _go_back(product, chain, bounds, grads, keep, group, first, last):
     """Go back: piece ``run * groups + g`` is the g-th group of samples in one run."""
     (weights, slopes, carry), (ends, gradients) = chain, grads
-    count, batch, width = len(weights), gradients.shape[1], gradients.shape[2]
-    there, here = ends.reshape(len(ends), batch * width), gradients.reshape(len(gradients), batch * width)
-    groups = (batch + group - 1) // group
-    scratch = np.empty((count + 2, group, width), gradients.dtype)
-    flat = scratch.reshape(count + 2, group * width)
-    grad, by = flat[count], flat[count + 1]
+    (count, steps, batch, size), width = slopes.shape, weights.shape[2]
+    groups, states = (batch + group - 1) // group, size // width
+    scratch, rooms = np.empty((count, group, width), gradients.dtype), np.empty((2, group, size), gradients.dtype)
+    grad, by = flat_view(rooms, 0, group * size), flat_view(rooms, group * size, group * size)
     before = flush()
     for piece in range(first, last):
         run, b0 = piece // groups, piece % groups * group
-        b1 = min(b0 + group, batch)
-        low, high = b0 * width, b1 * width
-        at_sums, sums = scratch[:count, : b1 - b0], scratch[count + 1, : b1 - b0]
-        end = there[run, low:high]
-        copy(end, grad)
+        samples = min(b0 + group, batch) - b0
+        n, sums = samples * size, rooms[1, :samples, :width]
+        rows, each = (1, n) if states == 1 else (samples, width)
+        end = flat_view(ends, (run * batch + b0) * size, n)
+        copy(end, grad[:n])
         for t in range(bounds[run + 1] - 1, bounds[run] - 1, -1):
             for k in range(count):
-                slope, at_sum = slopes[k, t, low:high], flat[k]
-                for i in range(slope.size):
-                    at_sum[i] = slope[i] * grad[i]
-            multiply(product, at_sums, weights, sums)
-            if carry.size:
-                through = carry[t, low:high]
-                for i in range(through.size):
-                    by[i] += through[i] * grad[i]
-            below = here[t, low:high]
-            for i in range(below.size):
+                slope = flat_view(slopes, ((k * steps + t) * batch + b0) * size, n)
+                _fold(slope, grad, rows, states, each, True, flat_view(scratch, k * group * width, n), each)
+            multiply(product, scratch[:, :samples], weights, sums)
+            if states > 1:
+                for b in range(samples):
+                    for i in range(width, size):
+                        by[b * size + i] = 0
+            for k in range(len(carry)):
+                through = flat_view(carry, ((k * steps + t) * batch + b0) * size, n)
+                _fold(through, grad, rows, states, each, False, flat_view(by, k * width, n), states * each)
+            below = flat_view(gradients, (t * batch + b0) * size, n)
+            for i in range(n):
                 grad[i] = below[i] + by[i]
             if keep:
                 copy(grad, below)
@@ -171,6 +171,21 @@ def _go_back(product, chain, bounds, grads, keep, group, first, last):
     return True
 
 
+@inline
+def _fold(factors, grad, rows, states, size, anew, out, apart):
+    """Add up factors times gradients, of each of a sample's vectors, to rows which are `apart`, or write them there."""
+    for b in range(rows):
+        for s in range(states):
+            start, total = (b * states + s) * size, flat_view(out, b * apart, size)
+            by, at = flat_view(factors, start, size), flat_view(grad, start, size)
+            if anew and s == 0:
+                for i in range(size):
+                    total[i] = by[i] * at[i]
+            else:
+                for i in range(size):
+                    total[i] += by[i] * at[i]
+
+
 @compiled
 def _multiply(product, chain, length, skip, floor, found, first, last):
     """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
@@ -178,10 +193,10 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
     The unit vectors are the columns of a matrix, so that loops over all of them at once vectorize.
     """
     (weights_T, slopes, carry), (products, exponents) = chain, found
-    batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
+    batch, size, width, dtype = products.shape[1], products.shape[2], weights_T.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
     narrow, none = dtype(math.ldexp(1.0, _spread(info.minexp))), dtype(np.inf)
-    at_sums = np.empty((len(weights_T), size, size), products.dtype)
+    at_sums = np.empty((len(weights_T), width, size), products.dtype)
     columns, moved = np.empty((size, size), products.dtype), np.empty((size, size), products.dtype)
     high, low, least = np.empty(size, products.dtype), np.empty(size, products.dtype), np.empty(size, products.dtype)
     for q in range(first, last):
@@ -193,14 +208,21 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
             for k in range(len(weights_T)):
                 for i in range(size):
                     slope = slopes[k, t, b, i]
-                    for j in range(size):
-                        at_sums[k, i, j] = slope * columns[i, j]
-            multiply(product, weights_T, at_sums, moved)
-            if carry.size:
+                    if i < width:
+                        for j in range(size):
+                            at_sums[k, i, j] = slope * columns[i, j]
+                    else:
+                        for j in range(size):
+                            at_sums[k, i % width, j] += slope * columns[i, j]
+            multiply(product, weights_T, at_sums, moved[:width])
+            for i in range(width, size):
+                for j in range(size):
+                    moved[i, j] = 0
+            for k in range(len(carry)):
                 for i in range(size):
-                    through = carry[t, b, i]
+                    through = carry[k, t, b, i]
                     for j in range(size):
-                        moved[i, j] += through * columns[i, j]
+                        moved[k * width + i % width, j] += through * columns[i, j]
             for j in range(size):
                 high[j], low[j], least[j] = 0, none, none
             for i in range(size):

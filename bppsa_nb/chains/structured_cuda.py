@@ -16,7 +16,7 @@ from bppsa_nb.chains.kernels_cuda import (
 from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import fetched, line, put
+from bppsa_nb.machine.arrays_cuda import fetched, line, over, put
 from bppsa_nb.machine.cuda import (
     MAX_THREADS,
     SHARED_BYTES,
@@ -70,13 +70,68 @@ class Links:
         if dense:
             stored, weights, slopes, carry = chain, np.zeros((1, 1, H), self.dtype), nothing, None
         else:
-            stored, weights, slopes, carry = nothing, chain.weights, chain.slopes, chain.carry
+            stored, (weights, slopes, carry) = nothing, self._of_one_vector(chain)
         if len(weights) == 0:  # arrays without entries are not to be had everywhere: a weight of zero changes nothing
             weights, slopes = np.zeros((1, H, H), self.dtype), np.zeros((1, T, B, H), self.dtype)
         self.sums = H if dense else len(weights) * H
         weights, carried = weights.reshape(weights.shape[0] * weights.shape[1], H), carry is not None
         stored, weights, slopes, carry = map(on_device, (stored, weights, slopes, carry if carried else nothing[0]))
         self.arguments = stored, dense, weights, slopes, carry, carried
+
+
+    def _of_one_vector(self, chain):
+        """Return weights, slopes and carry, for states of several vectors those of `launch_joined`."""
+        S, K, (T, B, N) = chain.states, len(chain.weights), chain.shape
+        self._join = None
+        if S == 1:
+            return chain.weights, chain.slopes, chain.carry
+        carry = np.zeros((S, T, B, N), self.dtype) if chain.carry is None else chain.carry
+        given = [on_device(array) for array in (chain.weights, chain.slopes, carry)]
+        shapes = (K + S - 1, N, N), (K + S - 1, T, B, N), (T, B, N)
+        joined = [cuda.device_array(shape, self.dtype) for shape in shapes]
+        self._join = given, joined
+        self.launch_joined()
+        return joined
+
+    def launch_joined(self, stream=0):
+        """Launch what makes one vector of states of several, where they are of several.
+
+        A sum is there once for each of the S vectors then, and so are its weights, which read the first; and what one
+        vector has from another but by sums is a sum more, whose weight is the identity.
+        """
+        if self._join is not None:
+            (weights, slopes, carry), (all_weights, all_slopes, own) = self._join
+            size = weights.shape[2]
+            over(_join_weights, all_weights, stream)(weights, all_weights)
+            over(_join_diagonals, own, stream)(*map(line, (slopes, carry, all_slopes, own)), size, len(carry))
+
+
+@cuda.jit
+def _join_weights(weights, joined):
+    """Write the weights of sums of all vectors at once; see `Links.launch_joined`."""
+    q, size, N = cuda.grid(1), weights.shape[2], joined.shape[2]
+    k, row, column = q // (N * N), q // N % N, q % N
+    if k < joined.shape[0]:
+        if k < weights.shape[0]:
+            found = weights[k, row % size, column] if column < size else joined.dtype.type(0)
+        else:
+            shift = (k - weights.shape[0] + 1) * size
+            found = joined.dtype.type((column + shift) % N == row)
+        joined[k, row, column] = found
+
+
+@cuda.jit
+def _join_diagonals(slopes, carry, joined, own, size, states):
+    """Write slopes and carry of sums of all vectors at once; all arrays are one line."""
+    q, count = cuda.grid(1), own.shape[0]
+    if q < count:
+        s = q // size % states
+        for k in range(slopes.shape[0] // count):
+            joined[k * count + q] = slopes[k * count + q]
+        for shift in range(1, states):
+            k = slopes.shape[0] // count + shift - 1
+            joined[k * count + q] = carry[(s - shift + states) % states * count + q]
+        own[q] = carry[s * count + q]
 
 
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):

@@ -1,7 +1,5 @@
 """Recurrent layers whose steps are spread over MPI ranks: what is of size T stays where it is made (Section 3.6)."""
 
-from functools import partial
-
 import numpy as np
 
 from bppsa_nb.cells import recurrent, stacked, unroll
@@ -19,54 +17,53 @@ def forward(model, x, h0, backend, comm, options):
     group = ranks.group(comm)
 
     with group.collective_check() as gather:
-        functions = stacked.functions_of(model.cell_module, backends.resolve(backend))
+        resolved = backends.resolve(backend)
         if h0 is not None and group.rank > 0:
             got = type(h0).__name__
             raise ValueError(f"h0 must be None on all ranks but rank 0, which has the first step, got {got}")
         model.check_input(x, h0)
         costs, method = None, options.method
         if method == "auto":
-            costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
+            costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.cell.gates)
         every = gather(costs, _given(model, x.shape[1]) | {"method": repr(method), "tol": repr(options.tol)})
     method = predict.choose_forward(tuple(every)) if method == "auto" else method
-    states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
+    start = model.start(x, h0)
     if method == "linear" or group.size == 1:
-        saved, solved = _one_after_the_other(group, model, functions, x, states), None
+        saved, solved = _one_after_the_other(group, model, resolved, x, start), None
     else:
         tol = unroll.SolverOptions("chunked", tol=options.tol).limits(model.dtype)[0]
         saved, solved = [], []
-        for layer, state in enumerate(states):
-            make = stacked.chunks_of(model, functions, layer, backends.resolve(backend))
-            run = partial(stacked.run_layer, model, functions, layer)
-            below = saved[-1][0][1:] if saved else x
-            arrays, found = _all_at_once(group, run, make, below, state, tol)
-            saved.append(arrays)
+        for layer, state in enumerate(np.moveaxis(start, 1, 2)):
+            run, make = stacked.chunks_of(model, layer, resolved)
+            below = saved[-1][0][0, 1:] if saved else x
+            (hidden, kept), found = _all_at_once(group, run, make, below, state, tol)
+            saved.append(tuple(stacked.plain(stacked.by_states(hidden), kept)))
             solved.append(found)
     with group.collective_check(), np.errstate(all="ignore"):
-        hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
+        states, gates = stacked.stacks(saved)
         logits = None
         if group.rank == group.size - 1:
-            logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
+            logits = states[-1, 0, -1] @ model.params["fc.weight"].T + model.params["fc.bias"]
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
-    return recurrent.Activations(x, hidden, gates[0] if gates else None, logits, solved)
+    return recurrent.Activations(x, states, gates, logits, solved)
 
 
-def _one_after_the_other(group, model, functions, x, states):
+def _one_after_the_other(group, model, backend, x, start):
     """Run all layers, each rank from what the one before ended with; return what is kept of each.
 
-    A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
+    A layer's last states go to the next rank as soon as known, so that ranks work on different layers at a time.
     """
     saved, below, fault = [], x, None
     with group.collective_check(), np.errstate(all="ignore"):
         for layer in range(model.num_layers):
-            state = np.array(states[layer], order="C")
+            state = np.array(start[layer], order="C")
             group.timed(group.comm.Recv, state, group.neighbor(-1))
             if fault is None:
                 try:
-                    saved.append(stacked.run_layer(model, functions, layer, below, state))
-                    below = saved[-1][0][1:]
-                    state = saved[-1][0][-1]
+                    saved.append(stacked.run_layer(model, layer, below, state, backend))
+                    below = saved[-1][0][0, 1:]
+                    state = saved[-1][0][:, -1]
                 except Exception as error:  # the next rank waits for all layers
                     fault = error
             group.timed(group.comm.Send, np.ascontiguousarray(state), group.neighbor(1))
@@ -136,8 +133,8 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         check_params(model.params, model.dtype, model.shapes())
         backend, costs = backends.resolve(backend), None
         if method == "auto":
-            shape = steps, batch, model.hidden_size
-            costs = predict.rank_costs(shape, batch, model.dtype, backend, model.gate_blocks)
+            shape = steps, batch, model.cell.states * model.hidden_size
+            costs = predict.rank_costs(shape, batch, model.dtype, backend, model.cell.weights)
         every = gather(costs, _given(model, batch) | {"method": repr(method)})
     method = predict.choose(tuple(every)) if method == "auto" else method
     grads = _go_back(group, model, activations, grad_logits, method, backend)
@@ -159,32 +156,32 @@ def _given(model, batch):
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    functions, batch = stacked.functions_of(model.cell_module, backend), activations.x.shape[1]
-    grad_output = local_grads = None
+    functions, cell, batch = stacked.layer_of(backend), model.cell, activations.x.shape[1]
+    local_grads = grad_output = None
 
     def links_of(layer):
-        weight_ih, weight_hh, saved, below = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
-        return weight_ih, saved, below, functions["chain"](weight_hh, *saved)
+        weights, saved, below = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
+        return weights[0], saved, below, functions.chain(cell, weights[1], *saved)
 
     with group.collective_check(), np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
-        if grad_logits is not None:
-            grads, grad_output = stacked.from_logits(model, activations.hidden[-1, -1], grad_logits)
-            (grad_output,) = stacked.plain(grad_output)
         weight_ih, saved, below, links = links_of(model.num_layers - 1)
+        if grad_logits is not None:
+            grads, grad_output = stacked.from_logits(model, activations.states[-1, 0, -1], grad_logits)
+            (grad_output,) = stacked.plain(stacked.at_end(grad_output, None, saved[0]))
     for layer in reversed(range(model.num_layers)):
         segment = DenseSegment(links, batch, backend)
-        grad_hidden = go_back(group, segment, grad_output, local_grads, method).gradients
+        grad_states = go_back(group, segment, grad_output, local_grads, method).gradients
         del segment
         with group.collective_check(), np.errstate(all="ignore"):
-            from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
-            found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
+            at_sums = functions.sum_gradients(cell, *saved, grad_states)
+            found = functions.parameter_gradients(cell, below, saved[0], at_sums)
             grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
             if layer:
                 # What the layer below is read for at this rank's steps; its state before them is the rank before's.
-                local_grads = np.zeros_like(grad_hidden)
-                local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
+                at_input = functions.input_gradients(cell, weight_ih, at_sums)
+                local_grads = stacked.from_h0(at_input, links)
                 grad_output = local_grads[-1]
-                del from_x, from_h, grad_hidden, links
+                del at_sums, at_input, grad_states, links
                 weight_ih, saved, below, links = links_of(layer - 1)
     return add_up(group, {name: grads[name] for name in model.shapes()})

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells import gru, rnn
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.distributed import measure as measured
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import DenseSegment
@@ -63,16 +64,14 @@ def measure(arguments, comm):
 def _recurrent(arguments, steps, comm, state):
     """Run a recurrent cell over random bits, from the state that the segment before ends with."""
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
-    cell, kind = {"rnn": (rnn, rnn.RNN), "gru": (gru, gru.GRU)}[arguments.cell]
-    model = kind(1, arguments.width, 10, rng=arguments.seed, dtype=dtype)
+    model = {"rnn": RNN, "gru": GRU}[arguments.cell](1, arguments.width, 10, rng=arguments.seed, dtype=dtype)
     data = Bitstream(steps, batch, rng=arguments.seed, dtype=dtype)
     x, _ = data.batch(np.arange(batch), (comm.rank, comm.size))
     initial = None if state is None else state[None]
     forward = partial(model.forward, x, initial, arguments.backend, method="linear")
     spread = partial(model.forward, x, None, arguments.backend, comm)
     activations, grad = forward(), np.full((batch, 10), 1 / batch, dtype)
-    saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
-    links = cell.chain(model.params["weight_hh_l0"], *saved)
+    links = model.chain(activations, backend="numpy")
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
     return links, activations.hidden[0, -1], {"forward": forward, "backward": backward}, spread
 

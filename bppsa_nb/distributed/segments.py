@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import counts, listed
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.structured import StructuredChain, steps_of
 from bppsa_nb.distributed import predict
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.operands import rows
@@ -83,15 +83,11 @@ class DenseSegment:
 
     def part(self, start, stop):
         """Return some of the links."""
-        if not self.structured:
-            return self.links[start:stop]
-        carry = self.links.carry
-        parts = self.links.slopes[:, start:stop], None if carry is None else carry[start:stop]
-        return StructuredChain.made(self.links.weights, *parts)
+        return steps_of(self.links, start, stop) if self.structured else self.links[start:stop]
 
     def costs(self):
         """Predict what this rank takes; see `predict.rank_costs`."""
-        weights = max(len(self.links.weights), 1) if self.structured else 0
+        weights = self.links.num_weights if self.structured else 0
         return predict.rank_costs(self.shape, self._matrices, self.links.dtype, self.backend, weights)
 
 

@@ -98,6 +98,23 @@ def put(array, target):
         target.copy_to_device(np.ascontiguousarray(array))
 
 
+@cuda.jit
+def _put_rows(source, target):
+    """Copy rows of numbers to longer ones, to the beginning of each."""
+    width, q = source.shape[1], cuda.grid(1)
+    if q < source.size:
+        target[q // width, q % width] = source[q // width, q % width]
+
+
+def put_rows(source, target, stream=0):
+    """Launch the copying of rows, the last axis of an array, to rows that are as long or longer."""
+    rows = source.size // source.shape[-1]
+    if source.shape == target.shape:
+        copy(source, target, stream)
+    else:
+        over(_put_rows, source, stream)(*(array.reshape(rows, array.size // rows) for array in (source, target)))
+
+
 def fetched(array, like):
     """Return a device array as it is, if another array is on a GPU as well; otherwise fetch it."""
     return array if on_gpu(like) else array.copy_to_host()

@@ -41,12 +41,16 @@ def njit(**options):
 compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 
-def cfunc(signature):
-    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible."""
+def cfunc(signature, kept_as=None, **options):
+    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible.
+
+    A closure over functions is kept under a name that tells it from others, or not at all if that is False.
+    """
 
     def decorate(function):
-        compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
-        compiled._cache = _cache(function)
+        compiled = CFunc(function, normalize_signature(signature), locals={}, options=options)
+        if kept_as is not False:
+            compiled._cache = _cache(function, kept_as)
         compiled.compile()
         return compiled
 
@@ -55,6 +59,13 @@ def cfunc(signature):
 
 class _Cache(FunctionCache):
     """Numba's cache, without which a program is slower, but not wrong: no full disk and no damaged file stops it."""
+
+    kept_as = None
+
+    def _index_key(self, signature, codegen):
+        if self.kept_as is None:
+            return super()._index_key(signature, codegen)
+        return signature, codegen.magic_tuple(), self.kept_as  # Numba's is another in every process, for such closures
 
     def load_overload(self, signature, context):
         try:
@@ -75,9 +86,11 @@ class _Cache(FunctionCache):
             _cannot_keep(f"{self.cache_path}: {error.strerror or error}")
 
 
-def _cache(function):
+def _cache(function, kept_as=None):
     try:
-        return _Cache(function)
+        cache = _Cache(function)
+        cache.kept_as = kept_as
+        return cache
     except RuntimeError as error:  # neither the package's folder nor the user's can be written
         _cannot_keep(error)
         return NullCache()

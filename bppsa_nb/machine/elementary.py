@@ -1,8 +1,8 @@
-"""Tanh and sigmoid to two units in the last place, in arithmetic that vectorizes: the library's does not.
+"""The functions of `pointwise` compiled for CPUs: tanh and sigmoid to two units in the last place, and vectorized.
 
-Both come from the exponential. Where x = k ln 2 + r, with an integer k and |r| <= ln(2) / 2, a few terms of Taylor's
-series give exp(r) - 1, and 2**k is put together from its bits. There is no branch: all numbers take the same path,
-several of them side by side.
+The library's are not. Both come from the exponential. Where x = k ln 2 + r, with an integer k and |r| <= ln(2) / 2, a
+few terms of Taylor's series give exp(r) - 1, and 2**k is put together from its bits. There is no branch: all numbers
+take the same path, several of them side by side.
 """
 
 import math
@@ -11,8 +11,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
+from numba.np.numpy_support import as_dtype
 
 from bppsa_nb.machine.compiling import inline
+from bppsa_nb.machine.pointwise import constant, relu, sigmoid, tanh, where
 
 _options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
 _TERMS = {np.float32: 7, np.float64: 13}  # of the series, the first included; the rest is below half a unit
@@ -20,16 +22,6 @@ _LN2 = {  # in two parts: the first has few bits, so that its product with k is 
     np.float32: (0.693359375, -2.12194440054690583e-4),
     np.float64: (0.693147180369123816490, 1.90821492927058770002e-10),
 }
-
-
-def tanh(x):
-    """Compute the hyperbolic tangent of a float32 or float64; for compiled code only."""
-    raise TypeError("tanh is for compiled code; use numpy.tanh")
-
-
-def sigmoid(x):
-    """Compute 1 / (1 + exp(-x)) of a float32 or float64; for compiled code only."""
-    raise TypeError("sigmoid is for compiled code; use scipy.special.expit")
 
 
 @intrinsic
@@ -98,6 +90,23 @@ def _make(dtype):
 
 
 _made = {types.float32: _make(np.float32), types.float64: _make(np.float64)}
+
+
+@overload(relu, jit_options=_options)
+def _relu(x):
+    zero = as_dtype(x).type(0)
+    return lambda x: zero if x < zero else x  # NaN passes through
+
+
+@overload(where, jit_options=_options)
+def _where(condition, x, y):
+    return lambda condition, x, y: x if condition else y
+
+
+@overload(constant, jit_options=_options)
+def _constant(value, like):
+    real = as_dtype(like).type
+    return lambda value, like: real(value)
 
 
 @overload(tanh, jit_options=_options)

@@ -16,29 +16,24 @@ import numpy as np
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
-from bppsa_nb.cells.gru import GRU
-from bppsa_nb.cells.layer import NAMES
-from bppsa_nb.cells.recurrent import overflow
-from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.recurrent import Recurrent, overflow
 from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
-from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length, explain
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_prepare, launch_sweep
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.local import LocalStrategy, check_gradients, differs
+from bppsa_nb.training.local import LocalStrategy, check_gradients, differs, is_recurrent
 from bppsa_nb.training.loss import check_labels, check_order
 from bppsa_nb.training.optimizers import SGD, Adam
 
 
 class DeviceStrategy(LocalStrategy):
-    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, otherwise as on the host."""
+    """Steps of recurrent layers: whole on the GPU where it knows all that is computed, otherwise as on the host."""
 
     steps = "on the GPU"
 
@@ -66,24 +61,25 @@ class DeviceStrategy(LocalStrategy):
         self.training.commit()
         share, model = None, trainer.model
         if length is not None:
-            sizes = *shape[:2], model.hidden_size, model.dtype, "cuda", model.gate_blocks
+            sizes = *shape[:2], model.hidden_size, model.dtype, "cuda", model.cell.gates
             expected = explain(*sizes, forward=True).seconds
             share = expected["chunked"] / expected["linear"] + (not converged)  # or else the loop followed
         trainer.forward.remember(share)
 
     def _runs_whole(self, model, optimizer, backend, x):
-        if not isinstance(model, (RNN, GRU)) or backends.resolve(backend) != "cuda":  # not as when the trainer was made
+        if not isinstance(model, Recurrent) or backends.resolve(backend) != "cuda":  # not as when the trainer was made
             return False
         # Only what exactly these compute is known to the GPU.
-        own = [part for part, kinds in ((model, (RNN, GRU)), (optimizer, (SGD, Adam))) if differs(part, kinds)]
+        own = [] if is_recurrent(model) else [model]
+        own += [optimizer] if differs(optimizer, (SGD, Adam)) else []
         if not own and model.params.keys() == model.shapes().keys():
             return np.ndim(x) == 3 and len(x) > 0  # a sequence without steps needs no GPU
         if not self._warned:
             self._warned = True
             names = " and ".join(type(part).__name__ for part in own) or "parameters of its own"
             warnings.warn(
-                f"whole steps run on the GPU only of what exactly is RNN or GRU, by SGD or Adam; with {names}, forward "
-                "and backward of the model and the optimizer's step are called",
+                f"whole steps run on the GPU only of a cell's layers and nothing else, by SGD or Adam; with {names}, "
+                "forward and backward of the model and the optimizer's step are called",
                 stacklevel=6,  # who called Trainer.step
             )
         return False
@@ -137,8 +133,7 @@ class DeviceTraining:
         """
         self._send()
         T, B, _ = x.shape
-        shape = T, B, self.model.hidden_size
-        method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model.gate_blocks)
+        method, _, levels = self.model.choose(method, "cuda", levels, (T, B))
         status = self._run((T, B, method, levels, length), x, labels)
         converged = status != kernels.UNCONVERGED
         if not converged:  # nothing was updated
@@ -203,12 +198,12 @@ class Step:
 
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
-        self.training = training
-        self.cell = implementation(model.cell_module, "cuda").CELL
-        H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model.gate_blocks
-        gated, sums = rows == 3, rows * H
-        stored = T * B * H * H if method in ("blelloch", "truncated") else 0
-        numbers = L * T * B * (H + (8 * H if gated else H)) + T * B * (model.input_size + sums + 2 * H) + stored
+        self.training, self.cell = training, model.cell
+        cell, H, L, dtype = self.cell, model.hidden_size, model.num_layers, model.dtype
+        N, sums = cell.states * H, cell.gates * H
+        stored = T * B * N * N if method in ("blelloch", "truncated") else 0
+        of_step = N + (cell.kept + cell.sums) * H + (cell.gates + cell.states) * N
+        numbers = L * T * B * of_step + T * B * (model.input_size + sums + 2 * N) + stored
         require(numbers * dtype.itemsize, f"a training step of T = {T}, B = {B}, H = {H} by method {method!r}")
         new = partial(cuda.device_array, dtype=dtype)
         # The optimizer's settings, labels, and x: what is sent, in one copy.
@@ -216,24 +211,23 @@ class Step:
         self.staged = np.zeros(self.inputs.shape, dtype)
         self.settings, self.labels, x = self._cut(self.inputs, B)
         self.x = x.reshape(T, B, model.input_size)
-        self.hidden = [cuda.to_device(np.zeros((T + 1, B, H), dtype)) for _ in range(L)]
-        self.gates = [new((4, T, B, H)) if gated else None for _ in range(L)]
-        self.slopes = [new((4 if gated else 1, T, B, H)) for _ in range(L)]
+        self.states = [cuda.to_device(np.zeros((cell.states, T + 1, B, H), dtype)) for _ in range(L)]
+        self.kept = [cells.new_kept(cell, (T, B, H), new) for _ in range(L)]
+        self.diagonals = [cells.new_diagonals(cell, (T, B, H), new) for _ in range(L)]
+        self.at_sums = [new((cell.sums, T, B, H)) for _ in range(L)]
         self.products, self.weight_hh_T = new((T, B, sums)), new((H, sums))
         self.logits = new((B, model.num_classes))
-        self.parts = [new(weight_gradients.parts_of(self.slopes[0].shape, n)) for n in (model.input_size, H)[:L]]
+        self.parts = [new(weight_gradients.parts_of(self.at_sums[0].shape, n)) for n in (model.input_size, H)[:L]]
         self.params, *self.averages, self.status = training.vectors(training.flat)
         self.arrays, self.grads = training.views(self.params), training.views(training.grads)
         chains = []
-        for layer in range(L):
-            weights = self.arrays[f"weight_hh_l{layer}"].reshape(rows, H, H)
-            carry = self.gates[layer][1] if gated else None
-            chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
+        for layer, (slopes, carry) in enumerate(self.diagonals):
+            chains.append(chain_of(cell, self.arrays[f"weight_hh_l{layer}"], slopes, carry if cell.carries else None))
         self.unconverged = cuda.to_device(np.zeros(1, np.int32))
-        layers = zip([self.arrays[f"bias_hh_l{layer}"] for layer in range(L)], self.hidden, self.gates, strict=True)
+        layers = zip([self.arrays[f"bias_hh_l{layer}"] for layer in range(L)], self.states, self.kept, strict=True)
         self.loops = [(self.products, self.weight_hh_T, *arrays) for arrays in layers]
         self.passes = length and [LoopChunks(self.cell, loop, length, self.unconverged) for loop in self.loops]
-        self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
+        self.scan = Scan(chains, (T, B, N), dtype, cell.weights, method, levels)
         self.recorded = None
         self.runs = 0
 
@@ -277,35 +271,37 @@ class Step:
         """Issue every launch of a step."""
         training, arrays, grads, scan = self.training, self.arrays, self.grads, self.scan
         below, zero = self.x, training.model.dtype.type(0)
-        for layer, (hidden, gates) in enumerate(zip(self.hidden, self.gates, strict=True)):
+        for layer, (states, kept) in enumerate(zip(self.states, self.kept, strict=True)):
             params = tuple(arrays[f"{name}_l{layer}"] for name in NAMES)
             cells.launch_inputs(below, params, self.weight_hh_T, self.products, stream)
             if self.passes:
-                self.passes[layer].launch_fixed(TOLERANCE[hidden.dtype.itemsize], stream)
+                self.passes[layer].launch_fixed(TOLERANCE[states.dtype.itemsize], stream)
             else:
-                cells.launch_loop(self.cell, cells.run_forward_of, hidden.shape[1], self.loops[layer], stream=stream)
-            cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
-            below = hidden[1:]
+                cells.launch_loop(self.cell, cells.run_forward_of, states.shape[2], self.loops[layer], stream=stream)
+            cells.launch_derive(self.cell, states, kept, *self.diagonals[layer], stream)
+            below = states[0, 1:]
         arrays_cuda.fill(scan.gradients, zero, stream)
         kernels.one_block(kernels.classify, stream)(
-            *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits),
+            *(self.states[-1][0], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits),
             *(scan.gradients, grads["fc.weight"], grads["fc.bias"], training.loss, self.status, scan.lost),
         )
         sub = training.sub_stream or stream
-        top = len(self.hidden) - 1
+        top = len(self.states) - 1
         for layer in range(top, -1, -1):
             gradients = scan.launch(layer, layer < top, stream)
-            cells.launch_at_sums(self.slopes[layer], gradients, stream)
+            at_sums = self.at_sums[layer]
+            cells.launch_sum_gradients(self.cell, self.states[layer], self.kept[layer], gradients, at_sums, stream)
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
             follow(sub, stream)
-            below = self.hidden[layer - 1][1:] if layer else self.x
+            below = self.states[layer - 1][0, 1:] if layer else self.x
             work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in NAMES)
-            weight_gradients.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
+            weight_gradients.launch_gradients(self.cell, below, self.states[layer][0], at_sums, *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
-                first, rest = scan.gradients[:1], scan.gradients[1:]
-                arrays_cuda.fill(first, zero, stream)
-                cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
+                unread = scan.gradients if self.cell.states > 1 else scan.gradients[:1]
+                arrays_cuda.fill(unread, zero, stream)
+                weight_ih = arrays[f"weight_ih_l{layer}"]
+                cells.launch_input_gradients(self.cell, at_sums, weight_ih, scan.gradients[1:], stream)
         follow(stream, sub)
         flags = self.status, scan.lost, self.unconverged
         arrays = self.params, training.grads, self.averages, self.settings
@@ -315,7 +311,7 @@ class Step:
 class Scan:
     """The scans of a step's layers, one after the other: their arrays on the device, and their launches.
 
-    `gradients` [shape=(T + 1, B, H)] are, before a scan, what the loss and the layer above add at each hidden state;
+    `gradients` [shape=(T + 1, B, S H)] are, before a scan, what the loss and the layer above add at each state;
     `lost` is not 0 where products of Jacobians left the range of the dtype.
     """
 
@@ -334,6 +330,7 @@ class Scan:
     def launch(self, layer, affine, stream):
         """Launch the scan of a layer; return where the gradients at its hidden states will be."""
         links, gradients = self.links[layer], self.gradients
+        links.launch_joined(stream)
         steps = len(gradients) - 1
         if self.method == "linear":
             arrays_cuda.copy(gradients[steps:], self.ends, stream)

@@ -59,7 +59,7 @@ def share_of(model, shape, solved, backend):
     if not any(solved or ()):
         return None
     steps, batch, _ = shape
-    sizes = batch, model.hidden_size, model.dtype, backend, model.gate_blocks
+    sizes = batch, model.hidden_size, model.dtype, backend, model.cell.gates
     loop = explain(steps, *sizes, forward=True).seconds["linear"]
     chunks = sum(loop if one is None else solve_seconds(one, steps, *sizes) for one in solved)
     return chunks / (loop * len(solved))

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.reprs import short_repr
@@ -137,3 +138,11 @@ def check_gradients(grads, after=""):
 def differs(part, kinds):
     """Tell whether an object is of another class than these, or has a method of its own."""
     return type(part) not in kinds or any(callable(getattr(type(part), name, None)) for name in vars(part))
+
+
+def is_recurrent(model):
+    """Tell whether a model is what `Recurrent` makes of a cell: neither its class nor itself has methods of its own."""
+    kinds = type(model).__mro__
+    own = [model, *kinds[: kinds.index(Recurrent)]] if Recurrent in kinds else []
+    public = {name for name, value in vars(Recurrent).items() if callable(value) and not name.startswith("__")}
+    return bool(own) and not any(public & vars(each).keys() for each in own)

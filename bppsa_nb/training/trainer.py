@@ -5,9 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
@@ -16,7 +14,7 @@ from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
-from bppsa_nb.training.local import LocalStrategy, differs
+from bppsa_nb.training.local import LocalStrategy, differs, is_recurrent
 from bppsa_nb.training.optimizers import SGD, Adam
 
 
@@ -293,7 +291,7 @@ def _strategy(model, optimizer, method, backend, comm, sequence_ranks, forward):
         from bppsa_nb.training.device import DeviceStrategy
 
         return DeviceStrategy()
-    known = not differs(model, (RNN, GRU)) and not differs(optimizer, (SGD, Adam))
+    known = is_recurrent(model) and not differs(optimizer, (SGD, Adam))
     loops = all(isinstance(way, str) and way in ("auto", "linear") for way in (method, forward.method))
     if known and loops and forward.checkpoint_every is None and resolved == "cpu":
         from bppsa_nb.training.whole import WholeStrategy

@@ -1,4 +1,4 @@
-"""Whole training steps of an RNN or a GRU on a CPU: what comes in is looked at once, and what came out at the end.
+"""Whole training steps of recurrent layers on a CPU: what comes in is looked at once, and what came out at the end.
 
 Loops forward and back, loss and update are those of a step in parts, without the checks that each part makes for
 itself. A step that these would refuse shows in two ways: its arguments are not what was settled, or some number of the
@@ -15,15 +15,11 @@ from numpy.lib.array_utils import byte_bounds
 
 from bppsa_nb.cells import stacked
 from bppsa_nb.cells.backward_cpu import Loops
-from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.layer import NAMES
-from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.cells.unroll import SolverOptions
-from bppsa_nb.chains.backprop import choose
-from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import optimizers_cpu
-from bppsa_nb.training.local import LocalStrategy, differs
+from bppsa_nb.training.local import LocalStrategy, differs, is_recurrent
 from bppsa_nb.training.loss_cpu import cross_entropy
 from bppsa_nb.training.optimizers import SGD, Adam
 
@@ -33,7 +29,7 @@ _layout = attrgetter("shape", "flags.carray")
 
 
 class WholeStrategy(LocalStrategy):
-    """Steps of exactly an `RNN` or a `GRU`, in loops, by exactly `SGD` or `Adam`; all others go in parts."""
+    """Steps of a cell's layers and nothing else, in loops, by exactly `SGD` or `Adam`; all others go in parts."""
 
     steps = "whole"
 
@@ -127,7 +123,7 @@ class _Known:
         return made[1]
 
     def _layers(self, shape):
-        cell, H, count = implementation(self.model.cell_module, "cpu"), self.model.hidden_size, len(NAMES)
+        cell, H, count = self.model.cell, self.model.hidden_size, len(NAMES)
         params = [self.arrays[count * i : count * (i + 1)] for i in range(self.model.num_layers)]
         return [Loops(cell, own, (*shape[:2], H if i else shape[2])) for i, own in enumerate(params)]
 
@@ -140,11 +136,12 @@ class _Known:
         loss, at_logits = cross_entropy(stacked.logits(self.model, last), y)
         found, grad = stacked.from_logits(self.model, last, at_logits)
         self.of_weight[...], self.of_bias[...] = found.values()
+        grad = stacked.at_end(grad, None, layers[-1].states)
         local, end = None, self.grads.size - found["fc.weight"].size - found["fc.bias"].size
         for i in reversed(range(len(layers))):
             total, local = layers[i].backward(inputs[i], grad, local, i > 0)
             self.grads[end - total.size : end], end = total, end - total.size
-            grad = local[-1] if i else None
+            grad = stacked.at_end(None, local, layers[i - 1].states) if i else None
         return loss
 
     def update(self):
@@ -155,12 +152,11 @@ class _Known:
 
 def _in_loops(trainer, shape):
     """Tell whether both ways of a step of a shape (T, B, I) are loops on a CPU."""
-    (steps, batch, _), model, forward = shape, trainer.model, trainer.forward
+    steps, model, forward = shape[0], trainer.model, trainer.forward
     if not steps or forward.rest or forward.checkpoint_every is not None:
         return False
-    sizes = (steps, batch, model.hidden_size), model.dtype, model.gate_blocks
     try:
-        method, backend, _ = choose(trainer.method, trainer.backend, trainer.levels, *sizes)
+        method, backend, _ = model.choose(trainer.method, trainer.backend, trainer.levels, shape)
         options = SolverOptions(**{"method": "auto"} | forward.how())
     except (TypeError, ValueError, RuntimeError):  # which a step in parts raises, unless something else comes first
         return False
@@ -171,7 +167,7 @@ def _in_loops(trainer, shape):
 def _known(model, optimizer):
     """Return a `_Known`, or None unless model and optimizer are exactly what whole steps know."""
     state, params = optimizer.state, model.params
-    if differs(model, (RNN, GRU)) or differs(optimizer, (SGD, Adam)) or optimizer.count.dtype != np.int64:
+    if not is_recurrent(model) or differs(optimizer, (SGD, Adam)) or optimizer.count.dtype != np.int64:
         return None
     # Without a state of the optimizer the first step goes in parts, which makes one.
     if type(params) is not dict or type(state) is not dict or list(state) != list(optimizer.zeros({})):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb.cells import gru, gru_cpu, rnn, rnn_cpu, stacked
+from bppsa_nb.cells import forward_cpu, stacked
 from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import memory, workers
@@ -17,7 +18,7 @@ from bppsa_nb.machine import memory, workers
 SHAPES = [(0, 2, 1, 3), (1, 1, 1, 1), (2, 3, 2, 4), (5, 1, 1, 20), (10, 2, 3, 5), (33, 16, 1, 20)]  # T, B, I, H
 DTYPES = [np.float32, np.float64]
 METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("chunked", None), ("auto", None)]
-MODELS = {"rnn": RNN, "gru": GRU}
+MODELS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 SCANS = {"numpy": structured, "cpu": structured_cpu}
 GOLDEN = Path(__file__).parents[1] / "golden"
 each_cell = pytest.mark.parametrize("cell", MODELS)
@@ -35,31 +36,28 @@ def layer(cell, shape, dtype, seed=0):
     steps, batch, inputs, size = shape
     rng = np.random.default_rng(seed)
     draw = lambda *shape: rng.uniform(-1, 1, shape).astype(dtype)  # noqa: E731
-    sums = size * (3 if cell == "gru" else 1)
+    sums, states = size * MODELS[cell].cell.gates, MODELS[cell].cell.states
     params = draw(sums, inputs), draw(sums, size) / dtype(np.sqrt(size)), draw(sums), draw(sums)
-    return draw(steps, batch, inputs), draw(batch, size), params, draw(batch, size), draw(steps + 1, batch, size)
+    return draw(steps, batch, inputs), draw(states, batch, size), params
 
 
 def case(cell, shape, dtype, seed=0, classes=4, num_layers=1):
     steps, batch, inputs, size = shape
     rng = np.random.default_rng(seed)
     model = MODELS[cell](inputs, size, classes, num_layers, rng=rng, dtype=dtype)
-    x, h0 = rng.standard_normal((steps, batch, inputs)), rng.uniform(-1, 1, (num_layers, batch, size))
-    return model, x.astype(dtype), h0.astype(dtype), rng.standard_normal((batch, classes)).astype(dtype)
-
-
-def saved(result):
-    return result if isinstance(result, tuple) else (result,)
+    x, h0, c0 = rng.standard_normal((steps, batch, inputs)), *rng.uniform(-1, 1, (2, num_layers, batch, size))
+    x, h0, c0, at = (a.astype(dtype) for a in (x, h0, c0, rng.standard_normal((batch, classes))))
+    return model, x, (h0, c0) if cell == "lstm" else h0, at
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("forward", [rnn.forward, rnn_cpu.forward, gru.forward, gru_cpu.forward])
-def test_forward_is_equation_9_or_10(forward, shape, dtype):
-    cell = "gru" if forward in (gru.forward, gru_cpu.forward) else "rnn"
-    x, h0, params, *_ = layer(cell, shape, dtype)
-    oracle = naive.gru_forward if cell == "gru" else naive.rnn_forward
-    for found, expected in zip(saved(forward(x, h0, *params)), saved(oracle(x, h0, *params)), strict=True):
+@each_cell
+@each_backend
+def test_forward_is_equation_9_or_10_or_an_lstm(backend, cell, shape, dtype):
+    x, start, params = layer(cell, shape, dtype)
+    arrays = stacked.layer_of(backend).forward(MODELS[cell].cell, x, start, *params)
+    for found, expected in zip(arrays, naive.forward(cell, x, start, *params), strict=True):
         close(found, expected, dtype)
 
 
@@ -70,9 +68,10 @@ def test_compiled_cells_that_do_nothing_but_sigmoid_or_tanh(dtype):
     x, eps = x.astype(dtype), np.finfo(dtype).eps
     none, weight_ih = np.zeros((len(x), 1), dtype), np.array([[1], [0], [0]], dtype)
     zeros = lambda n: (np.zeros((n, 1), dtype), *np.zeros((2, n), dtype))  # noqa: E731
+    forward = stacked.layer_of("cpu").forward
     with np.errstate(all="ignore"):
-        _, gates = gru_cpu.forward(x[None, :, None], none, weight_ih, *zeros(3))
-        states = rnn_cpu.forward(x[None, :, None], none, weight_ih[:1], *zeros(1))
+        _, gates = forward(GRU.cell, x[None, :, None], none[None], weight_ih, *zeros(3))
+        (states,), _ = forward(RNN.cell, x[None, :, None], none[None], weight_ih[:1], *zeros(1))
     wide = x.astype(np.float64)
     np.testing.assert_allclose(gates[0, 0, :, 0], expit(wide), rtol=0, atol=4 * eps)
     np.testing.assert_allclose(states[1, :, 0], np.tanh(wide), rtol=8 * eps, atol=0)
@@ -101,16 +100,18 @@ def check_against_pytorch(entries):
     params = {name.removeprefix("params/"): entries[name] for name in entries if name.startswith("params/")}
     num_layers, _, size = entries["h0"].shape
     classes, inputs = len(params["fc.bias"]), entries["x"].shape[2]
-    cell = "gru" if len(params["bias_ih_l0"]) == 3 * size else "rnn"
+    cell = {1: "rnn", 3: "gru", 4: "lstm"}[len(params["bias_ih_l0"]) // size]
+    h0 = (entries["h0"], entries["c0"]) if cell == "lstm" else entries["h0"]
     model = MODELS[cell](inputs, size, classes, num_layers, dtype=np.float64)
     assert {name: param.shape for name, param in model.params.items()} == {n: p.shape for n, p in params.items()}
     model.params = params
     for backend in ("numpy", "cpu"):
-        activations = model.forward(entries["x"], entries["h0"], backend)
+        activations = model.forward(entries["x"], h0, backend)
         for found, expected in (
             (activations.logits, entries["logits"]),
             (activations.hidden[-1, 1:], entries["output"]),
             (activations.hidden[:, -1], entries["last"]),
+            (activations.states[:, -1, -1], entries["last_c" if cell == "lstm" else "last"]),
         ):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
         for method in ("linear", "blelloch"):
@@ -119,7 +120,7 @@ def check_against_pytorch(entries):
                 np.testing.assert_allclose(grad, entries[f"grads/{name}"], rtol=0, atol=1e-10, err_msg=name)
 
 
-CASES = [("gru", 1), ("gru", 2), ("rnn", 1), ("rnn", 2)]
+CASES = [(cell, num_layers) for cell in MODELS for num_layers in (1, 2)]
 
 
 @pytest.mark.parametrize("cell, num_layers", CASES)
@@ -138,7 +139,7 @@ def test_equals_pytorch(cell, num_layers):
 
 @each_cell
 def test_shapes_and_initial_parameters(cell):
-    sums = {"rnn": 20, "gru": 60}[cell]
+    sums, kept = {"rnn": (20, 0), "gru": (60, 4), "lstm": (80, 5)}[cell]
     model = MODELS[cell](2, 20, 10, num_layers=2, rng=3)
     shapes = [(sums, 2), (sums, 20), (sums,), (sums,), (sums, 20), (sums, 20), (sums,), (sums,), (10, 20), (10,)]
     names = [f"{name}_l{layer}" for layer in range(2) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -150,12 +151,14 @@ def test_shapes_and_initial_parameters(cell):
         assert 0.5 / np.sqrt(20) < np.abs(param).max() <= 1 / np.sqrt(20)
         np.testing.assert_array_equal(param, again.params[name])
     h0 = np.stack([np.full((3, 20), value, np.float32) for value in (0.5, 0.25)])
-    activations = model.forward(np.zeros((7, 3, 2), np.float32), h0)
+    activations = model.forward(np.zeros((7, 3, 2), np.float32), (h0, -h0) if cell == "lstm" else h0)
     assert activations.hidden.shape == (2, 8, 3, 20)
     np.testing.assert_array_equal(activations.hidden[:, 0], h0)
     assert activations.logits.shape == (3, 10)
-    if cell == "gru":
-        assert activations.gates.shape == (2, 4, 7, 3, 20)
+    if cell == "lstm":
+        np.testing.assert_array_equal(activations.states[:, 1, 0], -h0)
+    if kept:
+        assert activations.gates.shape == (2, kept, 7, 3, 20)
     else:
         assert activations.gates is None
 
@@ -163,15 +166,14 @@ def test_shapes_and_initial_parameters(cell):
 @each_cell
 @each_backend
 def test_gradients_that_overflow_are_not_hidden(backend, cell):
-    functions = stacked.functions_of(f"bppsa_nb.cells.{cell}", backend)
-    x, h0, params, *_ = layer(cell, (3, 1, 1, 2), np.float32)
-    arrays = saved(functions["forward"](x, h0, *params))
+    functions, of_cell = stacked.layer_of(backend), MODELS[cell].cell
+    x, start, params = layer(cell, (3, 1, 1, 2), np.float32)
+    arrays = functions.forward(of_cell, x, start, *params)
     with np.errstate(all="ignore"):
-        links = functions["chain"](params[1], *arrays)
-        grad_hidden = SCANS[backend].sweep(links, np.full((1, 2), np.inf, np.float32))
-        assert not np.isfinite(grad_hidden).any()
-        for found in functions["gate_gradients"](links, *arrays, grad_hidden):
-            assert not np.isfinite(found).any()
+        links = functions.chain(of_cell, params[1], *arrays)
+        grad_states = SCANS[backend].sweep(links, np.full((1, links.shape[2]), np.inf, np.float32))
+        assert not np.isfinite(grad_states).any()
+        assert not np.isfinite(functions.sum_gradients(of_cell, *arrays, grad_states)).any()
 
 
 @each_cell
@@ -192,7 +194,8 @@ def test_activations_that_are_not_finite_are_named(backend, cell):
     model, x, h0, grad_logits = case(cell, (3, 2, 1, 2), np.float32)
     activations = model.forward(x, h0, backend)
     activations.hidden[0, 2, 1, 0] = np.nan
-    with pytest.raises(ValueError, match=r"activations.hidden must be finite, got nan at \[0, 2, 1, 0\]"):
+    states = r"states must be finite, got nan at \[0, 0" if cell == "lstm" else r"hidden must be finite, got nan at \[0"
+    with pytest.raises(ValueError, match=rf"activations.{states}, 2, 1, 0\]"):
         model.backward(activations, grad_logits, "linear", backend)
 
 
@@ -229,7 +232,7 @@ def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(rnn_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)
+    compiled = len(forward_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     for name, param in model.params.items():
@@ -240,7 +243,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(rnn_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)) == compiled
+    assert (len(forward_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)) == compiled
 
 
 @each_backend

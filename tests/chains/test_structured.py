@@ -28,14 +28,16 @@ def _short_chunks(monkeypatch):
 def make(K, T, B, H, carry, rng):
     """Make arrays whose numbers float32 holds exactly, so that one oracle serves both dtypes.
 
-    The first sum about keeps a gradient's size; the others and the carry add less than what would cancel it.
+    The first sum about keeps a gradient's size; the others and the carry add less than what would cancel it. A carry of
+    2 is that of states of two vectors.
     """
-    share = np.array([1, 0.3, 0.1])[:K, None, None]
+    share, states = np.array([1, 0.3, 0.1])[:K, None, None], max(int(carry), 1)
     if K:
-        share /= np.sqrt((share**2).sum() + 0.01 * carry)
+        share /= np.sqrt((share**2).sum() + 0.01 * bool(carry)) * states
     weights = np.linalg.qr(rng.standard_normal((K, H, H)))[0] * share
+    H, of_carry = H * states, (states,) * (states > 1) + (T, B, H * states)
     slopes = rng.choice([-1.0, 1.0], (K, T, B, H)) * rng.uniform(0.9, 1.1, (K, T, B, H))
-    diagonal = rng.choice([-1.0, 1.0], (T, B, H)) * rng.uniform(0.8, 1.2, (T, B, H)) if carry else None
+    diagonal = rng.choice([-1.0, 1.0], of_carry) * rng.uniform(0.8, 1.2, of_carry) if carry else None
     if carry and K:
         diagonal *= 0.1
     terms = rng.standard_normal((B, H)), rng.standard_normal((T + 1, B, H))
@@ -52,7 +54,7 @@ def follow(weights, slopes, carry, grad_output, local_grads=None):
     return naive.backprop(naive.structured_jacobians_T(weights, slopes, carry), grad_output, local_grads)
 
 
-KINDS = [(0, True), (1, False), (1, True), (2, True), (3, False), (3, True)]
+KINDS = [(0, True), (1, False), (1, True), (2, True), (3, False), (3, True), (0, 2), (3, 2)]
 each_kind = pytest.mark.parametrize(("K", "carry"), KINDS)
 
 
@@ -64,7 +66,7 @@ def test_jacobians_written_out(T, B, H, K, carry, twin):
     oracle = naive.structured_jacobians_T(*arrays)
     for dtype in TOLERANCE:
         found = twin.jacobians_T(bp.StructuredChain(*cast(dtype, *arrays)))
-        assert found.dtype == dtype and found.shape == (T, B, H, H)
+        assert found.dtype == dtype and found.shape == oracle.shape
         assert np.abs(found - oracle).max(initial=0) <= 8 * np.finfo(dtype).eps
 
 
@@ -195,12 +197,13 @@ def test_chunks_that_do_not_fit(twin, monkeypatch):
 def test_products_of_chunks(K, carry, count, length):
     arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
     written = naive.structured_jacobians_T(*arrays)
+    N = written.shape[-1]
     for dtype, tolerance in TOLERANCE.items():
         chain = bp.StructuredChain(*cast(dtype, *arrays))
         links = dict.fromkeys(TWINS, chain) | dict.fromkeys(STORED, written.astype(dtype))
         for name, twin in (TWINS | STORED).items():
             rows, exponents = twin.products(links[name], length)
-            assert rows.shape == (count, 2, 3, 3) and exponents.shape == (count, 2, 3)
+            assert rows.shape == (count, 2, N, N) and exponents.shape == (count, 2, N)
             assert rows.dtype == dtype and exponents.dtype.kind == "i"
             peak = np.abs(rows).max(-1)
             assert np.all((peak >= 0.5) & (peak < 1))
@@ -208,7 +211,7 @@ def test_products_of_chunks(K, carry, count, length):
             for c in range(count):
                 for b in range(2):
                     # Every unit vector goes back as a gradient does, at the chunk's end.
-                    ends = naive.backprop(np.repeat(written[c * length : (c + 1) * length, b : b + 1], 3, 1), np.eye(3))
+                    ends = naive.backprop(np.repeat(written[c * length : (c + 1) * length, b : b + 1], N, 1), np.eye(N))
                     assert gap(found[None, c, b], ends[:1]) < tolerance, (name, dtype)
 
 

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import from_dtype, njit
 
-from bppsa_nb.machine import elementary
+from bppsa_nb.machine import elementary, pointwise
 
 DTYPES = [np.float32, np.float64]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
@@ -86,7 +86,14 @@ def test_loops_over_float32_vectorize(function, _):
     assert "@tanhf" not in code and "@expf" not in code
 
 
-@pytest.mark.parametrize("function", [elementary.tanh, elementary.sigmoid])
-def test_for_compiled_code_only(function):
-    with pytest.raises(TypeError, match="compiled code; use"):
-        function(0.5)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_has_no_series_is_what_numpy_computes(dtype):
+    """And of the numbers' own precision: a whole number alone would make all of it float64."""
+
+    def function(x):
+        return pointwise.where(x > pointwise.constant(1, x), pointwise.relu(x) - pointwise.constant(0.1, x), x)
+
+    x = np.array([-np.inf, -2, -0.0, 0.5, 1, 3, np.inf, np.nan], dtype)
+    there = njit(function)
+    np.testing.assert_array_equal([there(each) for each in x], function(x))
+    assert there.nopython_signatures[0].return_type == from_dtype(x.dtype)

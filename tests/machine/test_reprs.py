@@ -48,7 +48,7 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
         (bp.History(np.empty(0), np.empty(0)), "History(iterations=0)"),
         (bp.History(np.array([2.0, 1.23456789]), np.ones(2)), "History(iterations=2, last_loss=1.23457)"),
         (
-            Activations(np.ones((7, 2, 1)), np.ones((1, 8, 2, 3)), None, np.ones((2, 5))),
+            Activations(np.ones((7, 2, 1)), np.ones((1, 1, 8, 2, 3)), None, np.ones((2, 5))),
             "Activations(x=float64[7, 2, 1], hidden=float64[1, 8, 2, 3], gates=None, logits=float64[2, 5])",
         ),
         (dense.CSR(scipy_sparse.csr_array(np.eye(9))), "CSR(matrix=float64[9, 9] with 9 entries)"),

@@ -10,27 +10,27 @@ import bppsa_nb as bp
 from bppsa_nb import ptx
 
 T, B, I, H = 6, 3, 3, 20
-FORWARD = [("rnn", "H"), ("rnn", "any"), ("gru", "H"), ("gru", "any")]
+FORWARD = [(cell, which) for cell in ("rnn", "gru", "lstm") for which in ("H", "any")]
 
 
 @functools.cache
 def forward(name, which, real="float32"):
     """Return a forward kernel, its grid and block, its arguments, dynamic shared memory, and what NumPy gives."""
-    from bppsa_nb.cells import gru_cuda, layer_cuda, rnn_cuda
+    from bppsa_nb.cells import cell_cuda, layer_cuda
 
-    cell, kind, count = {"rnn": (rnn_cuda, bp.RNN, 1), "gru": (gru_cuda, bp.GRU, 3)}[name]
-    rng = np.random.default_rng(0)
+    kind, real = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}[name], np.dtype(real)
+    cell, rng = kind.cell, np.random.default_rng(0)
     model = kind(I, H, 4, 1, rng=rng, dtype=real)
     x = rng.standard_normal((T, B, I)).astype(real)
     p = {key.removesuffix("_l0"): value for key, value in model.params.items()}
     products = (x @ p["weight_ih"].T + p["bias_ih"]).astype(real)
-    hidden = np.full((T + 1, B, H), np.nan, real)
-    hidden[0] = 0
-    gates = np.full((4, T, B, H), np.nan, real) if count == 3 else hidden[None]
-    steps = cell.steps_of(H, np.dtype(real).type) if which == "H" else cell.CELL.any_steps
-    arguments = [products, np.ascontiguousarray(p["weight_hh"].T), p["bias_hh"], hidden, gates]
-    wanted = model.forward(x, backend="numpy").hidden[0]
-    return layer_cuda.run_forward_of(steps), B, count * H, arguments, cell.CELL.room * H * hidden.itemsize, wanted
+    states = np.full((cell.states, T + 1, B, H), np.nan, real)
+    states[:, 0] = 0
+    kept = np.full((max(cell.kept, 1), T, B, H), np.nan, real)
+    steps = cell_cuda.steps_of(cell, H, real.type) if which == "H" else cell_cuda.any_steps_of(cell, real.type)
+    arguments = [products, np.ascontiguousarray(p["weight_hh"].T), p["bias_hh"], states, kept]
+    wanted, shared = model.forward(x, backend="numpy").states[0], cell_cuda.numbers_of(cell) * H * real.itemsize
+    return layer_cuda.run_forward_of(steps, cell.states), B, cell.gates * H, arguments, shared, wanted
 
 
 @functools.cache
@@ -45,10 +45,10 @@ def text_of(name, which):
 @pytest.mark.parametrize("name,which,real", [*((*each, "float32") for each in FORWARD), ("gru", "H", "float64")])
 def test_forward_passes_are_right_and_clean(name, which, real):
     kernel, grid, block, arguments, shared, wanted = forward(name, which, real)
-    hidden = arguments[3]
-    hidden[1:] = np.nan
+    states = arguments[3]
+    states[:, 1:] = np.nan
     report = ptx.assert_clean(kernel, grid, block, *arguments, shared=shared)
-    assert abs(hidden - wanted).max() <= (1e-6 if real == "float32" else 1e-14)
+    assert abs(states - wanted).max() <= (1e-6 if real == "float32" else 1e-14)
     assert report.counters["barriers"] >= B * T and report.counters["multiply-adds"] >= B * T * block * H
     assert report.notes == []
 

@@ -295,7 +295,7 @@ def test_what_is_of_its_own_takes_the_general_path(own, monkeypatch):
         with pytest.raises(ValueError, match=match), pytest.warns(UserWarning, match="whole steps run on the GPU only"):
             other.step(x, y)
         return
-    with pytest.warns(UserWarning, match="whole steps run on the GPU only of what exactly is RNN or GRU"):
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of a cell's layers and nothing else"):
         found = other.step(x, y)
     for _ in range(2):  # it is said no second time
         assert abs(found - host.step(x, y)) < 2e-5
@@ -340,7 +340,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
     host.step(x, y)
     trainer.step(x, y)  # makes the device's side
     training, sub, queue, said = trainer._strategy.training, object(), [], []
-    launch_gradients, launch_at_sums = weight_gradients.launch_gradients, cells.launch_at_sums
+    launch_gradients, launch_sums = weight_gradients.launch_gradients, cells.launch_sum_gradients
 
     def later(*arguments):
         assert arguments[-1] is sub
@@ -349,7 +349,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
 
     def at_sums(*arguments):
         said.append("δO")
-        launch_at_sums(*arguments)
+        launch_sums(*arguments)
 
     def follow(stream, other):
         said.append("sub waits" if stream is sub else "main waits")
@@ -357,7 +357,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
             queue.pop(0)()
 
     monkeypatch.setattr(weight_gradients, "launch_gradients", later)
-    monkeypatch.setattr(cells, "launch_at_sums", at_sums)
+    monkeypatch.setattr(cells, "launch_sum_gradients", at_sums)
     monkeypatch.setattr(module, "follow", follow)
     training.graph, training.sub_stream = False, sub  # what comes later is in no stream that could be recorded
     host.step(x, y)

@@ -51,11 +51,11 @@ def call():
     # Layers alone, with parameters on the GPU, and gradients at all that can be read.
     from bppsa_nb.cells import stacked_cuda
     from bppsa_nb.cells.unroll import SolverOptions
-    for kind in (bp.RNN, bp.GRU):
+    for kind in (bp.RNN, bp.GRU, bp.LSTM):
         model, put = kind(1, 20, 3, 2, rng=0), cuda.to_device
         model.params = {name: put(param) for name, param in model.params.items()}
         last, each = np.zeros((1, 20), np.float32), np.zeros((6, 1, 20), np.float32)
-        initial = put(np.zeros((2, 1, 20), np.float32))
+        initial = [put(np.zeros((2, 1, 20), np.float32)) for _ in range(kind.cell.states)]
         for h0, options in ((None, SolverOptions("linear")), (initial, SolverOptions("chunked", 3))):
             saved, _ = stacked_cuda.forward(model, put(np.zeros((6, 1, 1), np.float32)), h0, options)
         for ends, terms in (([None, put(last)], None), ([put(last)] * 2, put(each)), ([None] * 2, put(each))):

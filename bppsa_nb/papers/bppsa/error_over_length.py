@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.cells import rnn
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
@@ -44,10 +44,9 @@ def _rotations(T, rng):
 
 
 def _rnn_jacobians(T, rng):
-    model = rnn.RNN(1, HIDDEN, 10, rng=rng)
+    model = RNN(1, HIDDEN, 10, rng=rng)
     x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
-    hidden = model.forward(x, backend="numpy").hidden[0]
-    return jacobians_T(rnn.chain(model.params["weight_hh_l0"], hidden))
+    return jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
 
 
 def plot(table):

@@ -21,11 +21,9 @@ RNN_SECONDS = {"quick": 0.15, "paper": 60.0}  # for one point
 
 def rnn_chain(T, B, H, rng):
     """Make the structured chain of an RNN that has read bitstreams."""
-    from bppsa_nb.cells import rnn_cpu
-
     model = rnn.RNN(1, H, 10, rng=rng)
     x, _ = Bitstream(T, B, rng=rng).batch(np.arange(B))
-    return rnn_cpu.chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
+    return model.chain(model.forward(x, backend="cpu"), backend="cpu")
 
 
 def time_passes(model, x, y, backend, seconds, also=None):
@@ -84,7 +82,7 @@ def time_gru(point, rng, backend, seconds):
     y = rng.integers(len(LABELS), size=B)
     # What does not change from round to round; times depend on sizes only.
     saved = model.forward(x, backend=backend)
-    assemble = assembly(model.params["weight_hh_l0"], saved.hidden[0], saved.gates[0], backend)
+    assemble = assembly(model, saved, backend)
     forward, *parts = time_passes(model, x, y, backend, seconds, assemble).T
     names = ("baseline", "bppsa", "chunked", "forward_overhead")  # assembly and diagonals are parts of backward passes
     whole = {"forward": forward} | {name: forward + part for name, part in zip(names, parts, strict=True)}
@@ -92,14 +90,14 @@ def time_gru(point, rng, backend, seconds):
     return [row | {f"{name}_spread": np.std(each) for name, each in whole.items()} | {"rounds": len(forward)}]
 
 
-def assembly(weight_hh, hidden, gates, backend):
-    """Prepare to assemble a layer's transposed Jacobians [shape=(T, B, H, H)], as a backward pass does: a function.
+def assembly(model, activations, backend):
+    """Prepare to assemble the first layer's transposed Jacobians [shape=(T, B, H, H)], as a backward pass does.
 
     On a GPU they stay there, scaled, beside their exponents of two [shape=(T, B)].
     """
     if backend != "cuda":
-        cell, chains = (implementation(f"bppsa_nb.{name}", backend) for name in ("cells.gru", "chains.structured"))
-        return lambda: chains.jacobians_T(cell.chain(weight_hh, hidden, gates))
+        chains = implementation("bppsa_nb.chains.structured", backend)
+        return lambda: chains.jacobians_T(model.chain(activations, backend=backend))
     from bppsa_nb.papers.bppsa import on_gpu
 
-    return on_gpu.assembly(weight_hh, hidden, gates)
+    return on_gpu.assembly(model, activations)

@@ -6,6 +6,7 @@ in the package, for figures and for `chains.plan`, whose default prices these ar
 
 import numpy as np
 
+import bppsa_nb as bp
 from bppsa_nb.chains import costs
 from bppsa_nb.machine import files, sass
 
@@ -18,7 +19,7 @@ def kernels():
     The part is the "innermost" loop, the loop that "waits" at a barrier, the "whole" code, or the longest loop, with so
     many passes of its inner loop. It does so many time steps, or as many as it has multiply-adds, if that is None.
     """
-    from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda, weight_gradients_cuda
+    from bppsa_nb.cells import cell_cuda, chunked_cuda, layer_cuda, weight_gradients_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.machine.arrays_cuda import EACH
     from bppsa_nb.machine.cuda_compiler import types
@@ -28,16 +29,18 @@ def kernels():
     a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
     i1, i2, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     sweep, product = (a2, a4, a3, number, number, a3, a3), (number, number, a4, i3, i1)
-    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, chunked_cuda.run_chunks_of
+    forward, loop_of, chunks_of = (a3, a2, a1, a4, a4), layer_cuda.run_forward_of, chunked_cuda.run_chunks_of
     chunks = *forward, number, number, types.float32, number, a3, a3, a3, a3, i1
-    rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
+    rnn, gru, lstm = ((cell_cuda.steps_of(kind.cell, H, real), kind.cell.states) for kind in (bp.RNN, bp.GRU, bp.LSTM))
+    lines = a1, a1, number, number, a1, a1
     outer = a1, a1, a1, number, number, a3
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
     return {
-        "RNN forward": (loop_of(rnn), forward, "waits", 4),
-        "GRU forward": (loop_of(gru), forward, "waits", 4),
-        "RNN forward, chunks": (chunks_of(rnn), chunks, "waits", 4),
-        "GRU forward, chunks": (chunks_of(gru), chunks, "waits", 4),
+        "RNN forward": (loop_of(*rnn), forward, "waits", 4),
+        "GRU forward": (loop_of(*gru), forward, "waits", 4),
+        "LSTM forward": (loop_of(*lstm), forward, "waits", 4),
+        "RNN forward, chunks": (chunks_of(*rnn), chunks, "waits", 4),
+        "GRU forward, chunks": (chunks_of(*gru), chunks, "waits", 4),
         "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, "waits", 4),
         "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, "waits", 4),
         "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, 2, real), (a2, a4, a3, *product), 3, 1),
@@ -47,8 +50,8 @@ def kernels():
         "up-sweep": (levels_cuda.up_level_of(H, real), (a4, i2, a3, flag, number, i1), "innermost", None),
         "down-sweep": (levels_cuda.across_blocks_of(H, real), (a4, i2, a3, flag, number, i1), 0, None),
         "weight gradients": (weight_gradients_cuda.outer_products_of(5, 3, real), outer, "innermost", None),
-        "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole", EACH),
-        "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole", EACH),
+        "RNN assembly": (cell_cuda.derive_of(bp.RNN.cell, 0, real), lines, "whole", EACH),
+        "GRU assembly": (cell_cuda.derive_of(bp.GRU.cell, 0, real), lines, "whole", EACH),
         "sparse products": (products_cuda.sums, sparse, "innermost", None),
     }
 
@@ -88,10 +91,10 @@ def read(name):
 
 def loops():
     """List instructions of the RNN's time loop: "for H = 20" those of a whole step, "for any H" of 8 multiply-adds."""
-    from bppsa_nb.cells import layer_cuda, rnn_cuda
+    from bppsa_nb.cells import cell_cuda, layer_cuda
 
     kernel, types, *_ = kernels()["RNN forward"]
-    any_kernel = layer_cuda.run_forward_of(rnn_cuda.CELL.any_steps)
+    any_kernel = layer_cuda.run_forward_of(cell_cuda.any_steps_of(bp.RNN.cell, np.float32), 1)
     made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
     return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost().names}
 

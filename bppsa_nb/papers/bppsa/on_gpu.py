@@ -3,10 +3,12 @@
 A sequence of launches is recorded once as a CUDA graph and replayed.
 """
 
+from functools import partial
+
 import numpy as np
 
-import bppsa_nb as bp
-from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.stacked import params_of
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.cuda import on_device
 
@@ -44,25 +46,25 @@ def backward(model, x, grad_output, method):
     from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
     from bppsa_nb.chains.structured_cuda import Links
     from bppsa_nb.machine.cuda_compiler import cuda
-    from bppsa_nb.machine.dispatch import implementation
 
-    activations = model.forward(x, backend="cuda")
-    hidden, gated = on_device(activations.hidden[0]), activations.gates is not None
-    gates, x = on_device(activations.gates[0]) if gated else None, on_device(x)
-    (T, B, inputs), H, rows = x.shape, model.hidden_size, 3 if gated else 1
-    new = lambda *shape: cuda.device_array(shape, model.dtype)  # noqa: E731
-    slopes, weights = new(4 if gated else 1, T, B, H), model.params["weight_hh_l0"].reshape(rows, H, H)
-    parts = new(*weight_gradients.parts_of(slopes.shape, inputs))
+    activations, cell, x = model.forward(x, backend="cuda"), model.cell, on_device(x)
+    states, kept = activations.of_layers()[0]
+    states, kept = on_device(states), cells.kept_on_device(cell, kept)
+    (T, B, inputs), H = x.shape, model.hidden_size
+    new = partial(cuda.device_array, dtype=model.dtype)
+    slopes, carry = cells.new_diagonals(cell, (T, B, H), new)
+    at_sums = new((cell.sums, T, B, H))
+    parts = new(weight_gradients.parts_of(at_sums.shape, inputs))
     names = [f"{name}_l0" for name in NAMES]
-    grads = [new(*model.params[name].shape) for name in names]
-    chain = bp.StructuredChain.made(on_device(weights), slopes[-rows:], gates[1] if gated else None)
-    launch_scan, found, lost = scan(Links(chain), grad_output, method, dense=False)
+    grads = [new(model.params[name].shape) for name in names]
+    links = Links(chain_of(cell, on_device(model.params["weight_hh_l0"]), slopes, carry if cell.carries else None))
+    launch_scan, found, lost = scan(links, grad_output, method, dense=False)
 
     def launch(stream):
-        cells.launch_slopes(implementation(model.cell_module, "cuda").CELL, hidden, gates, slopes, stream)
+        cells.launch_derive(cell, states, kept, slopes, carry, stream)
         launch_scan(stream)
-        cells.launch_at_sums(slopes, found, stream)
-        weight_gradients.launch_gradients(x, hidden, slopes, parts, grads, stream)
+        cells.launch_sum_gradients(cell, states, kept, found, at_sums, stream)
+        weight_gradients.launch_gradients(cell, x, states[0], at_sums, parts, grads, stream)
 
     run = replayed(launch)
 
@@ -73,21 +75,23 @@ def backward(model, x, grad_output, method):
     return run, fetch
 
 
-def assembly(weight_hh, hidden, gates):
-    """Prepare to assemble a GRU layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
-    from bppsa_nb.cells import gru_cuda
+def assembly(model, activations):
+    """Prepare to assemble a layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
     from bppsa_nb.machine.cuda_compiler import cuda
 
-    _, T, B, H = gates.shape
-    hidden, gates, slopes = on_device(hidden), on_device(gates), cuda.device_array(gates.shape, gates.dtype)
-    links = chunks.Links(bp.StructuredChain.made(on_device(weight_hh.reshape(3, H, H)), slopes[-3:], gates[1]))
-    mats, exps, _, lost = levels.workspace(T, B, B, H, hidden.dtype)
+    cell, (states, kept) = model.cell, activations.of_layers()[0]
+    states, kept = on_device(states), cells.kept_on_device(cell, kept)
+    (T, B, _), H = activations.x.shape, model.hidden_size
+    slopes, carry = cells.new_diagonals(cell, (T, B, H), partial(cuda.device_array, dtype=model.dtype))
+    chain = chain_of(cell, on_device(model.params["weight_hh_l0"]), slopes, carry if cell.carries else None)
+    links = chunks.Links(chain)
+    mats, exps, _, lost = levels.workspace(T, B, B, H, model.dtype)
 
     def launch(stream):
-        cells.launch_slopes(gru_cuda.CELL, hidden, gates, slopes, stream)
+        cells.launch_derive(cell, states, kept, slopes, carry, stream)
         chunks.launch_prepare(links, mats, exps, lost, stream)
 
     run = replayed(launch)
@@ -103,23 +107,19 @@ def forward(model, x):
     """Prepare a layer's forward pass; `fetch` returns the hidden states [shape=(T + 1, B, H)]."""
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.machine.cuda_compiler import cuda
-    from bppsa_nb.machine.dispatch import implementation
 
     (T, B, _), H = x.shape, model.hidden_size
-    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    params = tuple(on_device(model.params[name]) for name in names)
-    sums, dtype = len(model.params["weight_hh_l0"]), x.dtype
-    transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
-    hidden, x = on_device(np.zeros((T + 1, B, H), dtype)), on_device(x)
-    gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
-    cell = implementation(model.cell_module, "cuda").CELL
-    loop = products, transposed, params[3], hidden, gates
+    params, cell = [on_device(param) for param in params_of(model, 0)], model.cell
+    new = partial(cuda.device_array, dtype=x.dtype)
+    states, x = on_device(np.zeros((cell.states, T + 1, B, H), x.dtype)), on_device(x)
+    transposed, products = new((H, cell.gates * H)), new((T, B, cell.gates * H))
+    loop = products, transposed, params[3], states, cells.new_kept(cell, (T, B, H), new)
 
     def launch(stream):
         cells.launch_inputs(x, params, transposed, products, stream)
         cells.launch_loop(cell, cells.run_forward_of, B, loop, stream=stream)
 
-    return replayed(launch), hidden.copy_to_host
+    return replayed(launch), states[0].copy_to_host
 
 
 def scan(links, grad_output, method, dense):

@@ -4,10 +4,10 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells import rnn
 from bppsa_nb.cells.chunked import Chunks
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.newton import propagate
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
@@ -34,7 +34,7 @@ def inputs(T, B, rng, dtype=np.float64):
 
 def fresh(rng, dtype=np.float64):
     """Make the paper's RNN as it starts out."""
-    return rnn.RNN(1, H, CLASSES, rng=rng, dtype=dtype)
+    return RNN(1, H, CLASSES, rng=rng, dtype=dtype)
 
 
 def trained(rng, iterations, T, rate=1e-3, dtype=np.float64):

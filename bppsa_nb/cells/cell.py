@@ -1,0 +1,75 @@
+"""What a recurrent cell is: the equations of one hidden unit, of which every backend makes its loops over time."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Cell(NamedTuple):
+    """A cell's step, its derivatives, and how many numbers of what kind a hidden unit has.
+
+    Weights [shape=(G H, I)] and [shape=(G H, H)] multiply inputs and states, which is no matter of the cell: it begins
+    at the sums of these products and the biases, and never looks beyond a single unit. Sums come in this order: what
+    inputs add to each of the last `split` gates; whole sums of all other gates; what states add to the last `split`.
+    A GRU's gates are r, z, n, and of n it needs both parts by themselves: its sums are N, R, Z, M.
+
+    ``step(sums, before)`` takes a unit's sums and states, two tuples, and returns two more: the next states, and what
+    going back shall find besides, of which there are `kept`. The first state is h: what weights and other layers read.
+
+    ``back(grads, before, after, kept)`` takes the gradients of the loss at the next states, the states on both sides,
+    and what was kept; it returns two tuples: the gradients at the sums, and those that go past them to the states
+    before, the first of which is left out where h has an effect through sums only (`carry`).
+
+    Whole sums may go through functions of their own, the `activations`, one for each gate but the last `split`: the
+    step is given what these make of them, and a GPU computes them side by side.
+
+    All are written in Python's operators and `bppsa_nb.machine.pointwise`: they are given arrays in NumPy, and numbers
+    where they are compiled.
+    """
+
+    step: Callable
+    back: Callable
+    gates: int = 1  # G, blocks of H rows in both weights
+    split: int = 0
+    states: int = 1  # S
+    kept: int = 0  # K
+    carry: bool = False
+    activations: tuple = ()
+    bounded: bool = False  # whether no state can leave [-1, 1], or what it began within
+
+    def __repr__(self):
+        numbers = ("gates", "split", "states", "kept", "carry")
+        return f"Cell({', '.join(f'{name}={getattr(self, name)}' for name in numbers)})"
+
+    @property
+    def sums(self):
+        """How many sums a unit has."""
+        return self.gates + self.split
+
+    @property
+    def carries(self):
+        """How many of the states go on by themselves, too."""
+        return self.states - (not self.carry)
+
+    @property
+    def weights(self):
+        """How many weights as large as all states together are as much work as the chain's."""
+        return max(1, round(self.gates / self.states**2))
+
+    def activate(self, sums):
+        """Return what the step is given of the sums."""
+        if not self.activations:
+            return sums
+        first, last = self.split, self.gates
+        found = (function(x) for function, x in zip(self.activations, sums[first:last], strict=True))
+        return *sums[:first], *found, *sums[last:]
+
+    def add_up(self, from_x, from_h):
+        """Put the sums together from what inputs and what states add to each gate."""
+        if not self.split:
+            return tuple(from_x + from_h)
+        whole = self.gates - self.split
+        return *from_x[whole:], *(from_x[:whole] + from_h[:whole]), *from_h[whole:]
+
+    def tell_apart(self, sums):
+        """Return the sums, or what belongs to each, of inputs and of states: two lists, by gates."""
+        return [*sums[self.split : self.gates], *sums[: self.split]], list(sums[self.split :])

@@ -1,0 +1,231 @@
+"""A cell's equations compiled for CPUs, for rows of numbers: those of all units of some samples at once.
+
+Loops over time are compiled once for all cells. They are given a table with the addresses of these two functions, as
+products are given theirs (`machine.tiles`): a call for each step costs nothing beside what it does.
+"""
+
+import functools
+import hashlib
+import marshal
+
+import numpy as np
+from llvmlite import ir
+from numba import from_dtype, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for compiled code
+from bppsa_nb.machine import pointwise
+from bppsa_nb.machine.compiling import cfunc, lock
+
+STEP, BACK, SPLIT, CARRY, SUMS = range(5)  # places in a table
+_INT = ir.IntType(64)
+
+
+@functools.cache
+def table_of(cell, dtype):
+    """Return what loops over time are given of a cell, for float32 or float64: addresses, and numbers."""
+    with lock:
+        step, back = _compile(cell, from_dtype(dtype))
+    return np.array([step.address, back.address, cell.split, int(cell.carry), cell.sums], np.int64)
+
+
+def _compile(cell, real):
+    _, _, gates, split, num_states, num_kept, *_ = cell
+    row, many = types.CPointer(real), types.int64
+    options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
+    take_step, go_back, activate = njit(**options)(cell.step), njit(**options)(cell.back), _activate_of(cell, options)
+    compiled = {"error_model": "numpy", "fastmath": {"contract"}, "kept_as": _name_of(cell)}
+
+    @cfunc(types.void(row, many, row, row, row, row, many, row, many, many), **compiled)
+    def step(from_x, x_apart, from_h, biases, before, after, apart, kept, kept_apart, n):
+        for i in range(n):
+            sums = _sums(from_x, x_apart, from_h, biases, n, gates, split, i)
+            states, values = take_step(activate(sums), _taken(before, apart, num_states, i))
+            _put(0, after, apart, states, i)
+            _put(1, kept, kept_apart, values, i)
+
+    @cfunc(types.void(row, row, row, many, row, many, row, many, row, many, many), **compiled)
+    def back(grads, before, after, apart, kept, kept_apart, at_sums, at_apart, past, past_apart, n):
+        for i in range(n):
+            states = _taken(before, apart, num_states, i), _taken(after, apart, num_states, i)
+            taken = _taken(kept, kept_apart, num_kept, i)
+            found, through = go_back(_taken(grads, n, num_states, i), *states, taken)
+            _put(0, at_sums, at_apart, found, i)
+            _put(1, past, past_apart, through, i)
+
+    return step, back
+
+
+def _name_of(cell):
+    """Return what tells a cell from all others, or False where its equations are not the package's.
+
+    What a function names, such as a number, is not in its code: what is kept of it could be of another day.
+    """
+    functions = cell.step, cell.back, *cell.activations
+    if not all((function.__module__ or "").startswith("bppsa_nb.") for function in functions):
+        return False
+    code = b"".join(marshal.dumps(function.__code__) for function in functions)
+    numbers = tuple(cell._replace(step=None, back=None, activations=()))
+    return hashlib.sha256(code + repr(numbers).encode()).hexdigest()
+
+
+def _activate_of(cell, options):
+    """Make what takes a unit's sums, a tuple, to what its step is given."""
+
+    def take(number, function):
+        """Make what leaves out no sum up to a number, of which the last goes through a function."""
+        if number < 0:
+            return njit(**options)(lambda sums: ())
+        before = take(number - 1, functions.get(number - 1))
+        if function is None:
+            return njit(**options)(lambda sums: (*before(sums), sums[number]))
+        return njit(**options)(lambda sums: (*before(sums), function(sums[number])))
+
+    own = {getattr(pointwise, name) for name in ("sigmoid", "tanh", "relu")}
+    given = [function if function in own else njit(**options)(function) for function in cell.activations]
+    functions = dict(enumerate(given, start=cell.split))
+    return take(cell.sums - 1, functions.get(cell.sums - 1))
+
+
+def _place(builder, rows, apart, k, i):
+    return builder.gep(rows, [builder.add(builder.mul(apart, _INT(k)), i)])
+
+
+def _scopes(builder, names):
+    module = builder.module
+    domain = module.add_metadata([ir.MetaDataString(module, "rows of a cell")])
+    return module.add_metadata([module.add_metadata([ir.MetaDataString(module, name), domain]) for name in names])
+
+
+# No row that is written shares memory with any other. Loops that do not know look, before they vectorize, at each row
+# and each other, which takes as long as a small batch.
+
+
+def _load(builder, rows, apart, k, i):
+    loaded = builder.load(_place(builder, rows, apart, k, i))
+    loaded.set_metadata("alias.scope", _scopes(builder, ["read"]))
+    return loaded
+
+
+def _store(builder, value, name, rows, apart, k, i):
+    stored, own = builder.store(value, _place(builder, rows, apart, k, i)), f"{name} {k}"
+    stored.set_metadata("alias.scope", _scopes(builder, [own]))
+    stored.set_metadata("noalias", _scopes(builder, ["read", *(other for other in _WRITTEN if other != own)]))
+
+
+_WRITTEN = [f"{name} {k}" for name in range(2) for k in range(16)]
+
+
+@intrinsic(prefer_literal=True)
+def _taken(_, rows, apart, count, i):
+    """Return the i-th number of each of so many rows, which are `apart`."""
+    taken = types.UniTuple(rows.dtype, count.literal_value)
+
+    def code(context, builder, signature, arguments):
+        rows, apart, _, i = arguments
+        values = [_load(builder, rows, apart, k, i) for k in range(taken.count)]
+        return context.make_tuple(builder, taken, values)
+
+    return taken(rows, apart, count, i), code
+
+
+@intrinsic(prefer_literal=True)
+def _put(_, name, rows, apart, values, i):
+    """Write the i-th number of each of some rows, which are `apart`."""
+    number = name.literal_value
+    for value in values:
+        if value != rows.dtype:
+            said = "numbers are written constant(1, x), where x is one of those given"
+            raise TypeError(f"a cell must return {rows.dtype} for {rows.dtype}, in compiled code, got {value}: {said}")
+
+    def code(context, builder, signature, arguments):
+        _, rows, apart, found, i = arguments
+        for k in range(len(values)):
+            _store(builder, builder.extract_value(found, k), number, rows, apart, k, i)
+        return context.get_dummy_value()
+
+    return types.none(name, rows, apart, values, i), code
+
+
+@intrinsic(prefer_literal=True)
+def _sums(_, from_x, x_apart, from_h, biases, apart, gates, split, i):
+    """Return a unit's sums of what inputs and states add to gates, and of biases; see `bppsa_nb.cells.cell.Cell`."""
+    kinds = from_x, x_apart, from_h, biases, apart, gates, split, i
+    gates, split = gates.literal_value, split.literal_value
+    sums = types.UniTuple(from_x.dtype, gates + split)
+
+    def code(context, builder, signature, arguments):
+        from_x, x_apart, from_h, biases, apart, _, _, i = arguments
+        values = []
+        for k in range(gates + split):
+            total = _load(builder, biases, apart, k, i)
+            if k < gates:
+                total = builder.fadd(_load(builder, from_x, x_apart, (k - split) % gates, i), total)
+            if k >= split:
+                total = builder.fadd(total, _load(builder, from_h, apart, k - split, i))
+            values.append(total)
+        return context.make_tuple(builder, sums, values)
+
+    return sums(*kinds), code
+
+
+def _places(context, builder, kinds, values):
+    """Return, of arrays by rows, what a table's functions are given: an address and how far rows are apart."""
+    for kind, value in zip(kinds, values, strict=True):
+        array = context.make_array(kind)(context, builder, value)
+        strides = cgutils.unpack_tuple(builder, array.strides)
+        apart = builder.sdiv(strides[0], _INT(kind.dtype.bitwidth // 8)) if kind.ndim > 1 else _INT(0)
+        yield array.data, apart
+
+
+def _call(builder, table, place, arguments):
+    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+    address = builder.load(builder.gep(table, [_INT(place)]))
+    builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+
+
+@intrinsic
+def step(_, cell, from_x, x_start, from_h, biases, states, before, after, kept, kept_start, n):
+    """Take a step of n numbers in compiled code; `cell` is a table.
+
+    All arrays are by rows, contiguous within each, and read or written from a place on: what inputs add to each gate,
+    and states; biases [shape=(P, n)]; states, from places before and after the step; and what is kept.
+    """
+    kinds = from_x, from_h, biases, states, kept
+
+    def code(context, builder, signature, arguments):
+        table, x, x_start, h, biases, states, before, after, kept, kept_start, n = arguments
+        arrays = list(_places(context, builder, kinds, (x, h, biases, states, kept)))
+        (x, x_apart), (h, _), (biases, _), (states, apart), (kept, kept_apart) = arrays
+        at = context.make_array(cell)(context, builder, table).data
+        before, after = builder.gep(states, [before]), builder.gep(states, [after])
+        x, kept = builder.gep(x, [x_start]), builder.gep(kept, [kept_start])
+        _call(builder, at, STEP, [x, x_apart, h, biases, before, after, apart, kept, kept_apart, n])
+        return context.get_dummy_value()
+
+    I = types.int64
+    return types.none(cell, from_x, I, from_h, biases, states, I, I, kept, I, I), code
+
+
+@intrinsic
+def back(_, cell, grads, states, before, after, kept, kept_start, at_sums, at_start, past, past_start, n):
+    """Go a step of n numbers back in compiled code, as `step` takes one; gradients at the states are by n numbers."""
+    kinds = grads, states, kept, at_sums, past
+
+    def code(context, builder, signature, arguments):
+        table, grads, states, before, after, kept, kept_start, at_sums, at_start, past, past_start, n = arguments
+        arrays = list(_places(context, builder, kinds, (grads, states, kept, at_sums, past)))
+        (grads, _), (states, apart), (kept, kept_apart), (at_sums, at_apart), (past, past_apart) = arrays
+        at = context.make_array(cell)(context, builder, table).data
+        before, after = builder.gep(states, [before]), builder.gep(states, [after])
+        kept, at_sums, past = (
+            builder.gep(array, [start])
+            for array, start in ((kept, kept_start), (at_sums, at_start), (past, past_start))
+        )
+        arguments = grads, before, after, apart, kept, kept_apart, at_sums, at_apart, past, past_apart, n
+        _call(builder, at, BACK, arguments)
+        return context.get_dummy_value()
+
+    I = types.int64
+    return types.none(cell, grads, states, I, I, kept, I, at_sums, I, past, I, I), code

@@ -1,0 +1,363 @@
+"""A cell's equations on a GPU: what runs its steps in a time loop, and the kernels that go back over all steps at once.
+
+Its functions are those of `bppsa_nb.cells.cell`, with others in the place of `bppsa_nb.machine.pointwise`.
+"""
+
+import math
+from functools import cache
+from types import FunctionType
+
+import numpy as np
+
+from bppsa_nb.chains.kernels_cuda import dot as dot_of_any
+from bppsa_nb.machine import pointwise
+from bppsa_nb.machine.arrays_cuda import EACH, mine
+from bppsa_nb.machine.cuda import base_of, dot_of, inline
+from bppsa_nb.machine.cuda_compiler import cuda
+
+U, W = np.uint32, np.uint64  # see `dot_of`
+
+
+@cache
+def _functions(real):
+    """Make what stands for the functions of `pointwise`, by name."""
+    one, zero = real(1), real(0)
+
+    @inline
+    def sigmoid(x):
+        small = math.exp(-abs(x))  # which does not overflow
+        return (small if x < zero else one) / (one + small)
+
+    @inline
+    def tanh(x):
+        return math.tanh(x)
+
+    @inline
+    def relu(x):
+        return zero if x < zero else x
+
+    @inline
+    def where(condition, x, y):
+        return x if condition else y
+
+    @inline
+    def constant(value, like):
+        return real(value)
+
+    return {"sigmoid": sigmoid, "tanh": tanh, "relu": relu, "where": where, "constant": constant}
+
+
+@cache
+def compiled(function, real):
+    """Return a cell's function for kernels."""
+    own = {getattr(pointwise, name): made for name, made in _functions(real).items()}
+    if function in own:
+        return own[function]
+    names = {name: own[value] for name, value in function.__globals__.items() if callable(value) and value in own}
+    return inline(FunctionType(function.__code__, function.__globals__ | names, closure=function.__closure__))
+
+
+@cache
+def taken_of(count):
+    """Make what reads so many numbers, from a place on and so far apart, as a tuple."""
+    if count == 0:
+        return inline(lambda array, start, apart: ())
+    before, last = taken_of(count - 1), U(count - 1)
+
+    @inline
+    def taken(array, start, apart):
+        return *before(array, start, apart), array[start + last * apart]
+
+    return taken
+
+
+@cache
+def put_of(count):
+    """Make what writes a tuple of so many numbers, to a place on and so far apart; see `taken_of`."""
+    if count == 0:
+        return inline(lambda array, start, apart, values: None)
+    before, number, last = put_of(count - 1), count - 1, U(count - 1)
+
+    @inline
+    def put(array, start, apart, values):
+        before(array, start, apart, values[:number])
+        array[start + last * apart] = values[number]
+
+    return put
+
+
+@cache
+def kept_of(count):
+    """Make what writes a tuple of so many numbers of a step, sample and unit to an array [shape=(count, T, B, H)]."""
+    if count == 0:
+        return inline(lambda array, t, b, i, values: None)
+    before, number, last = kept_of(count - 1), count - 1, U(count - 1)
+
+    @inline
+    def keep(array, t, b, i, values):
+        before(array, t, b, i, values[:number])
+        array[last, t, b, i] = values[number]
+
+    return keep
+
+
+@cache
+def numbers_of(cell):
+    """Return how many numbers of shared memory a hidden unit has in a time loop: states, and then sums, or h again."""
+    return cell.states + (cell.sums if cell.gates > 1 else 1)
+
+
+@cache
+def steps_of(cell, size, real):
+    """Make what loads weights and runs steps, for one H: a thread per row of the weights, which are in registers.
+
+    Of steps ``start`` to ``stop`` of sample b, ``shared[:S H]`` is where they begin, and where they end.
+    """
+    return _load_of(size, real), (_one_gate_of if cell.gates == 1 else _gates_of)(cell, size, real)
+
+
+@cache
+def _load_of(size, real):
+    @inline
+    def load(weight_hh_T):
+        weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
+        for j in range(size):
+            weights[j] = weight_hh_T[j, g]
+        return weights
+
+    return load
+
+
+def _activate_of(cell, real):
+    """Make what a sum's function makes of it, by its place among all units' sums of states."""
+
+    def take(functions, end):
+        if not functions:
+            return inline(lambda g, size, total: total)
+        *others, last = functions
+        before, function, start = take(others, end - 1), compiled(last, real), U(end - 1)
+
+        @inline
+        def activate(g, size, total):
+            return before(g, size, total) if g < start * size else function(total)
+
+        return activate
+
+    return take(cell.activations, len(cell.activations))
+
+
+def _one_gate_of(cell, size, real):
+    """Make the steps of a cell with one gate: a thread per hidden unit, one barrier a step."""
+    dot, take, S, whole, n = dot_of(size, real), compiled(cell.step, real), cell.states, not cell.split, U(size)
+    activate = _activate_of(cell, real)
+    others, put_others = taken_of(S - 1), put_of(S - 1)
+    keep_states, keep = kept_of(S), kept_of(cell.kept)
+
+    @inline
+    def step(added, bias, weights, shared, before, after, states, kept, t, b):
+        i = U(cuda.threadIdx.x)
+        total = dot(added + bias if whole else bias, weights, shared, before)
+        sums = (activate(i, n, total),) if whole else (added, total)
+        found, values = take(sums, (shared[before + i], *others(shared, n + i, n)))
+        shared[after + i] = found[0]
+        put_others(shared, n + i, n, found[1:])
+        keep_states(states, t + U(1), b, i, found)
+        keep(kept, t, b, i, values)
+        return found[0]
+
+    @inline
+    def run_steps(products, weights, bias_hh, shared, states, kept, b, start, stop):
+        i, t, end, last = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1)
+        bias, h, even, odd = bias_hh[i], shared[i], base_of(size), base_of(size) + U(S * size)  # where h_t stands
+        # Read four steps ahead, so that none waits for memory. Steps are written out, each with a number of its own:
+        # to move one that is on its way would be to wait for it.
+        x0, x1 = products[t, b, i], products[min(t + U(1), last), b, i]
+        x2, x3 = products[min(t + U(2), last), b, i], products[min(t + U(3), last), b, i]
+        cuda.syncthreads()
+        while t < end:
+            h = step(x0, bias, weights, shared, even, odd, states, kept, t, b)
+            x0 = products[min(t + U(4), last), b, i]
+            cuda.syncthreads()
+            if t + U(1) < end:
+                h = step(x1, bias, weights, shared, odd, even, states, kept, t + U(1), b)
+                x1 = products[min(t + U(5), last), b, i]
+                cuda.syncthreads()
+            if t + U(2) < end:
+                h = step(x2, bias, weights, shared, even, odd, states, kept, t + U(2), b)
+                x2 = products[min(t + U(6), last), b, i]
+                cuda.syncthreads()
+            if t + U(3) < end:
+                h = step(x3, bias, weights, shared, odd, even, states, kept, t + U(3), b)
+                x3 = products[min(t + U(7), last), b, i]
+                cuda.syncthreads()
+            t += U(4)
+        shared[i] = h
+
+    return run_steps
+
+
+def _gates_of(cell, size, real):
+    """Make the steps of a cell with several gates: a thread for each sum of states, two barriers a step."""
+    dot, n, S, whole = dot_of(size, real), U(size), U(cell.states * size), U((cell.gates - cell.split) * size)
+    sums, split = U(cell.gates * size), U(cell.split * size)
+    unit, activate = _unit_of(cell, real), _activate_of(cell, real)
+
+    @inline
+    def step(added, bias, weights, shared, at, states, kept, t, b):
+        g = U(cuda.threadIdx.x)
+        total = dot(bias, weights, shared, at)
+        if g < whole:
+            total = activate(g, n, added + total)
+        else:
+            shared[S + g - whole] = added
+        shared[S + split + g] = total
+        cuda.syncthreads()
+        if g < n:
+            unit(shared, n, states, kept, t, b, g)
+        cuda.syncthreads()
+
+    @inline
+    def run_steps(products, weights, bias_hh, shared, states, kept, b, start, stop):
+        g, t, end, last, at = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1), base_of(sums)
+        bias = bias_hh[g]
+        # Four steps ahead, and written out, as those of one gate.
+        x0, x1 = products[t, b, g], products[min(t + U(1), last), b, g]
+        x2, x3 = products[min(t + U(2), last), b, g], products[min(t + U(3), last), b, g]
+        cuda.syncthreads()
+        while t < end:
+            step(x0, bias, weights, shared, at, states, kept, t, b)
+            x0 = products[min(t + U(4), last), b, g]
+            if t + U(1) < end:
+                step(x1, bias, weights, shared, at, states, kept, t + U(1), b)
+                x1 = products[min(t + U(5), last), b, g]
+            if t + U(2) < end:
+                step(x2, bias, weights, shared, at, states, kept, t + U(2), b)
+                x2 = products[min(t + U(6), last), b, g]
+            if t + U(3) < end:
+                step(x3, bias, weights, shared, at, states, kept, t + U(3), b)
+                x3 = products[min(t + U(7), last), b, g]
+            t += U(4)
+
+    return run_steps
+
+
+def _unit_of(cell, real):
+    """Make what takes a unit's step from its sums in shared memory, behind the states, and writes what it finds."""
+    take, take_states, take_sums = compiled(cell.step, real), taken_of(cell.states), taken_of(cell.sums)
+    put, keep_states, keep, S = put_of(cell.states), kept_of(cell.states), kept_of(cell.kept), U(cell.states)
+
+    @inline
+    def unit(shared, size, states, kept, t, b, i):
+        found, values = take(take_sums(shared, S * size + i, size), take_states(shared, i, size))
+        put(shared, i, size, found)
+        keep_states(states, t + U(1), b, i, found)
+        keep(kept, t, b, i, values)
+
+    return unit
+
+
+@cache
+def any_steps_of(cell, real):
+    """Make the same for any H, where weights are left where they are."""
+    unit, S, split, gates = _unit_of(cell, real), cell.states, cell.split, cell.gates
+    activate = _activate_of(cell, real)
+
+    @inline
+    def leave(weight_hh_T):
+        return weight_hh_T
+
+    @inline
+    def run_steps(products, weight_hh_T, bias_hh, shared, states, kept, b, start, stop):
+        size, sums, tid, threads = states.shape[3], products.shape[2], cuda.threadIdx.x, cuda.blockDim.x
+        ahead = products[start, b, tid]
+        for t in range(start, stop):
+            now, ahead = ahead, products[min(t + 1, stop - 1), b, tid]  # read ahead: no step waits for memory
+            cuda.syncthreads()
+            for g in range(tid, sums, threads):
+                added = now if g == tid else products[t, b, g]
+                total = bias_hh[g] + dot_of_any(weight_hh_T, g, shared, 0)
+                if g < (gates - split) * size:
+                    total = activate(U(g), U(size), added + total)
+                else:
+                    shared[(S - gates + split) * size + g] = added
+                shared[(S + split) * size + g] = total
+            cuda.syncthreads()
+            for i in range(tid, size, threads):
+                unit(shared, U(size), states, kept, U(t), U(b), U(i))
+
+    return leave, run_steps
+
+
+def _read_of(cell, real):
+    """Make what reads the states on both sides and what is kept for a thread's numbers, all before it writes any.
+
+    So none waits for another. The second function returns those of one of these numbers, three tuples.
+    """
+    states_of, kept_of, S, one = taken_of(cell.states), taken_of(cell.kept), cell.states, U(1)
+    each = 2 * S + cell.kept
+    put, room = put_of(each), EACH * each
+
+    @inline
+    def read(states, kept, q, threads, count, step):
+        values, apart = cuda.local.array(room, real), count + step
+        for k in range(EACH):
+            if q < count:
+                before, after = states_of(states, q, apart), states_of(states, q + step, apart)
+                put(values, U(k * each), one, (*before, *after, *kept_of(kept, q, count)))
+            q += threads
+        return values
+
+    @inline
+    def read_one(values, k):
+        at = U(k * each)
+        return states_of(values, at, one), states_of(values, at + U(S), one), kept_of(values, at + U(2 * S), one)
+
+    return read, read_one
+
+
+@cache
+def derive_of(cell, state, real):
+    """Make the kernel that goes back from unit gradients at one of the states, for all steps, samples and units.
+
+    Of a layer's states and what is kept it makes slopes [shape=(G, T, B, S, H)], and a carry [shape=(S, T, B, S, H)],
+    if any, for `bppsa_nb.chains.structured.StructuredChain`. All arrays are one line; a step has so many numbers.
+    """
+    unit, (read, read_one) = tuple(real(s == state) for s in range(cell.states)), _read_of(cell, real)
+    back, put_slopes, put_carry = compiled(cell.back, real), put_of(cell.gates), put_of(cell.carries)
+    S, here, first, split = W(cell.states), W(state), W(cell.states - cell.carries), cell.split
+
+    @cuda.jit
+    def derive(states, kept, size, step, slopes, carry):
+        (q, threads), count = mine(), W(states.shape[0]) // S - W(step)
+        values = read(states, kept, q, threads, count, W(step))
+        for k in range(EACH):
+            if q < count:
+                before, after, found = read_one(values, k)
+                at_sums, past = back(unit, before, after, found)
+                there = q if S == W(1) else (q // W(size) * S + here) * W(size) + q % W(size)
+                put_slopes(slopes, there, S * count, at_sums[split:])
+                put_carry(carry, there + first * S * count, S * count, past)
+            q += threads
+
+    return derive
+
+
+@cache
+def sum_gradients_of(cell, real):
+    """Make the kernel that turns gradients at the states [shape=(T, B, S, H)] into those at sums; see `derive_of`."""
+    back, (read, read_one), put = compiled(cell.back, real), _read_of(cell, real), put_of(cell.sums)
+    take, S = taken_of(cell.states), W(cell.states)
+
+    @cuda.jit
+    def sum_gradients(states, kept, grads, size, step, at_sums):
+        (q, threads), count = mine(), W(states.shape[0]) // S - W(step)
+        values = read(states, kept, q, threads, count, W(step))
+        for k in range(EACH):
+            if q < count:
+                before, after, found = read_one(values, k)
+                there = q if S == W(1) else q // W(size) * S * W(size) + q % W(size)
+                at, past = back(take(grads, there, W(size)), before, after, found)
+                put(at_sums, q, count, at)
+            q += threads
+
+    return sum_gradients

@@ -1,0 +1,125 @@
+"""Whether a cell's equations fit together: its derivatives against central differences, compiled code against NumPy."""
+
+import numpy as np
+
+from bppsa_nb.cells import layer
+from bppsa_nb.cells.cell import Cell
+from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.reprs import short_repr
+
+_UNITS, _NUDGE, _WITHIN = 200, 1e-6, 1e-6  # of which all are looked at; relative to the largest derivative
+
+
+def check_cell(cell, rng=0):
+    """Raise an error that says what is wrong with a cell of one's own; return nothing if nothing is.
+
+    Derivatives are held against central differences, at sums and states drawn at random, and what compiled code
+    computes against NumPy, in float32 and float64.
+
+    Parameters
+    ----------
+    cell : bppsa_nb.cells.cell.Cell
+    rng : int or np.random.Generator
+        Where sums and states come from.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If numbers of the cell do not fit together; if `step` or `back` returns something else than so many states,
+        kept numbers and gradients, or cannot be compiled; if a derivative is wrong, by which sum or state of which
+        state it is.
+
+    Examples
+    --------
+    >>> from bppsa_nb import GRU
+    >>> check_cell(GRU.cell)
+    """
+    if not isinstance(cell, Cell):
+        raise TypeError(f"cell must be a bppsa_nb.cells.cell.Cell, got {type(cell).__name__}")
+    rng = checks.generator(rng)
+    _check_numbers(cell)
+    sums, states, grads = (rng.standard_normal((count, _UNITS)) for count in (cell.sums, cell.states, cell.states))
+    for dtype in (np.float64, np.float32):
+        after, kept, _, _ = _run(cell, *(array.astype(dtype) for array in (sums, states, grads)))
+    _check_derivatives(cell, sums, states, grads)
+    if backends.compiles():
+        for dtype in (np.float64, np.float32):
+            _check_compiled(cell, dtype, rng)
+
+
+def _check_numbers(cell):
+    for name, least in (("gates", 1), ("split", 0), ("states", 1), ("kept", 0)):
+        checks.check_count(f"cell.{name}", getattr(cell, name), least)
+    if cell.split > cell.gates:
+        raise ValueError(f"cell.split must be at most gates = {cell.gates}, got {cell.split}")
+    if cell.activations and len(cell.activations) != cell.gates - cell.split:
+        expected = f"one for each of the {cell.gates - cell.split} gates with whole sums, or none"
+        raise ValueError(f"cell.activations must be {expected}, got {len(cell.activations)}")
+
+
+def _run(cell, sums, states, grads):
+    """Return what step and back return, or raise TypeError or ValueError where it is not what it must be."""
+    sums, states, grads = map(tuple, (sums, states, grads))
+    after, kept = _returned("step", cell.step(cell.activate(sums), states), (cell.states, cell.kept), sums[0])
+    found = cell.back(grads, states, after, kept)
+    return after, kept, *_returned("back", found, (cell.sums, cell.carries), sums[0])
+
+
+def _returned(name, found, counts, like):
+    what = ("next states", "kept numbers") if name == "step" else ("gradients at sums", "gradients past the sums")
+    if not isinstance(found, tuple) or [type(part) for part in found] != [tuple, tuple]:
+        raise TypeError(f"cell.{name} must return two tuples, {what[0]} and {what[1]}, got {short_repr(found)}")
+    for part, values, count in zip(what, found, counts, strict=True):
+        if len(values) != count:
+            raise ValueError(f"cell.{name} must return {count} {part}, got {len(values)}")
+        for k, value in enumerate(values):
+            if np.shape(value) != like.shape or value.dtype != like.dtype:
+                got = f"{np.asarray(value).dtype}{list(np.shape(value))}"
+                raise TypeError(f"cell.{name} must return {like.dtype}{list(like.shape)} for {part}[{k}], got {got}")
+    return found
+
+
+def _check_derivatives(cell, sums, states, grads):
+    """Hold what back returns for a gradient of one at each state against central differences, and its sum."""
+    after = lambda *moved: np.array(_run(cell, *moved, grads)[0])  # noqa: E731
+    total = np.zeros((cell.sums + cell.states, _UNITS))
+    for s in range(cell.states):
+        unit = np.zeros_like(grads)
+        unit[s] = 1
+        _, _, at_sums, past = _run(cell, sums, states, unit)
+        found = [*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past]
+        total += grads[s] * np.array(found)
+        for k, derivative in enumerate(found):
+            what, place = ("sum", k) if k < cell.sums else ("state", k - cell.sums)
+            up, down = (np.concatenate([sums, states]) for _ in range(2))
+            up[k] += _NUDGE
+            down[k] -= _NUDGE
+            ends = [after(moved[: cell.sums], moved[cell.sums :])[s] for moved in (up, down)]
+            measured = (ends[0] - ends[1]) / (2 * _NUDGE)
+            off = np.abs(derivative - measured)
+            if not off.max() <= _WITHIN * (1 + np.abs(measured).max()):
+                worst = int(np.argmax(np.nan_to_num(off, nan=np.inf)))
+                by = f"the derivative of state {s} by {what} {place}"
+                values = f"{measured[worst]:.6g} by central differences, {derivative[worst]:.6g} by cell.back"
+                raise ValueError(f"{by} is {values}, where sums are {sums[:, worst]} and states {states[:, worst]}")
+    _, _, at_sums, past = _run(cell, sums, states, grads)
+    found = np.array([*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past])
+    if not np.abs(found - total).max() <= _WITHIN * (1 + np.abs(total).max()):
+        raise ValueError("cell.back must return, of several gradients, the sum of what it returns of each alone")
+
+
+def _check_compiled(cell, dtype, rng):
+    """Hold steps forward and back in compiled code against NumPy's."""
+    compiled, size = implementation(layer.__name__, "cpu"), 5
+    shapes = (4, 3, 2), (cell.states, 3, size), (cell.gates * size, 2), (cell.gates * size, size)
+    x, start, *weights = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    biases = rng.standard_normal((2, cell.gates * size)).astype(dtype)
+    grads = rng.standard_normal((5, 3, cell.states * size)).astype(dtype)
+    found, expected = [], []
+    for module, results in (compiled, found), (layer, expected):
+        states, kept = module.forward(cell, x, start, *weights, *biases)
+        results += [states, kept, np.array(module.sum_gradients(cell, states, kept, grads))]
+    for name, one, other in zip(("states", "kept numbers", "gradients at sums"), found, expected, strict=True):
+        if not np.abs(one - other).max(initial=0) <= 1e3 * np.finfo(dtype).eps * (1 + np.abs(other).max(initial=0)):
+            raise ValueError(f"compiled code must compute what NumPy does in {dtype.__name__}; {name} differ")
