@@ -96,7 +96,7 @@ def loops():
     kernel, types, *_ = kernels()["RNN forward"]
     any_kernel = layer_cuda.run_forward_of(cell_cuda.any_steps_of(bp.RNN.cell, np.float32), 1)
     made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
-    return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost().names}
+    return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost("LDG").names}
 
 
 def store():
