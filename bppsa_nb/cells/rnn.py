@@ -1,8 +1,11 @@
 """The vanilla recurrent network of Equation 9: its equations, and the model made of them."""
 
+import numpy as np
+
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.machine.pointwise import tanh
+from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.machine.pointwise import constant, relu, tanh, where
 
 
 def step(sums, before):
@@ -14,6 +17,21 @@ def back(grads, before, after, kept):
     """Go a step back: ``(d h_t / d h_{t-1})^T = W_hh^T diag(1 - h_t²)``."""
     (grad,), (h,) = grads, after
     return (grad - grad * h * h,), ()
+
+
+def relu_step(sums, before):
+    """Take a step with max(0, x) in the place of tanh."""
+    return (relu(sums[0]),), ()
+
+
+def relu_back(grads, before, after, kept):
+    """Go a step back where a unit is not silent."""
+    (grad,), (h,) = grads, after
+    zero = constant(0, h)
+    return (where(h > zero, grad, zero),), ()
+
+
+CELLS = {"tanh": Cell(step, back, bounded=True), "relu": Cell(relu_step, relu_back)}
 
 
 class RNN(Recurrent):
@@ -29,6 +47,7 @@ class RNN(Recurrent):
         Where the initial parameters come from: uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
     dtype : np.dtype
         float32 or float64, for parameters, inputs and gradients alike.
+    nonlinearity : {"tanh", "relu"}
 
     Attributes
     ----------
@@ -46,4 +65,18 @@ class RNN(Recurrent):
     ((2, 10), (1, 8, 2, 20))
     """
 
-    cell = Cell(step, back, bounded=True)
+    cell = CELLS["tanh"]
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_classes,
+        num_layers=1,
+        rng=0,
+        dtype=np.float32,
+        nonlinearity="tanh",
+    ):
+        check_choice("nonlinearity", nonlinearity, CELLS)
+        self.cell = CELLS[nonlinearity]
+        super().__init__(input_size, hidden_size, num_classes, num_layers, rng, dtype)

@@ -1,25 +1,34 @@
 """A new cell joins by one file with its NumPy equations and its diagonals, and is scanned like the others."""
 
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 from minimal_gated_unit import MinimalGatedUnit
 
-from bppsa_nb import Adam, Bitstream, Trainer
+from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Trainer, check_cell
+from bppsa_nb.machine.pointwise import tanh
 from bppsa_nb.training.loss import cross_entropy
 
 METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
 
 
-def draw(dtype, layers):
+KINDS = {"minimal gated unit": MinimalGatedUnit, "relu": partial(RNN, nonlinearity="relu")}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def draw(kind, dtype, layers):
     rng = np.random.default_rng(0)
-    model = MinimalGatedUnit(2, 5, 3, num_layers=layers, rng=rng, dtype=dtype)
+    model = KINDS[kind](2, 5, 3, num_layers=layers, rng=rng, dtype=dtype)
     x, h0 = rng.standard_normal((17, 4, 2)), rng.uniform(-1, 1, (layers, 4, 5))
     return model, x.astype(dtype), h0.astype(dtype), rng.integers(3, size=4)
 
 
+@each_kind
 @pytest.mark.parametrize("layers", [1, 2])
-def test_gradients_are_central_differences(layers):
-    model, x, h0, y = draw(np.float64, layers)
+def test_gradients_are_central_differences(layers, kind):
+    model, x, h0, y = draw(kind, np.float64, layers)
 
     def loss():
         return cross_entropy(model.forward(x, h0, backend="numpy").logits, y)[0]
@@ -36,11 +45,12 @@ def test_gradients_are_central_differences(layers):
             assert (losses[0] - losses[1]) / 2e-6 == pytest.approx(grads[name][index], rel=1e-5, abs=1e-9), name
 
 
+@each_kind
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 @pytest.mark.parametrize("method, levels", METHODS)
-def test_every_method_gives_the_same_gradients(method, levels, backend, dtype, tolerance):
-    model, x, h0, y = draw(dtype, 2)
+def test_every_method_gives_the_same_gradients(method, levels, backend, dtype, tolerance, kind):
+    model, x, h0, y = draw(kind, dtype, 2)
     expected = model.forward(x, h0, backend="numpy")
     grad_logits = cross_entropy(expected.logits, y)[1]
     linear = model.backward(expected, grad_logits, "linear", "numpy")
@@ -51,7 +61,59 @@ def test_every_method_gives_the_same_gradients(method, levels, backend, dtype, t
         np.testing.assert_allclose(grad, linear[name], rtol=0, atol=tolerance * largest, err_msg=name)
 
 
-def test_it_is_trained():
-    trainer = Trainer(MinimalGatedUnit(1, 8, 4, rng=0), Adam(lr=0.02), method="blelloch", backend="cpu")
+@each_kind
+def test_it_is_trained(kind):
+    trainer = Trainer(KINDS[kind](1, 8, 4, rng=0), Adam(lr=0.02), method="blelloch", backend="cpu")
     history = trainer.fit(Bitstream(20, 64, num_classes=4, rng=0), epochs=6, batch_size=16, progress=False)
     assert history.loss[-4:].mean() < 0.9 * history.loss[:4].mean()
+
+
+@pytest.mark.parametrize("cell", [MinimalGatedUnit.cell, RNN(1, 1, 1, nonlinearity="relu").cell, LSTM.cell])
+def test_right_cells_pass(cell):
+    check_cell(cell)
+
+
+def _scaled(by, k):
+    def back(grads, before, after, kept):
+        parts = [list(part) for part in LSTM.cell.back(grads, before, after, kept)]
+        parts[by][k] = 2 * parts[by][k]
+        return tuple(map(tuple, parts))
+
+    return LSTM.cell._replace(back=back)
+
+
+def _squared(grads, before, after, kept):
+    return (grads[0] * grads[0] * (1 - after[0] ** 2),), ()
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (_scaled(0, 2), "ValueError: the derivative of state 0 by sum 2 is .* by central differences, .* by cell.back"),
+        (_scaled(0, 3), "ValueError: the derivative of state 0 by sum 3 is"),
+        (_scaled(1, 0), "ValueError: the derivative of state 0 by state 1 is"),
+        (LSTM.cell._replace(kept=4), "ValueError: cell.step must return 4 kept numbers, got 5"),
+        (LSTM.cell._replace(carry=True), "ValueError: cell.back must return 2 gradients past the sums, got 1"),
+        (LSTM.cell._replace(activations=(tanh,)), "ValueError: cell.activations must be one for each of the 4 gates"),
+        (LSTM.cell._replace(split=5), "ValueError: cell.split must be at most gates = 4, got 5"),
+        (LSTM.cell._replace(gates=0), "ValueError: cell.gates must be at least 1, got 0"),
+        (RNN.cell._replace(step=lambda sums, before: sums[0]), "TypeError: cell.step must return two tuples, next "),
+        (RNN.cell._replace(back=_squared), "ValueError: cell.back must return, of several gradients, the sum"),
+    ],
+)
+def test_what_is_wrong_with_a_cell_is_said(cell, message):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        check_cell(cell)
+    assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+
+
+def test_numbers_of_64_bits_are_found():
+    def step(sums, before):
+        return (tanh(sums[0]) * (1 - tanh(sums[0])),), (tanh(sums[0]),)
+
+    def back(grads, before, after, kept):
+        (t,) = kept
+        return (grads[0] * (t * t - 1) * (t + t - 1),), ()
+
+    with pytest.raises(TypeError, match=r"must return float32 .* got float64: numbers are written constant\(1, x\)"):
+        check_cell(Cell(step, back, kept=1))
