@@ -6,6 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bppsa_nb.cells import layer
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.lstm import LSTM
+from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.chains import structured
 from bppsa_nb.graphs import Graph, library, relu, sigmoid, tanh, variants
 
 SIZES = {"B": 3, "H": 4, "I": 5, "O": 2}
@@ -15,6 +20,7 @@ GRAPHS = {
     "GRU": library.gru,
     "GRU, reset moved": library.gru_moved_reset,
     "GRU, reset moved, bias": lambda: library.gru_moved_reset(bias=True),
+    "LSTM": library.lstm,
     **{name: (lambda name=name: library.operations()[name]) for name in library.operations()},
 }
 GRUS = [name for name in GRAPHS if name.startswith("GRU")]
@@ -314,3 +320,42 @@ def test_a_relu_passes_nothing_where_it_put_out_zero():
     graph.output(b=relu(graph.input("a", "H")))
     grads = graph.gradients({"a": np.array([-1.0, 0.0, 2.0])}, {"b": np.array([5.0, 5.0, 5.0])})
     np.testing.assert_array_equal(grads["a"], [0, 0, 5])
+
+
+# Of a cell of `bppsa_nb.cells`: its graph, and the gates there in the order of weights; the GRU's z is 1 - z there.
+CELLS = {
+    "RNN": (RNN, library.vanilla_rnn, [""]),
+    "GRU": (GRU, lambda: library.gru_moved_reset(bias=True), ["_r", "_z", "_c"]),
+    "LSTM": (LSTM, library.lstm, ["_i", "_f", "_g", "_o"]),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_derived_gradients_are_those_of_the_cells(name):
+    """A step of each, and back from gradients at all its states: derived from the graph, and written by hand."""
+    kind, make, gates = CELLS[name]
+    cell, graph, rng = kind.cell, make(), np.random.default_rng(0)
+    B, H = SIZES["B"], SIZES["H"]
+    from_x, start, grads = rng.normal(size=(len(gates), B, H)), *rng.normal(size=(2, cell.states, B, H))
+    weight = rng.normal(size=(len(gates), H, H))
+    flip = np.array([1 if gate != "_z" else -1 for gate in gates])  # sigmoid(-a) is 1 - sigmoid(a)
+    values = dict(zip(("h", "c"), start, strict=False))
+    for k, gate in enumerate(gates):
+        values |= {f"x{gate}": flip[k] * from_x[k], "U" if gate in ("", "_c") else f"U{gate}": flip[k] * weight[k]}
+    values |= {"b_u": np.zeros(H)} if name == "GRU" else {}
+    errors = dict(zip(("h_next", "c_next"), grads, strict=False))
+    out, found = graph.run(values), graph.gradients(values, errors)
+
+    none = np.zeros(len(gates) * H)
+    x, identity = from_x.swapaxes(0, 1).reshape(1, B, -1), np.eye(len(gates) * H)
+    states, kept = layer.forward(cell, x, start, identity, weight.reshape(-1, H), none, none)
+    for s, state in enumerate(errors):
+        np.testing.assert_allclose(states[s, 1], out[state], rtol=1e-12, atol=1e-14)
+    chain, after = layer.chain(cell, weight.reshape(-1, H), states, kept), np.concatenate(list(grads), axis=1)
+    before = structured.sweep(chain, after)
+    of_states = np.hstack([found[state] for state in ("h", "c")[: cell.states]])
+    np.testing.assert_allclose(before[0], of_states, atol=1e-13)
+    at_sums = layer.sum_gradients(cell, states, kept, before)
+    at_inputs = layer.input_gradients(cell, identity, at_sums)[0]
+    expected = np.hstack([flip[k] * found[f"x{gate}"] for k, gate in enumerate(gates)])
+    np.testing.assert_allclose(at_inputs, expected, atol=1e-13)
