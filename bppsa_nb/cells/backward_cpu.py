@@ -128,8 +128,8 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
         for end in range(steps, 0, -together):
             start = max(end - together, 0)
             for t in range(end - 1, start - 1, -1):
-                here = t * state + b0 * size
-                back(cell, grads, states, here, here + state, kept, here, at_sums, (t - start) * n, past, 0, n)
+                here, there = t * state + b0 * size, (t - start) * n
+                back(cell, grads, 0, states, here, states, here + state, kept, here, at_sums, there, past, 0, n)
                 multiply_in_turn(product, at_sums[split:, t - start], weights_h, grads[0], t)
                 if carry:
                     add(grad, flat_view(past, 0, n))

@@ -31,28 +31,28 @@ def table_of(cell, dtype):
 
 
 def _compile(cell, real):
-    _, _, gates, split, num_states, num_kept, *_ = cell
-    row, many = types.CPointer(real), types.int64
+    _, _, gates, _, num_states, num_kept, *_ = cell
+    row, many, num_sums = types.CPointer(real), types.int64, cell.sums
     options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
     take_step, go_back, activate = njit(**options)(cell.step), njit(**options)(cell.back), _activate_of(cell, options)
     compiled = {"error_model": "numpy", "fastmath": {"contract"}, "kept_as": _name_of(cell)}
 
-    @cfunc(types.void(row, many, row, row, row, row, many, row, many, many), **compiled)
-    def step(from_x, x_apart, from_h, biases, before, after, apart, kept, kept_apart, n):
+    @cfunc(types.void(*[row, many] * 6, many), **compiled)
+    def step(x, x_apart, h, h_apart, biases, apart, before, before_apart, after, after_apart, kept, kept_apart, n):
         for i in range(n):
-            sums = _sums(from_x, x_apart, from_h, biases, n, gates, split, i)
-            states, values = take_step(activate(sums), _taken(before, apart, num_states, i))
-            _put(0, after, apart, states, i)
+            sums = _sums(_taken(x, x_apart, gates, i), _taken(h, h_apart, gates, i), _taken(biases, apart, num_sums, i))
+            states, values = take_step(activate(sums), _taken(before, before_apart, num_states, i))
+            _put(0, after, after_apart, states, i)
             _put(1, kept, kept_apart, values, i)
 
-    @cfunc(types.void(row, row, row, many, row, many, row, many, row, many, many), **compiled)
-    def back(grads, before, after, apart, kept, kept_apart, at_sums, at_apart, past, past_apart, n):
+    @cfunc(types.void(*[row, many] * 6, many), **compiled)
+    def back(grads, apart, before, before_apart, after, after_apart, kept, kept_apart, at, at_apart, past, past_at, n):
         for i in range(n):
-            states = _taken(before, apart, num_states, i), _taken(after, apart, num_states, i)
+            states = _taken(before, before_apart, num_states, i), _taken(after, after_apart, num_states, i)
             taken = _taken(kept, kept_apart, num_kept, i)
-            found, through = go_back(_taken(grads, n, num_states, i), *states, taken)
-            _put(0, at_sums, at_apart, found, i)
-            _put(1, past, past_apart, through, i)
+            found, through = go_back(_taken(grads, apart, num_states, i), *states, taken)
+            _put(0, at, at_apart, found, i)
+            _put(1, past, past_at, through, i)
 
     return step, back
 
@@ -148,84 +148,57 @@ def _put(_, name, rows, apart, values, i):
     return types.none(name, rows, apart, values, i), code
 
 
-@intrinsic(prefer_literal=True)
-def _sums(_, from_x, x_apart, from_h, biases, apart, gates, split, i):
+@intrinsic
+def _sums(_, from_x, from_h, biases):
     """Return a unit's sums of what inputs and states add to gates, and of biases; see `bppsa_nb.cells.cell.Cell`."""
-    kinds = from_x, x_apart, from_h, biases, apart, gates, split, i
-    gates, split = gates.literal_value, split.literal_value
-    sums = types.UniTuple(from_x.dtype, gates + split)
+    gates, sums = len(from_x), types.UniTuple(from_x.dtype, len(biases))
+    split = sums.count - gates
 
     def code(context, builder, signature, arguments):
-        from_x, x_apart, from_h, biases, apart, _, _, i = arguments
-        values = []
-        for k in range(gates + split):
-            total = _load(builder, biases, apart, k, i)
+        x, h, values = (cgutils.unpack_tuple(builder, each) for each in arguments)
+        for k in range(sums.count):
             if k < gates:
-                total = builder.fadd(_load(builder, from_x, x_apart, (k - split) % gates, i), total)
+                values[k] = builder.fadd(x[(k - split) % gates], values[k])
             if k >= split:
-                total = builder.fadd(total, _load(builder, from_h, apart, k - split, i))
-            values.append(total)
+                values[k] = builder.fadd(values[k], h[k - split])
         return context.make_tuple(builder, sums, values)
 
-    return sums(*kinds), code
+    return sums(from_x, from_h, biases), code
 
 
-def _places(context, builder, kinds, values):
-    """Return, of arrays by rows, what a table's functions are given: an address and how far rows are apart."""
-    for kind, value in zip(kinds, values, strict=True):
-        array = context.make_array(kind)(context, builder, value)
-        strides = cgutils.unpack_tuple(builder, array.strides)
-        apart = builder.sdiv(strides[0], _INT(kind.dtype.bitwidth // 8)) if kind.ndim > 1 else _INT(0)
-        yield array.data, apart
+def _calling(place, kinds):
+    """Return the code that calls one of a table's functions on arrays by rows, from places on, and n numbers of each.
 
+    A function is given of each array an address, and how far its rows are apart.
+    """
 
-def _call(builder, table, place, arguments):
-    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-    address = builder.load(builder.gep(table, [_INT(place)]))
-    builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+    def code(context, builder, signature, arguments):
+        (table, *arguments, n), values = arguments, []
+        for kind, array, start in zip(kinds[1:], arguments[::2], arguments[1::2], strict=True):
+            array = context.make_array(kind)(context, builder, array)
+            apart = builder.sdiv(cgutils.unpack_tuple(builder, array.strides)[0], _INT(kind.dtype.bitwidth // 8))
+            values += [builder.gep(array.data, [start]), apart]
+        function = ir.FunctionType(ir.VoidType(), [value.type for value in (*values, n)])
+        table = context.make_array(kinds[0])(context, builder, table).data
+        address = builder.load(builder.gep(table, [_INT(place)]))
+        builder.call(builder.inttoptr(address, function.as_pointer()), [*values, n])
+        return context.get_dummy_value()
+
+    cell, *arrays = kinds
+    return types.none(cell, *(kind for array in arrays for kind in (array, types.int64)), types.int64), code
 
 
 @intrinsic
-def step(_, cell, from_x, x_start, from_h, biases, states, before, after, kept, kept_start, n):
+def step(_, cell, from_x, x_at, from_h, h_at, biases, biases_at, before, before_at, after, after_at, kept, kept_at, n):
     """Take a step of n numbers in compiled code; `cell` is a table.
 
     All arrays are by rows, contiguous within each, and read or written from a place on: what inputs add to each gate,
-    and states; biases [shape=(P, n)]; states, from places before and after the step; and what is kept.
+    and states; biases of each sum; states before and after the step; and what is kept.
     """
-    kinds = from_x, from_h, biases, states, kept
-
-    def code(context, builder, signature, arguments):
-        table, x, x_start, h, biases, states, before, after, kept, kept_start, n = arguments
-        arrays = list(_places(context, builder, kinds, (x, h, biases, states, kept)))
-        (x, x_apart), (h, _), (biases, _), (states, apart), (kept, kept_apart) = arrays
-        at = context.make_array(cell)(context, builder, table).data
-        before, after = builder.gep(states, [before]), builder.gep(states, [after])
-        x, kept = builder.gep(x, [x_start]), builder.gep(kept, [kept_start])
-        _call(builder, at, STEP, [x, x_apart, h, biases, before, after, apart, kept, kept_apart, n])
-        return context.get_dummy_value()
-
-    I = types.int64
-    return types.none(cell, from_x, I, from_h, biases, states, I, I, kept, I, I), code
+    return _calling(STEP, (cell, from_x, from_h, biases, before, after, kept))
 
 
 @intrinsic
-def back(_, cell, grads, states, before, after, kept, kept_start, at_sums, at_start, past, past_start, n):
-    """Go a step of n numbers back in compiled code, as `step` takes one; gradients at the states are by n numbers."""
-    kinds = grads, states, kept, at_sums, past
-
-    def code(context, builder, signature, arguments):
-        table, grads, states, before, after, kept, kept_start, at_sums, at_start, past, past_start, n = arguments
-        arrays = list(_places(context, builder, kinds, (grads, states, kept, at_sums, past)))
-        (grads, _), (states, apart), (kept, kept_apart), (at_sums, at_apart), (past, past_apart) = arrays
-        at = context.make_array(cell)(context, builder, table).data
-        before, after = builder.gep(states, [before]), builder.gep(states, [after])
-        kept, at_sums, past = (
-            builder.gep(array, [start])
-            for array, start in ((kept, kept_start), (at_sums, at_start), (past, past_start))
-        )
-        arguments = grads, before, after, apart, kept, kept_apart, at_sums, at_apart, past, past_apart, n
-        _call(builder, at, BACK, arguments)
-        return context.get_dummy_value()
-
-    I = types.int64
-    return types.none(cell, grads, states, I, I, kept, I, at_sums, I, past, I, I), code
+def back(_, cell, grads, grads_at, before, before_at, after, after_at, kept, kept_at, sums, sums_at, past, past_at, n):
+    """Go a step of n numbers back in compiled code, as `step` takes one."""
+    return _calling(BACK, (cell, grads, before, after, kept, sums, past))

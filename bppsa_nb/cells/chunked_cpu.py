@@ -77,8 +77,8 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
             for t in range(start, stop):
                 for k in range(gates):
                     multiply(product, pair[0, room : room + 1], weights_h[:, k : k + 1], from_h[k])
-                before, after = room * n, (1 - room) * n
-                step(cell, from_x, (t - start) * n, from_h, to_sums, pair, before, after, values, 0, n)
+                here, before, after = (t - start) * n, room * n, (1 - room) * n
+                step(cell, from_x, here, from_h, 0, to_sums, 0, pair, before, pair, after, values, 0, n)
                 room = 1 - room
                 if t + 1 == look and tol >= 0:
                     gap = _distance(pair[:, room], offsets, (t + 1) * batch, states)

@@ -35,7 +35,8 @@ def run_steps(group, product, x, weights, states, kept, first, last):
             for i in range(gates):
                 k = gates - 1 - i if (start + s) & 1 else i
                 multiply_in_turn(product, block[0, s : s + 1], weights_h[:, k : k + 1], from_h[k], start + s)
-            step(cell, from_x, s * n, from_h, to_sums, block, s * n, (s + 1) * n, found, s * n, n)
+            here, after = s * n, (s + 1) * n
+            step(cell, from_x, here, from_h, 0, to_sums, 0, block, here, block, after, found, here, n)
         for k in range(num_kept):
             scatter(found[k], begin, count, start, steps, kept[k])
         for k in range(num_states):

@@ -18,7 +18,7 @@ from bppsa_nb.cells.samples_cpu import (
 from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import product
-from bppsa_nb.machine.views import add, flat_view
+from bppsa_nb.machine.views import add
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
@@ -49,8 +49,10 @@ def chain(cell, weight_hh, states, kept):
 
 def sum_gradients(cell, states, kept, grad_states):
     """Compute gradients at the sums [shape=(P, T, B, H)]; see `bppsa_nb.cells.layer.sum_gradients`."""
-    at_sums = np.empty((cell.sums, *kept_shape(states)), states.dtype)
-    _share_pieces(_go_back, cell, states, kept, grad_states[1:], at_sums)
+    steps, batch, size = kept_shape(states)
+    at_sums = np.empty((cell.sums, steps, batch, size), states.dtype)
+    grads = grad_states[1:].reshape(steps * batch * cell.states, size)
+    _share_pieces(_go_back, cell, states, kept, grads, at_sums)
     return at_sums
 
 
@@ -79,7 +81,7 @@ def _derive(cell, piece, states, kept, slopes, carry, first, last):
         for q in range(first, last):
             start, n = q * piece, min(piece, count - q * piece)
             here, after = S * start + s * n, start + batch * size
-            back(cell, grads, states, start, after, kept, start, slopes, here, carry, here, n)
+            back(cell, grads, 0, states, start, states, after, kept, start, slopes, here, carry, here, n)
     return True
 
 
@@ -91,8 +93,8 @@ def _go_back(cell, piece, states, kept, grads, at_sums, first, last):
     before = flush()
     for q in range(first, last):
         start, n = q * piece, min(piece, count - q * piece)
-        of_piece, after = flat_view(grads, S * start, S * n), start + batch * size
-        back(cell, of_piece, states, start, after, kept, start, at_sums, start, past, 0, n)
+        after = start + batch * size
+        back(cell, grads, S * start, states, start, states, after, kept, start, at_sums, start, past, 0, n)
     restore(before)
     return True
 
