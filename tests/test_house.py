@@ -29,7 +29,7 @@ MANY_PARAMETERS = {
     *("cells.recurrent.forward", "schedule.draw.timeline", "training.trainer.__init__"),
     *("multigrid.model.__init__", "multigrid.solver.solve", "multigrid.solver.solve_adjoint"),
     *("cells.chunked_cuda.run_chunks", "cells.cell_cuda.run_steps", "cells.cell_cuda.step"),
-    *("cells.cell_cpu.step", "cells.cell_cpu.back", "cells.cell_cpu._sums"),
+    *("cells.cell_cpu.step", "cells.cell_cpu.back"),
     *("chains.kernels_cuda.step", "chains.kernels_cuda.sweep_chunks"),
     *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks"),
     *("networks.residual_steps_cuda.convolution_sweep", "networks.residual_steps_cuda.dense_sweep"),
