@@ -5,7 +5,7 @@ Its functions are those of `bppsa_nb.cells.cell`, with others in the place of `b
 
 import math
 from functools import cache
-from types import FunctionType
+from types import CellType, FunctionType
 
 import numpy as np
 
@@ -53,8 +53,10 @@ def compiled(function, real):
     own = {getattr(pointwise, name): made for name, made in _functions(real).items()}
     if function in own:
         return own[function]
-    names = {name: own[value] for name, value in function.__globals__.items() if callable(value) and value in own}
-    return inline(FunctionType(function.__code__, function.__globals__ | names, closure=function.__closure__))
+    swap = lambda value: own[value] if isinstance(value, FunctionType) and value in own else value  # noqa: E731
+    names = {name: swap(value) for name, value in function.__globals__.items()}
+    cells = function.__closure__ and tuple(CellType(swap(each.cell_contents)) for each in function.__closure__)
+    return inline(FunctionType(function.__code__, names, closure=cells))
 
 
 @cache

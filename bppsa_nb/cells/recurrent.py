@@ -250,9 +250,16 @@ class Recurrent:
     def chain(self, activations, layer=0, backend="auto"):
         """Return the transposed Jacobians of a layer's states, a `StructuredChain`; of an LSTM's h and c side by side.
 
-        `activations` are what `forward` returned, without `checkpoint_every`.
+        `activations` are what `forward` returned on the host, without `checkpoint_every`. Slopes are [shape=(G, T, B, S
+        H)], and the carry as `StructuredChain` has it. Raises what `backward` raises for activations and backends.
         """
         self.check_activations(activations)
+        layer = checks.check_count("layer", layer, 0)
+        if layer >= self.num_layers:
+            raise ValueError(f"layer must be below num_layers = {self.num_layers}, got {layer}")
+        if activations.again is not None or checks.on_gpu(activations.x):
+            how = "on a GPU" if activations.again is None else "that forward found with checkpoint_every"
+            raise ValueError(f"activations must be all there, on the host, got some {how}")
         weights, saved, _ = stacked.layer_parts(self, activations.x, activations.of_layers(), layer)
         return stacked.layer_of(backends.resolve(backend)).chain(self.cell, weights[1], *saved)
 

@@ -200,6 +200,24 @@ def test_activations_that_are_not_finite_are_named(backend, cell):
 
 
 @each_cell
+def test_a_chain_is_that_of_a_layer_or_refused(cell):
+    model, x, h0, at = case(cell, (5, 2, 1, 3), np.float64, num_layers=2)
+    activations = model.forward(x, h0, "numpy")
+    end = np.zeros((2, model.cell.states * 3))
+    end[:, :3] = at @ model.params["fc.weight"]
+    for backend in ("numpy", "cpu"):
+        gradient = structured.sweep(model.chain(activations, 1, backend), end)[0]
+        grads = stacked.backward(model, x, activations.of_layers(), [None, end], None, ("linear", "numpy", None))
+        np.testing.assert_allclose(gradient, grads[2][1], rtol=1e-10, atol=1e-14)
+    refused = ({"layer": 2}, "layer must be below num_layers = 2, got 2"), ({"layer": -1}, "layer must be at least 0")
+    for wrong, message in refused:
+        with pytest.raises(ValueError, match=message):
+            model.chain(activations, **wrong)
+    with pytest.raises(ValueError, match="activations must be all there, on the host, got some that forward found"):
+        model.chain(model.forward(x, h0, "numpy", checkpoint_every=2))
+
+
+@each_cell
 def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
     model, x, h0, grad_logits = case(cell, (40, 2, 2, 5), np.float32)
 

@@ -49,7 +49,7 @@ def test_a_notebook_is_short_has_its_parameters_and_keeps_no_outputs(name):
     notebook, values = read(name), {}
     nbformat.validate(notebook)
     cells, code = notebook.cells, [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert len([cell for cell in cells if "solution" not in cell.metadata.get("tags", [])]) <= 26
+    assert len([cell for cell in cells if "solution" not in cell.metadata.get("tags", [])]) <= 25
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
     (parameters,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     exec(parameters.source, values)
