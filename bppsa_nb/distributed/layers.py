@@ -88,7 +88,7 @@ def _all_at_once(group, run, make, x, state, tol):
     total, solved = max(sum(lengths), 1), Solved("chunked", max(lengths), 1, steps=max(lengths), work=1.0)
     took, fault = (0, 0, 0.0), None
     while True:
-        end = state if chunks is None else chunks.ends[0]
+        end = state if chunks is None else np.ascontiguousarray(chunks.ends[0])
         group.timed(group.comm.Sendrecv, end, group.neighbor(1), recvbuf=before, source=group.neighbor(-1))
         with group.collective_check() as gather, np.errstate(all="ignore"):
             if fault is not None:
