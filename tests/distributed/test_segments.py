@@ -16,7 +16,7 @@ from bppsa_nb.operands.dense import Affine
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
-KINDS = ["dense", "shared", "rnn", "gru", "carry only"]
+KINDS = ["dense", "shared", "rnn", "gru", "lstm", "carry only"]
 
 
 @given(st.integers(0, 500), st.integers(1, 40))

@@ -26,7 +26,8 @@ B, INPUTS, HIDDEN, CLASSES = 2, 3, 4, 3
 
 
 def model(cell="rnn", layers=1, dtype="float64", inputs=INPUTS):
-    return {"rnn": bp.RNN, "gru": bp.GRU}[cell](inputs, HIDDEN, CLASSES, layers, rng=1, dtype=np.dtype(dtype))
+    kind = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}[cell]
+    return kind(inputs, HIDDEN, CLASSES, layers, rng=1, dtype=np.dtype(dtype))
 
 
 def far(found, expected, dtype):
@@ -37,7 +38,7 @@ def far(found, expected, dtype):
 
 def models():
     """Return where a forward or a backward pass differs from that of one process."""
-    kinds = itertools.product(("rnn", "gru"), (1, 2, 3))
+    kinds = [*itertools.product(("rnn", "gru"), (1, 2, 3)), ("lstm", 1), ("lstm", 2)]
     hows = itertools.cycle(itertools.product(("numpy", "cpu"), ("linear", "chunked", "auto")))
     rest = itertools.cycle([(SIZE + 4, "float64"), (1, "float64"), (9, "float32"), (0, "float64"), (300, "float64")])
     forwards = itertools.cycle([{"method": "chunked"}, {}, {"method": "chunked", "tol": 0}, {"method": "linear"}])
@@ -48,6 +49,7 @@ def models():
         net, rng = model(cell, layers, dtype), np.random.default_rng(steps)
         x, grad = rng.standard_normal((steps, B, INPUTS)).astype(dtype), rng.standard_normal((B, CLASSES)).astype(dtype)
         h0 = rng.uniform(-1, 1, (layers, B, HIDDEN)).astype(dtype) if turn else None
+        h0 = (h0, -h0) if turn and cell == "lstm" else h0
         whole = net.forward(x, h0, backend, method="linear")
         expected = net.backward(whole, grad, "linear", backend)
         part = partition(steps, SIZE)[RANK]
@@ -55,8 +57,8 @@ def models():
         found = net.backward(here, grad if LAST else None, method, backend, comm=COMM)
         wrong += [f"{case}: {name}" for name in expected if far(found[name], expected[name], dtype)]
         points = slice(part.start, part.stop + 1)
-        pairs = [("hidden", here.hidden, whole.hidden[:, points])]
-        if cell == "gru":
+        pairs = [("states", here.states, whole.states[:, :, points])]
+        if cell != "rnn":
             pairs.append(("gates", here.gates, whole.gates[:, :, part]))
         if LAST:
             pairs.append(("logits", here.logits, whole.logits))
