@@ -63,8 +63,9 @@ class Chain:
         return self._structured(rng, B, H, 3, True)
 
     def _lstm(self, rng, B, H):
-        weights = self._numbers(orthogonal(rng, 4, H // 2, H // 2) * np.array([0.7, 0.3, 0.2, 0.1])[:, None, None])
-        slopes = self._numbers(rng.uniform(-1, 1, (4, self.T, B, H)))
+        weights = self._numbers(orthogonal(rng, 4, H // 2, H // 2) * np.array([1, 0.3, 0.1, 0.1])[:, None, None])
+        slopes = rng.choice([-1.0, 1.0], (4, self.T, B, H)) * rng.uniform(0.9, 1.1, (4, self.T, B, H))
+        slopes = self._numbers(slopes * np.repeat([1, 0.3], H // 2))  # of h, and of c
         carry = self._numbers(rng.uniform(0.3, 0.6, (2, self.T, B, H)) * np.array([0, 1])[:, None, None, None])
         self.dense = naive.structured_jacobians_T(weights, slopes, carry)
         return bp.StructuredChain(weights, slopes, carry)
