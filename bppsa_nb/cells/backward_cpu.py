@@ -17,28 +17,32 @@ from bppsa_nb.cells.samples_cpu import (
     biases,
     gather_panels,
     in_groups,
+    longest,
     room_for_panels,
     samples_together,
     share_samples,
 )
+from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, multiply_in_turn, panels
-from bppsa_nb.machine.views import add, copy, flat_view
+from bppsa_nb.machine.views import add, clear, copy, flat_view
 
 _ROWS = 256  # of gradients at sums, before the parameters have their turn
 
 
-def backward(cell, weights, x, saved, grad_output, local_grads, inputs):
+def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WHOLE):
     """Compute the gradients of a layer's parameters, a dict; at its input, None unless `inputs` asks for it; at h_0.
 
     This is a sweep along the layer's chain, and what `bppsa_nb.cells.layer` makes of it; `weights` are weight_ih and
     weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
-    None, and its last one is part of `grad_output` [shape=(B, S H)].
+    None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
     """
     local = x[:0] if local_grads is None else local_grads
-    at_input, at_start = np.empty(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
-    total = go_back(cell, weights, x, saved, (grad_output, local, at_input, at_start))
+    new = np.zeros if spans.lengths.size else np.empty
+    at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
+    saved, gradients = (spans.before(saved[0]), *saved), (grad_output, local, at_input, at_start)
+    total = go_back(cell, weights, x, saved, gradients, tuple(spans))
     return by_name(weights, total), at_input if inputs else None, at_start
 
 
@@ -51,11 +55,12 @@ def by_name(weights, total):
     return grads
 
 
-def go_back(cell, weights, x, saved, gradients):
+def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
     """Return the gradients of all four parameters, one after the other; see `backward`.
 
-    `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or none, and
-    at the initial states.
+    `saved` are states, those that steps begin with and those they end with, and what is kept; `spans` are a plain
+    tuple. `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or
+    none, and at the initial states.
     """
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
@@ -70,7 +75,7 @@ def go_back(cell, weights, x, saved, gradients):
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + 2 * len(weight_hh)), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, (x, *saved), parameters, gradients)
+    in_groups(_back, batch, group, work, weights_h, (x, *saved, spans), parameters, gradients)
     return totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
 
 
@@ -93,21 +98,21 @@ class Loops:
     def forward(self, x):
         """Find the states, whose first are `hidden` [shape=(T + 1, B, H)]."""
         weights = table_of(self.cell, x.dtype), *map(panels, self.views), biases(self.cell, *self.biases)
-        share_samples(run_steps, x, weights, *self.saved)
+        share_samples(run_steps, x, weights, self.saved)
 
     def backward(self, x, grad_output, local_grads, inputs):
         """Return the gradients of all four parameters, one after the other, and those at the input, or none."""
         local, at_input = x[:0] if local_grads is None else local_grads, np.empty(x.shape, x.dtype) if inputs else x[:0]
         gradients = grad_output, local, at_input, self.at_start
-        return go_back(self.cell, self.weights, x, self.saved, gradients), at_input
+        return go_back(self.cell, self.weights, x, (self.states, *self.saved), gradients), at_input
 
 
 @compiled
 def _back(size_of_group, product, seen, parameters, gradients, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (x, states, kept), (cell, weights_x, weights_h, totals) = seen, parameters
+    (x, began, states, kept, spans), (cell, weights_x, weights_h, totals) = seen, parameters
     grad_output, local, at_input, at_start = gradients
-    (steps, batch, width), (num_states, _, _, size), hidden = x.shape, states.shape, states[0]
+    (steps, batch, width), (num_states, _, _, size), hidden = x.shape, states.shape, began[0]
     gates, split, carry = weights_h.shape[1], cell[SPLIT], cell[CARRY]
     sums, together = gates + split, max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
@@ -119,24 +124,28 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
         most = together * samples
         x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        grads, past = np.empty((num_states, samples, size), x.dtype), np.empty((num_states, n), x.dtype)
+        grads, past = np.zeros((num_states, samples, size), x.dtype), np.empty((num_states, n), x.dtype)
         grad, biases_at = flat_view(grads, 0, n), np.zeros((sums, n), x.dtype)
-        _by_states(grad_output, b0, grads)
+        until = longest(spans, steps, b0, samples)
+        _by_states(grad_output, b0, grads, spans[1], until)
         total = flat_view(totals, group * totals.shape[1], totals.shape[1])
         by_x, by_h, biases = _parts(total, gates, size, width)
         before = flush()
-        for end in range(steps, 0, -together):
+        for end in range(until, 0, -together):
             start = max(end - together, 0)
             for t in range(end - 1, start - 1, -1):
                 here, there = t * state + b0 * size, (t - start) * n
-                back(cell, grads, 0, states, here, states, here + state, kept, here, at_sums, there, past, 0, n)
+                back(cell, grads, 0, began, here, states, here + state, kept, here, at_sums, there, past, 0, n)
                 multiply_in_turn(product, at_sums[split:, t - start], weights_h, grads[0], t)
                 if carry:
                     add(grad, flat_view(past, 0, n))
                 for s in range(1, num_states):
                     copy(flat_view(past, (s - 1 + carry) * n, n), flat_view(grads, s * n, n))
+                _leave(spans, t, b0, grads)
                 if local.size and t > 0:
                     add(grad, flat_view(local, here - state, n))
+                if spans[1].size:
+                    _by_states(grad_output, b0, grads, spans[1], t)
                 if at_input.size:
                     multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
             gather_panels(x, b0, samples, start, end - start, x_rows)
@@ -154,15 +163,23 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
                     weight = flat_view(by_h, (k - split) * size * size, size * size)
                     add_products(product, at, h_rows[:, :, :rows], found_h, weight)
         _by_samples(grads, b0, at_start)
-        for k in range(sums):
-            for b in range(samples):
-                terms = flat_view(biases_at, (k * samples + b) * size, size)
-                if k < gates:
-                    add(flat_view(biases, (k - split) % gates * size, size), terms)
-                if k >= split:
-                    add(flat_view(biases, (gates + k - split) * size, size), terms)
+        _add_biases(biases_at, samples, gates, biases)
         restore(before)
     return True
+
+
+@inline
+def _add_biases(at_sums, samples, gates, biases):
+    """Add gradients at all sums of some samples [shape=(P, samples * H)] to those of both biases [shape=(2 G H,)]."""
+    sums, size = len(at_sums), biases.size // (2 * gates)
+    split = sums - gates
+    for k in range(sums):
+        for b in range(samples):
+            terms = flat_view(at_sums, (k * samples + b) * size, size)
+            if k < gates:
+                add(flat_view(biases, (k - split) % gates * size, size), terms)
+            if k >= split:
+                add(flat_view(biases, (gates + k - split) * size, size), terms)
 
 
 @inline
@@ -174,13 +191,29 @@ def _parts(total, gates, size, width):
 
 
 @inline
-def _by_states(gradients, begin, grads):
-    """Copy some samples' gradients [shape=(B, S H)] to rows of each state [shape=(S, samples, H)]."""
+def _leave(spans, t, begin, grads):
+    """Have nothing go back past where some samples begin anew."""
+    resets, _ = spans
     (num_states, samples, size) = grads.shape
-    for s in range(num_states):
+    if resets.size:
         for b in range(samples):
-            there = flat_view(gradients, ((begin + b) * num_states + s) * size, size)
-            copy(there, flat_view(grads, (s * samples + b) * size, size))
+            if resets[t, begin + b]:
+                for s in range(num_states):
+                    clear(flat_view(grads, (s * samples + b) * size, size))
+
+
+@inline
+def _by_states(gradients, begin, grads, lengths, t):
+    """Copy gradients [shape=(B, S H)] of samples that end after t steps to rows of each state [shape=(S, samples, H)].
+
+    Without lengths, that is all of them.
+    """
+    (num_states, samples, size) = grads.shape
+    for b in range(samples):
+        if not lengths.size or lengths[begin + b] == t:
+            for s in range(num_states):
+                there = flat_view(gradients, ((begin + b) * num_states + s) * size, size)
+                copy(there, flat_view(grads, (s * samples + b) * size, size))
 
 
 @inline

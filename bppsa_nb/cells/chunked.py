@@ -47,20 +47,24 @@ class Chunks:
 
     ``run(x, h0)``, with inputs (K, n, ...) and states (n, ...), returns a tuple of arrays: the states (K + 1, n, ...),
     `h0` first; then what else is kept of each step (G, K, n, ...), if anything. `x` is [shape=(T, B, ...)], T at least
-    1. Chunks go as a batch: chunk c of sample b has the index ``c * B + b`` there.
+    1. Chunks go as a batch: chunk c of sample b has the index ``c * B + b`` there. `resets`, if any, are a single
+    array [shape=(T, B)], cut like inputs, which `run` is given in the third place.
     """
 
-    def __init__(self, run, x, h0, length):
+    def __init__(self, run, x, h0, length, resets=()):
         self.run, self.length, self.h0 = run, length, h0
         self.T, self.B = x.shape[:2]
         self.count = -(-self.T // length)
-        missing = self.count * length - self.T
-        self.x = np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
+        self.x, self.resets = self._filled(x), [*map(self._filled, resets)]
         self.hidden = self.room(self.count * length + 1, h0)
         self.hidden[0] = h0
         self.ends = self.by_chunks(self.hidden[1:])[:, -1]
         self.rest = None
         self.solved = Solved("chunked", length)
+
+    def _filled(self, array):
+        missing = self.count * self.length - self.T
+        return np.concatenate([array, np.broadcast_to(array[-1:], (missing, *array.shape[1:]))]) if missing else array
 
     def room(self, steps, h0):
         """Make room for states."""
@@ -73,7 +77,7 @@ class Chunks:
     def guess(self):
         """Return states for all chunks to begin with: `h0`, and for the others what some steps from there lead to."""
         steps = min(WARM_UP, self.length)
-        reached = self.run(self.x[:steps], self.h0)[0][-1]
+        reached = self.run(self.x[:steps], self.h0, *(array[:steps] for array in self.resets))[0][-1]
         self._count(steps, steps * self.B)
         began = np.empty((self.count, *self.h0.shape), self.h0.dtype)
         began[0], began[1:] = self.h0, reached
@@ -125,7 +129,8 @@ class Chunks:
         stop = work = mismatch = 0
         while c.size and stop < self.length:
             start, stop = stop, self.length if tol is None else min(2 * stop + CHECK_EVERY, self.length)
-            new = self.run(x[c, start:stop, b].swapaxes(0, 1), states)
+            resets = [self.by_chunks(array)[c, start:stop, b].T for array in self.resets]
+            new = self.run(x[c, start:stop, b].swapaxes(0, 1), states, *resets)
             if self.rest is None:
                 self.rest = [np.empty((len(part), *self.x.shape[:2], *part.shape[3:]), part.dtype) for part in new[1:]]
             states, before = new[0][-1], self.by_chunks(self.hidden[1:])[c, stop - 1, b]

@@ -8,10 +8,11 @@ import numpy as np
 from bppsa_nb.cells import chunked
 from bppsa_nb.cells.cell_cpu import step, table_of
 from bppsa_nb.cells.samples_cpu import biases, by_columns
+from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.tiles import GROUP, multiply, product
-from bppsa_nb.machine.views import copy, flat_view
+from bppsa_nb.machine.views import clear, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
@@ -20,11 +21,11 @@ _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one i
 class Chunks(chunked.Chunks):
     """See `bppsa_nb.cells.chunked.Chunks`; of a `cell`, whose `params` are weight_ih, weight_hh, bias_ih, bias_hh."""
 
-    def __init__(self, cell, params, run, x, h0, length):
+    def __init__(self, cell, params, run, x, h0, length, resets=()):
         weight_ih, weight_hh, *of_biases = params
         of_sums = np.tile(biases(cell, *of_biases).reshape(cell.sums, -1), GROUP)
         self._weights = table_of(cell, h0.dtype), *(by_columns(cell, each) for each in (weight_ih, weight_hh)), of_sums
-        super().__init__(run, x, h0, length)
+        super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
     def room(self, steps, h0):
@@ -40,7 +41,8 @@ class Chunks(chunked.Chunks):
         found, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
         until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
-        arrays = product(dtype), self._weights, (self.states, *self.rest), (self.x, indices, began, found)
+        resets = (self.resets[0] if self.resets else WHOLE.resets).view(np.uint8)
+        arrays = product(dtype), self._weights, (self.states, *self.rest), (self.x, resets, indices, began, found)
         parallel_for(_run_chunks, groups, *arrays, self.length, until, parallel=work > _THRESHOLD)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
@@ -49,7 +51,7 @@ class Chunks(chunked.Chunks):
 @compiled
 def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
     """Run groups of chunks, each until all of it met what was there; see `Chunks`."""
-    (cell, weights_x, weights_h, bias), (states, kept), (x, indices, began, found) = weights, saved, chunks
+    (cell, weights_x, weights_h, bias), (states, kept), (x, resets, indices, began, found) = weights, saved, chunks
     (_, batch, inputs), (num_states, _, _, size), gates = x.shape, states.shape, weights_h.shape[1]
     for group in range(first, last):
         offsets = _offsets_of(indices, group * GROUP, min(GROUP, len(indices) - group * GROUP), length, batch)
@@ -75,6 +77,8 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
             for k in range(gates):
                 multiply(product, rows[:, :here], weights_x[:, k : k + 1], from_x[k, :here])
             for t in range(start, stop):
+                if resets.size:
+                    _begin_anew(flat_view(resets, t * batch, resets.size - t * batch), offsets, pair[:, room])
                 for k in range(gates):
                     multiply(product, pair[0, room : room + 1], weights_h[:, k : k + 1], from_h[k])
                 here, before, after = (t - start) * n, room * n, (1 - room) * n
@@ -101,6 +105,15 @@ def _offsets_of(indices, low, count, length, batch):
     for i in range(count):
         found[i] = indices[low + i] // batch * length * batch + indices[low + i] % batch
     return found
+
+
+@inline
+def _begin_anew(resets, offsets, states):
+    """Set states of chunks [shape=(S, n, H)] to zeros where they begin anew."""
+    for i in range(offsets.size):
+        if resets[offsets[i]]:
+            for s in range(len(states)):
+                clear(states[s, i])
 
 
 @inline

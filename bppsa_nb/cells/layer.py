@@ -1,19 +1,21 @@
 """A layer of any cell, in NumPy: over time, its chain, and from gradients at states to those of all else.
 
 A layer's states are [shape=(S, T + 1, B, H)], those it begins with first, and what its cell keeps of the steps
-[shape=(K, T, B, H)]; see `bppsa_nb.cells.cell.Cell`. Gradients at states are [shape=(T + 1, B, S H)].
+[shape=(K, T, B, H)]; see `bppsa_nb.cells.cell.Cell`. Gradients at states are [shape=(T + 1, B, S H)]. `spans` say
+which steps belong together.
 """
 
 import math
 
 import numpy as np
 
+from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.structured import StructuredChain
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of a layer's parameters
 
 
-def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
+def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE):
     """Run a cell over time, from `x` [shape=(T, B, I)] and the initial states [shape=(S, B, H)].
 
     Weights are [shape=(G H, I)] and [shape=(G H, H)], biases [shape=(G H,)]. Returns the states, and what is kept.
@@ -29,7 +31,10 @@ def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
     from_x = np.ascontiguousarray(products.reshape(steps, batch, cell.gates, size).swapaxes(1, 2))
     weights_T, to_h = weight_hh.reshape(-1, size, size).swapaxes(1, 2), bias_hh[whole * size :].reshape(-1, 1, size)
     before = tuple(start)
+    anew = [None] * steps if spans.whole else spans.resets[:, :, None]
     for t in range(steps):
+        if anew[t] is not None:
+            before = tuple(np.where(anew[t], x.dtype.type(0), each) for each in before)
         from_h = before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
@@ -38,10 +43,11 @@ def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
             states[s, t + 1] = found
         for k, found in enumerate(values):
             kept[k, t] = found
+    spans.end(states)
     return states, kept
 
 
-def chain(cell, weight_hh, states, kept):
+def chain(cell, weight_hh, states, kept, spans=WHOLE):
     """Take the transposed Jacobians ``(d x_{t+1} / d x_t)^T`` of a layer's states, side by side [shape=(B, S H)].
 
     Going a step back is to multiply by one of these: a row of one is what going back makes of a unit vector.
@@ -49,19 +55,24 @@ def chain(cell, weight_hh, states, kept):
     (S, steps, batch, size), G, p = states[:, 1:].shape, cell.gates, cell.split
     slopes = np.zeros((G, steps, batch, S, size), states.dtype)
     carry = np.zeros((S, steps, batch, S, size), states.dtype) if cell.carries else None
+    before = tuple(spans.before(states)[:, :steps])
     for s in range(S):
         unit = np.eye(S, dtype=states.dtype)[s]
         grads = tuple(np.full(states[0, 1:].shape, one, states.dtype) for one in unit)
-        at_sums, past = cell.back(grads, tuple(states[:, :-1]), tuple(states[:, 1:]), tuple(kept))
+        at_sums, past = cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))
         for k in range(G):
             slopes[k, :, :, s] = at_sums[p + k]
         for k in range(len(past)):
             carry[S - len(past) + k, :, :, s] = past[k]
-    return chain_of(cell, weight_hh, slopes, carry)
+    return chain_of(cell, weight_hh, slopes, carry, spans)
 
 
-def chain_of(cell, weight_hh, slopes, carry):
+def chain_of(cell, weight_hh, slopes, carry, spans=WHOLE):
     """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
+    if not spans.whole:
+        slopes[:, spans.resets] = 0
+        if carry is not None:
+            carry[:, spans.resets] = 0
     size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
     flat = steps, batch, math.prod(state)
     slopes, weights = slopes.reshape(cell.gates, *flat), weight_hh.reshape(cell.gates, size, size)
@@ -70,24 +81,25 @@ def chain_of(cell, weight_hh, slopes, carry):
     return StructuredChain.made(weights, slopes, carry)
 
 
-def sum_gradients(cell, states, kept, grad_states):
+def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
     """Turn gradients at the states into those at a unit's sums [shape=(T, B, H)], a list."""
     steps, batch, size = states[0, 1:].shape
     grads = tuple(np.moveaxis(grad_states[1:].reshape(steps, batch, cell.states, size), 2, 0))
-    return list(cell.back(grads, tuple(states[:, :-1]), tuple(states[:, 1:]), tuple(kept))[0])
+    before = tuple(spans.before(states)[:, :steps])
+    return list(cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))[0])
 
 
-def parameter_gradients(cell, x, states, at_sums):
+def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     """Turn gradients at the sums into those of a layer's parameters (Equation 2), by name, summed over time and batch.
 
     `x` [shape=(T, B, I)] is the layer's input.
     """
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
-    from_x, from_h = cell.tell_apart(at_sums)
+    (from_x, from_h), hidden = cell.tell_apart(at_sums), spans.before(states[:1])[0, :-1]
     return {
         "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
-        "weight_hh": np.concatenate([rows(at).T @ rows(states[0, :-1]) for at in from_h]),
+        "weight_hh": np.concatenate([rows(at).T @ rows(hidden) for at in from_h]),
         "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
         "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
     }

@@ -15,6 +15,7 @@ from bppsa_nb.cells.samples_cpu import (
     room_for_panels,
     share_samples,
 )
+from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import product
@@ -28,31 +29,33 @@ _PARTS = 8  # sums of parameter gradients that are added up apart, for as many w
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh):
+def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
-    states = np.empty((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
-    kept = np.empty((cell.kept, len(x), *start.shape[1:]), x.dtype)
+    new = np.zeros if spans.lengths.size else np.empty
+    states = new((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
+    kept = new((cell.kept, len(x), *start.shape[1:]), x.dtype)
     states[:, 0] = start
     weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, bias_ih, bias_hh)
-    share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), states, kept)
+    share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), (states, kept), tuple(spans))
+    spans.end(states)
     return states, kept
 
 
-def chain(cell, weight_hh, states, kept):
+def chain(cell, weight_hh, states, kept, spans=WHOLE):
     """Take the transposed Jacobians of a layer's states for a chain; see `bppsa_nb.cells.layer.chain`."""
     S, (steps, batch, size) = cell.states, kept_shape(states)
     slopes = np.empty((cell.sums, steps, batch, S, size), states.dtype)
     carry = np.zeros((S if cell.carries else 0, *slopes.shape[1:]), states.dtype)
-    _share_pieces(_derive, cell, states, kept, slopes, carry[S - cell.carries :])
-    return layer.chain_of(cell, weight_hh, slopes[cell.split :], carry if cell.carries else None)
+    _share_pieces(_derive, cell, states, kept, spans, slopes, carry[S - cell.carries :])
+    return layer.chain_of(cell, weight_hh, slopes[cell.split :], carry if cell.carries else None, spans)
 
 
-def sum_gradients(cell, states, kept, grad_states):
+def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
     """Compute gradients at the sums [shape=(P, T, B, H)]; see `bppsa_nb.cells.layer.sum_gradients`."""
     steps, batch, size = kept_shape(states)
     at_sums = np.empty((cell.sums, steps, batch, size), states.dtype)
     grads = grad_states[1:].reshape(steps * batch * cell.states, size)
-    _share_pieces(_go_back, cell, states, kept, grads, at_sums)
+    _share_pieces(_go_back, cell, states, kept, spans, grads, at_sums)
     return at_sums
 
 
@@ -61,17 +64,18 @@ def kept_shape(states):
     return states.shape[1] - 1, *states.shape[2:]
 
 
-def _share_pieces(function, cell, states, *arrays):
+def _share_pieces(function, cell, states, kept, spans, *arrays):
     """Have compiled code go once over all steps and samples, by pieces: of a cell with two states, sample by sample."""
     count = states[0, 1:].size
     piece = _PIECE if cell.states == 1 else states.shape[3]
-    arrays = table_of(cell, states.dtype), piece, states, *arrays
+    arrays = table_of(cell, states.dtype), piece, (spans.before(states), states), kept, *arrays
     parallel_for(function, -(-count // piece), *arrays, parallel=count > _THRESHOLD_NUMBERS)
 
 
 @compiled
 def _derive(cell, piece, states, kept, slopes, carry, first, last):
     """Go back from unit gradients at each of the states, for pieces first ... last - 1."""
+    before, states = states
     (S, _, batch, size), count = states.shape, slopes[0].size // len(states)
     grads = np.empty((S, piece), states.dtype)
     for s in range(S):
@@ -81,32 +85,33 @@ def _derive(cell, piece, states, kept, slopes, carry, first, last):
         for q in range(first, last):
             start, n = q * piece, min(piece, count - q * piece)
             here, after = S * start + s * n, start + batch * size
-            back(cell, grads, 0, states, start, states, after, kept, start, slopes, here, carry, here, n)
+            back(cell, grads, 0, before, start, states, after, kept, start, slopes, here, carry, here, n)
     return True
 
 
 @compiled
 def _go_back(cell, piece, states, kept, grads, at_sums, first, last):
     """Go back from gradients at the states, for pieces first ... last - 1."""
+    before, states = states
     (S, _, batch, size), count = states.shape, at_sums[0].size
     past = np.empty((S, piece), states.dtype)
-    before = flush()
+    mode = flush()
     for q in range(first, last):
         start, n = q * piece, min(piece, count - q * piece)
         after = start + batch * size
-        back(cell, grads, S * start, states, start, states, after, kept, start, at_sums, start, past, 0, n)
-    restore(before)
+        back(cell, grads, S * start, before, start, states, after, kept, start, at_sums, start, past, 0, n)
+    restore(mode)
     return True
 
 
-def parameter_gradients(cell, x, states, at_sums):
+def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
     (steps, batch, inputs), size, gates = x.shape, states.shape[3], cell.gates
     rows, block = steps * batch, max(1, _ROWS // batch) * batch
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
     shapes = (gates, size * inputs), (gates, size * size), (2 * gates, size)
     totals = tuple(np.zeros((parts, *shape), x.dtype) for shape in shapes)
-    seen = x.reshape(1, rows, inputs), states[0, :steps].reshape(1, rows, size)
+    seen = x.reshape(1, rows, inputs), spans.before(states[:1])[0, :steps].reshape(1, rows, size)
     arrays = product(x.dtype), cell.split, seen, at_sums.reshape(cell.sums, 1, rows, size), block, totals
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > _THRESHOLD)
     by_x, by_h, biases = (found.sum(axis=0) for found in totals)

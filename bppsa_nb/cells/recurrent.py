@@ -7,6 +7,7 @@ import numpy as np
 from bppsa_nb.cells import stacked, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.segments import Segments
+from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.dispatch import implementation
@@ -25,7 +26,7 @@ class Activations:
     one that each segment begins with, and the last one. `gates` are what else cells keep: a GRU's r, z, n and M
     (Appendix E), an LSTM's i, f, g, o and tanh(c); an RNN keeps none. Of ranks that share the steps, the last one has
     `logits`. `solved` says of every layer, and segment, how its states were found, None for the loop; it is None where
-    all were loops.
+    all were loops. `spans` are the lengths and resets that `forward` was given; states after a sample's end are zeros.
     """
 
     x: np.ndarray  # [shape=(T, B, I)]
@@ -34,6 +35,7 @@ class Activations:
     logits: np.ndarray | None  # [shape=(B, C)]
     solved: list | None = None
     again: Segments | None = None
+    spans: Spans = WHOLE
 
     @property
     def hidden(self):
@@ -92,6 +94,8 @@ class Recurrent:
         tol=None,
         most=None,
         checkpoint_every=None,
+        lengths=None,
+        resets=None,
     ):
         """Compute hidden states and logits.
 
@@ -127,6 +131,11 @@ class Recurrent:
         checkpoint_every : int, optional
             Keep the states at every so many steps only, and no gates; `backward` finds the others again, by a second
             forward pass. With √T, memory for some 2 √T steps takes the place of that for T.
+        lengths : array_like of int [shape=(B,)], optional
+            How many steps each sample has, 1 to T: its logits are of its own last state. What `x` holds after that is
+            padding, any finite numbers, and has no effect. In the order of their lengths samples take the least time.
+        resets : array_like of bool [shape=(T, B)], optional
+            True where a sample begins anew: before this step, its state is set to zeros, and no gradient goes back.
 
         Returns
         -------
@@ -146,29 +155,36 @@ class Recurrent:
             if comm is not None or checks.on_gpu(x):
                 where = "over ranks" if comm is not None else "where x is on a GPU"
                 raise ValueError(f"checkpoint_every must be None {where}, got {checkpoint_every!r}")
+        whole = lengths is None and resets is None
         if method == "newton" and (comm is not None or checks.on_gpu(x)):
             where = "over ranks" if comm is not None else "where x is on a GPU"
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
         if comm is not None:
+            check_whole(whole, "over ranks")
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, options)
         if checks.on_gpu(x):
+            check_whole(whole, "where x is on a GPU")
             return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
+        check_whole(whole or backend != "cuda", "with backend='cuda'")
+        if checkpoint_every is not None and lengths is not None:
+            raise ValueError(f"checkpoint_every must be None with lengths, got {checkpoint_every!r}")
         self.check_input(x, h0)
+        spans = WHOLE if whole else Spans.checked(lengths, resets, x)
         start = self.start(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                again, (saved, solved) = None, stacked.forward(self, x, start, options, backend)
+                again, (saved, solved) = None, stacked.forward(self, x, start, options, backend, spans)
                 states, gates = stacked.stacks(saved)
             else:
-                again = Segments(checkpoint_every, options, backend)
+                again = Segments(checkpoint_every, options, backend, spans)
                 (states, solved), gates = again.forward(self, x, start), None
-            logits = stacked.logits(self, states[-1, 0, -1])
+            logits = stacked.logits(self, spans.last(states[-1, 0]))
         if not checks.all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
-        return Activations(x, states, gates, logits, solved if any(solved) else None, again)
+        return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -206,7 +222,7 @@ class Recurrent:
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
-        x, states = activations.x, activations.states
+        x, states, spans = activations.x, activations.states, activations.spans
         if checks.on_gpu(x):
             return implementation(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
         checks.check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
@@ -214,11 +230,12 @@ class Recurrent:
         shapes = self.shapes()
         checks.check_params(self.params, self.dtype, shapes)
         how = self.choose(method, backend, levels, x.shape)
+        check_whole(spans.whole or how[1] != "cuda", "with backend='cuda'")
         with np.errstate(all="ignore"):
-            grads, at_last = stacked.from_logits(self, states[-1, 0, -1], grad_logits)
+            grads, at_last = stacked.from_logits(self, spans.last(states[-1, 0]), grad_logits)
             if activations.again is None:
                 ends = [None] * (self.num_layers - 1) + [at_last]
-                grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
+                grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how, spans=spans)[0]
             else:
                 grads |= activations.again.backward(self, x, states, at_last, how)
         if not all(map(checks.all_finite, grads.values())):
@@ -261,7 +278,10 @@ class Recurrent:
             how = "on a GPU" if activations.again is None else "that forward found with checkpoint_every"
             raise ValueError(f"activations must be all there, on the host, got some {how}")
         weights, saved, _ = stacked.layer_parts(self, activations.x, activations.of_layers(), layer)
-        return stacked.layer_of(backends.resolve(backend)).chain(self.cell, weights[1], *saved)
+        backend, spans = backends.resolve(backend), activations.spans
+        check_whole(spans.whole or backend != "cuda", "with backend='cuda'")
+        apart = [] if spans.whole else [spans]
+        return stacked.layer_of(backend).chain(self.cell, weights[1], *saved, *apart)
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
@@ -307,6 +327,12 @@ def check_saved(activations):
     states = "hidden" if activations.states.shape[1] == 1 else "states"
     saved = {f"activations.{name}": getattr(activations, name) for name in ("x", states, "gates")}
     checks.check_finite(**{name: array for name, array in saved.items() if array is not None})
+
+
+def check_whole(whole, where):
+    """Raise ValueError unless samples are whole."""
+    if not whole:
+        raise ValueError(f"lengths and resets must be None {where}: only loops and scans on the host know them")
 
 
 def overflow(dtype):

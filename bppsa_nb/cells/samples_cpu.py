@@ -9,6 +9,7 @@ turns into a SystemError.
 
 import numpy as np
 
+from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import inline
 from bppsa_nb.machine.second_core import helped
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
@@ -21,16 +22,17 @@ _MOST = 4 * GROUP  # samples side by side where they do not
 _LEFT = 4  # groups of samples that cores can still share out then
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
+_WHOLE = tuple(WHOLE)  # a plain tuple, which calls of compiled code know sooner
 
 
-def share_samples(function, x, weights, *filled):
+def share_samples(function, x, weights, saved, spans=_WHOLE):
     """Have a compiled forward pass go through time, by groups of samples where that pays.
 
-    `weights` are the cell's table, both weights by columns, and what biases add to each sum.
+    `weights` are the cell's table, both weights by columns, and what biases add to each sum; `saved` is filled.
     """
     (steps, batch, _), (_, by_x, by_h, _) = x.shape, weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    in_groups(function, batch, group, work, by_h, x, weights, *filled)
+    in_groups(function, batch, group, work, by_h, x, weights, saved, spans)
 
 
 def in_groups(function, batch, group, work, weights, *arrays):
@@ -68,6 +70,18 @@ def biases(cell, bias_ih, bias_hh):
     found[:apart], found[apart:] = bias_ih[-apart:], bias_hh
     found[apart:-apart] += bias_ih[:-apart]
     return found
+
+
+@inline
+def longest(spans, steps, begin, count):
+    """Return how many of the steps the longest of some samples has."""
+    _, lengths = spans
+    if not lengths.size:
+        return steps
+    most = lengths[begin]
+    for b in range(begin + 1, begin + count):
+        most = max(most, lengths[b])
+    return most
 
 
 @inline

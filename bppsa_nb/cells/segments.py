@@ -10,18 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells.spans import WHOLE, Spans
 
 
 @dataclass(frozen=True)
 class Segments:
     """How layers go through time in segments, forward and, when it is time to go back, forward again.
 
-    A segment has so many `steps`, the last one perhaps fewer; `options` and `backend` are those of `stacked.forward`.
+    A segment has so many `steps`, the last one perhaps fewer; `options`, `backend` and `spans`, without lengths, are
+    those of `stacked.forward`.
     """
 
     steps: int
     options: unroll.SolverOptions
     backend: str
+    spans: Spans = WHOLE
 
     def count(self, T):
         """Return how many segments T steps are; no steps are one, too."""
@@ -49,12 +52,17 @@ class Segments:
         for s in reversed(range(self.count(len(x)))):
             saved, _ = self._run(model, x, kept, s)
             # The gradient at the states that a segment begins with is that at those where the one before it ends.
-            grads, _, ends = stacked.backward(model, self._part(x, s), saved, ends, None, how)
+            spans = self._part_of_spans(s)
+            grads, _, ends = stacked.backward(model, self._part(x, s), saved, ends, None, how, spans=spans)
             total = {name: total[name] + grad if total else grad for name, grad in grads.items()}
         return total
 
     def _part(self, x, s):
         return x[s * self.steps : (s + 1) * self.steps]
 
+    def _part_of_spans(self, s):
+        return self.spans._replace(resets=self._part(self.spans.resets, s))
+
     def _run(self, model, x, kept, s):
-        return stacked.forward(model, self._part(x, s), kept[:, :, s], self.options, self.backend)
+        how = self.options, self.backend, self._part_of_spans(s)
+        return stacked.forward(model, self._part(x, s), kept[:, :, s], *how)

@@ -7,6 +7,7 @@ import numpy as np
 
 from bppsa_nb.cells import unroll
 from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
@@ -15,26 +16,27 @@ _LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked",
 _is_plain = attrgetter("flags.carray")
 
 
-def forward(model, x, h0, options, backend):
+def forward(model, x, h0, options, backend, spans=WHOLE):
     """Run all layers of a model on the host; on backend ``"cuda"``, arrays come and go.
 
     The model is a `Recurrent`, or what has as much of it as layers need: `params`, `hidden_size`, `dtype` and `cell`.
-    `x` is [shape=(T, B, I)], `h0` [shape=(L, S, B, H)]. Returns, of every layer, what is saved, its states and what its
-    cell keeps (see `bppsa_nb.cells.layer`); and how its states were found, a `Solved`, or None for the loop.
+    `x` is [shape=(T, B, I)], `h0` [shape=(L, S, B, H)]; `spans`, which a GPU does not know, say which steps belong
+    together. Returns, of every layer, what is saved, its states and what its cell keeps (see `bppsa_nb.cells.layer`);
+    and how its states were found, a `Solved`, or None for the loop.
     """
     saved, solved, below = [], [], x
     for layer, start in enumerate(h0):
-        found, how_solved = solve_layer(model, layer, below, start, options, backend)
+        found, how_solved = solve_layer(model, layer, below, start, options, backend, spans)
         saved.append(found)
         solved.append(how_solved)
         below = found[0][0, 1:]
     return saved, solved
 
 
-def backward(model, x, saved, ends, local_grads, how, inputs=False):
+def backward(model, x, saved, ends, local_grads, how, inputs=False, spans=WHOLE):
     """Go back through all layers of a model on the host, from the last one to the first.
 
-    `model`, `x` and `saved` are as `forward` takes and returns them, `how` (method, backend, levels) as
+    `model`, `x`, `saved` and `spans` are as `forward` takes and returns them, `how` (method, backend, levels) as
     `bppsa_nb.chains.backprop.choose` returns it. `ends` are gradients of the loss at every layer's last states
     [shape=(B, S H)], or at h only [shape=(B, H)], as far as these are read by themselves, or None; `local_grads`
     [shape=(T, B, H)] loss terms that enter at every h of the last layer but the initial one, or None: the last layer
@@ -43,18 +45,24 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
     """
     method, backend, levels = how
     cell, functions, grads, at_start, at_input = model.cell, layer_of(backend), {}, [], None
+    apart = [] if spans.whole else [spans]
     for layer in reversed(range(len(saved))):
         weights, kept, below = layer_parts(model, x, saved, layer)
-        (grad_output,), wanted = plain(at_end(ends[layer], local_grads, kept[0])), inputs or layer > 0
+        (grad_output,), wanted = plain(at_end(ends[layer], local_grads, kept[0], spans)), inputs or layer > 0
         if method == "linear" and hasattr(functions, "backward"):
             arrays = weights, below, kept, grad_output, local_grads
-            found, at_input, start = functions.backward(cell, *arrays, wanted)
+            found, at_input, start = functions.backward(cell, *arrays, wanted, spans)
         else:
-            links = functions.chain(cell, weights[1], *kept)
-            grad_states = _backpropagate(links, grad_output, from_h0(local_grads, links), method, backend, levels)
+            links = functions.chain(cell, weights[1], *kept, *apart)
+            terms = from_h0(local_grads, links)
+            if spans.lengths.size:
+                terms = np.zeros((len(x) + 1, *grad_output.shape), model.dtype) if terms is None else terms
+                terms[spans.lengths, np.arange(len(grad_output))] = grad_output
+                grad_output = terms[-1]
+            grad_states = _backpropagate(links, grad_output, terms, method, backend, levels)
             start = grad_states[0].copy()
-            at_sums = functions.sum_gradients(cell, *kept, grad_states)
-            found = functions.parameter_gradients(cell, below, kept[0], at_sums)
+            at_sums = functions.sum_gradients(cell, *kept, grad_states, *apart)
+            found = functions.parameter_gradients(cell, below, kept[0], at_sums, *apart)
             at_input = functions.input_gradients(cell, weights[0], at_sums) if wanted else None
         for name, grad in found.items():
             grads[f"{name}_l{layer}"] = grad
@@ -63,7 +71,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
     return grads, at_input, at_start
 
 
-def at_end(end, local_grads, states):
+def at_end(end, local_grads, states, spans=WHOLE):
     """Return the gradient at a layer's last states: what was read of them by themselves, and h with all the others.
 
     The former may be at h only, the first H numbers.
@@ -75,7 +83,7 @@ def at_end(end, local_grads, states):
     if end is not None:
         total[:, : end.shape[1]] = end
     if read:
-        total[:, :size] += local_grads[-1]
+        total[:, :size] += spans.last(local_grads)
     return total
 
 
@@ -109,11 +117,11 @@ def resolve_method(model, options, shape, backend):
     return (_LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
 
 
-def solve_layer(model, layer, below, start, options, backend):
+def solve_layer(model, layer, below, start, options, backend, spans=WHOLE):
     """Run a layer forward as `options` says; return what `run_layer` returns, and how it was solved, or None."""
     options, length = resolve_method(model, options, below.shape, backend)
     if options.method == "linear":
-        return run_layer(model, layer, below, start, backend), None
+        return run_layer(model, layer, below, start, backend, spans), None
     cell, params = model.cell, params_of(model, layer)
     below, start, *params = plain(below, start, *params)
     if options.method == "chunked" and backend == "cuda":
@@ -123,21 +131,26 @@ def solve_layer(model, layer, below, start, options, backend):
 
     def linearize(chunks):
         hidden, kept = chunks.side_by_side()
-        links = layer_of(where).chain(cell, params[1], *plain(by_states(hidden), kept))
+        apart = [Spans(chunks.batched(resets), WHOLE.lengths) for resets in chunks.resets]
+        links = layer_of(where).chain(cell, params[1], *plain(by_states(hidden), kept), *apart)
         products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
     h0, bound = by_samples(start), np.maximum(1, abs(by_samples(start))) if cell.bounded else None
     run, make = chunks_of(model, layer, backend)
+    make = make if spans.whole else partial(make, resets=[spans.resets])
     (hidden, kept), solved = unroll.solve(options, length, run, below, h0, make, linearize, bound)
-    return tuple(plain(by_states(hidden), kept)), solved
+    states, kept = plain(by_states(hidden), kept)
+    spans.end(states)
+    return (states, kept), solved
 
 
 def chunks_of(model, layer, backend):
     """Return what runs a layer's steps, and what cuts its time loop into chunks on the host, for `unroll.solve`."""
 
-    def run(x, h0):
-        states, kept = run_layer(model, layer, x, by_states(h0), backend)
+    def run(x, h0, *resets):
+        spans = Spans(*resets, WHOLE.lengths) if resets else WHOLE
+        states, kept = run_layer(model, layer, x, by_states(h0), backend, spans)
         return by_samples(states), kept
 
     chunks = implementation("bppsa_nb.cells.chunked", "cpu" if backend == "cpu" else "numpy").Chunks
@@ -154,9 +167,10 @@ def by_states(states):
     return np.moveaxis(states, -2, 0)
 
 
-def run_layer(model, layer, below, start, backend):
+def run_layer(model, layer, below, start, backend, spans=WHOLE):
     """Run a layer forward; return its states, and what its cell keeps."""
-    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)))
+    apart = [] if spans.whole else [spans]
+    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)), *apart)
 
 
 def params_of(model, layer):

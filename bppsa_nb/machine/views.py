@@ -62,6 +62,13 @@ def copy(array, out):
 
 
 @inline
+def clear(out):
+    """Set numbers [shape=(n,)] to zero."""
+    for i in range(out.size):
+        out[i] = 0
+
+
+@inline
 def add(out, terms):
     """Add terms to numbers [shape=(n,)] in place."""
     for i in range(out.size):
