@@ -12,7 +12,7 @@ from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
 from bppsa_nb.networks.layers import run
-from bppsa_nb.training.local import check_gradients, check_parts
+from bppsa_nb.training.local import check_gradients, check_parts, whole_samples
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
@@ -124,14 +124,15 @@ class LayerStrategy(RankStrategy):
             found = cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
         return self.broadcast(found, self.group.size - 1)
 
-    def predict(self, trainer, x):
+    def predict(self, trainer, x, lengths=None):
         """Return the most likely class of every sample, on all ranks."""
+        x, _ = whole_samples(x, None, lengths)
         logits = trainer.model.forward(x, trainer.backend, self.group.comm).logits
         return self.broadcast(None if logits is None else logits.argmax(axis=1), self.group.size - 1)
 
     def _forward(self, trainer, make):
         with self.group.collective_check() as gather:
-            x, y = make()
+            x, y = whole_samples(*make())
             check_order(x, y)
             y = check_labels(y, len(x), trainer.model.num_classes)
             given = {"y": f"labels {ranks.checksum(y.astype(np.int64))}"}

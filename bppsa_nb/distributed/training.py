@@ -12,7 +12,7 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.training.local import LocalStrategy, check_batch, check_gradients, check_parts
+from bppsa_nb.training.local import LocalStrategy, check_batch, check_gradients, check_parts, whole_samples
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
@@ -155,8 +155,9 @@ class ReplicaStrategy(RankStrategy):
 
         return self._compute(trainer.model, make, compute)[0]
 
-    def predict(self, trainer, x):
+    def predict(self, trainer, x, lengths=None):
         """Return the classes of this replica's samples, on all of its ranks."""
+        x, _ = whole_samples(x, None, lengths)
         logits = self._forward(trainer, x).logits
         return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
 
@@ -178,7 +179,7 @@ class ReplicaStrategy(RankStrategy):
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
         with self.group.collective_check() as gather:
-            x, y = make()
+            x, y = whole_samples(*make())
             if not isinstance(x, np.ndarray) or x.ndim != 3:
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
             check_order(x, y)

@@ -41,12 +41,12 @@ class DeviceStrategy(LocalStrategy):
         self.training = None
         self._warned = False
 
-    def _compute(self, trainer, x, y):
+    def _compute(self, trainer, x, y, lengths=None):
         check_order(x, y)
         model, optimizer = trainer.model, trainer.optimizer
         on_host = trainer.forward.method == "newton" or trainer.forward.checkpoint_every is not None
-        if on_host or not self._runs_whole(model, optimizer, trainer.backend, x):
-            return super()._compute(trainer, x, y)
+        if lengths is not None or on_host or not self._runs_whole(model, optimizer, trainer.backend, x):
+            return super()._compute(trainer, x, y, lengths)
         model.check_input(x)
         labels = check_labels(y, x.shape[1], model.num_classes)
         if self.training is None or (self.training.model, self.training.optimizer) != (model, optimizer):

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.cells.spans import Spans
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.reprs import short_repr
@@ -17,7 +18,7 @@ from bppsa_nb.training.loss import check_order, cross_entropy
 class LocalStrategy:
     """Steps in this process; `device.DeviceStrategy` and those of `bppsa_nb.distributed` have the same methods.
 
-    `make` is always a callable that returns a batch, its inputs and its labels.
+    `make` is always a callable that returns a batch: its inputs, its labels, and its lengths, if it has any.
     """
 
     steps = "in parts"  # how they run
@@ -59,10 +60,10 @@ class LocalStrategy:
         """Return what this process needs of a batch."""
         return check_batch(dataset.batch(indices), len(indices))
 
-    def take(self, trainer, x, y):
+    def take(self, trainer, *batch):
         """Take a step; return its loss."""
         with self.stoppable():
-            loss, update = self.step(trainer, lambda: (x, y))
+            loss, update = self.step(trainer, lambda: batch)
             with interrupts_held():
                 update()
             self.stop_if_asked()
@@ -73,10 +74,11 @@ class LocalStrategy:
         self._began = time.perf_counter()
         return self._compute(trainer, *make())
 
-    def _compute(self, trainer, x, y):
+    def _compute(self, trainer, x, y, lengths=None):
         check_order(x, y)
+        x, y, lengths = by_length(x, y, lengths)
         model = trainer.model
-        activations = model.forward(x, backend=trainer.backend, **trainer.forward.how())
+        activations = self._forward(trainer, x, lengths)
         loss, grad_logits = cross_entropy(activations.logits, y)
         grads = model.backward(activations, grad_logits, trainer.method, trainer.backend, trainer.levels)
         check_gradients(grads, f" after {len(x)} time steps" if x.ndim == 3 else "")  # sequences, not images
@@ -98,27 +100,50 @@ class LocalStrategy:
 
     def evaluate(self, trainer, make):
         """Return the summed loss of a batch, and how many of its samples are known."""
-        x, y = make()
+        x, y, *lengths = make()
         check_order(x, y)
-        logits = self._logits(trainer, x)
+        x, y, lengths = by_length(x, y, *lengths)
+        logits = self._forward(trainer, x, lengths).logits
         return cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
 
-    def predict(self, trainer, x):
+    def predict(self, trainer, x, lengths=None):
         """Return the most likely class of every sample."""
-        return self._logits(trainer, x).argmax(axis=1)
+        return self._forward(trainer, x, lengths).logits.argmax(axis=1)
 
     @staticmethod
-    def _logits(trainer, x):
-        return trainer.model.forward(x, backend=trainer.backend, **trainer.forward.how()).logits
+    def _forward(trainer, x, lengths=None):
+        how = trainer.forward.how()
+        if lengths is not None:
+            if not isinstance(trainer.model, Recurrent):
+                raise ValueError(f"lengths must be None for a {type(trainer.model).__name__}, which has no steps")
+            how["lengths"] = lengths
+        return trainer.model.forward(x, backend=trainer.backend, **how)
 
 
 def check_batch(batch, count):
-    """Return a data set's batch, or raise TypeError or ValueError unless it is inputs and labels of `count` samples."""
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise TypeError(f"dataset.batch must return inputs and labels, (x, y), got {short_repr(batch)}")
+    """Return a data set's batch, or raise TypeError or ValueError unless it is one of `count` samples."""
+    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+        what = "inputs and labels, (x, y), or with lengths (x, y, lengths)"
+        raise TypeError(f"dataset.batch must return {what}, got {short_repr(batch)}")
     if hasattr(batch[1], "__len__") and len(batch[1]) != count:
         raise ValueError(f"dataset.batch must return labels of the {count} samples asked for, got {len(batch[1])}")
     return batch
+
+
+def by_length(x, y, lengths=None):
+    """Return a batch with its longest samples first, which takes the least time, and no more steps than these have."""
+    if lengths is None or not isinstance(x, np.ndarray) or x.ndim != 3 or np.shape(y) != x.shape[1:2]:
+        return x, y, lengths
+    lengths = Spans.checked(lengths, None, x).lengths
+    order = np.argsort(-lengths, kind="stable")
+    return np.ascontiguousarray(x[: lengths.max(initial=0), order]), np.asarray(y)[order], lengths[order]
+
+
+def whole_samples(x, y, lengths=None):
+    """Return inputs and labels of a batch, or raise ValueError for lengths, which ranks do not know."""
+    if lengths is not None:
+        raise ValueError(f"lengths must be None with comm, got {short_repr(lengths)}")
+    return x, y
 
 
 def check_parts(model, optimizer):

@@ -124,7 +124,7 @@ class Trainer:
         """All iterations of `fit` so far, as a `History`."""
         return History(np.array(self._loss, np.float64), np.array(self._seconds, np.float64))
 
-    def step(self, x, y):
+    def step(self, x, y, lengths=None):
         """Take one optimizer step; return the mean loss before it (a float) of the batch, of all replicas.
 
         Parameters
@@ -134,6 +134,8 @@ class Trainer:
         y : array_like of int [shape=(B,)]
             Labels. With `comm`, an RNN or a GRU takes this rank's part of the batch: the steps of its place, of the
             samples of its replica (T and B may be 0).
+        lengths : array_like of int [shape=(B,)], optional
+            How many steps each sample has; see the model's `forward`. On the host, without `comm`.
 
         Raises
         ------
@@ -141,7 +143,7 @@ class Trainer:
             For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
             the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
-        return self._strategy.take(self, x, y)
+        return self._strategy.take(self, x, y) if lengths is None else self._strategy.take(self, x, y, lengths)
 
     def fit(self, dataset, epochs, batch_size, rng=0, progress=True, save_to=None, save_every=None):
         """Train until `epochs` epochs are done, counted from the trainer's start; return the `History` of them all.
@@ -226,9 +228,9 @@ class Trainer:
                 self._strategy.stop_if_asked()
         return loss / num_samples, correct / num_samples
 
-    def predict(self, x):
-        """Return the most likely class of every sample, integers [shape=(B,)]; `x` as for `step`."""
-        return self._strategy.predict(self, x)
+    def predict(self, x, lengths=None):
+        """Return the most likely class of every sample, integers [shape=(B,)]; arguments as for `step`."""
+        return self._strategy.predict(self, x, lengths)
 
     def save(self, path):
         """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.

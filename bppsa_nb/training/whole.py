@@ -39,13 +39,15 @@ class WholeStrategy(LocalStrategy):
     def __reduce__(self):
         return WholeStrategy, ()  # copies find arrays of their own
 
-    def take(self, trainer, x, y):
+    def take(self, trainer, *batch):
         """Take a step; return its loss. What changes does so within one call, so that Ctrl-C need not be held back."""
-        loss, update = self._compute(trainer, x, y)
+        loss, update = self._compute(trainer, *batch)
         update()
         return loss
 
-    def _compute(self, trainer, x, y):
+    def _compute(self, trainer, x, y, lengths=None):
+        if lengths is not None:
+            return super()._compute(trainer, x, y, lengths)
         known = self._known
         if known is None or not known.holds(trainer.model, trainer.optimizer):
             known = self._known = _known(trainer.model, trainer.optimizer)

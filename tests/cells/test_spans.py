@@ -1,13 +1,16 @@
 """Samples of different lengths, and states that begin anew: as if every piece had been a sequence of its own."""
 
+import re
 from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
 
-from bppsa_nb import GRU, LSTM, RNN
+from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer, sparse
+from bppsa_nb.training.datasets import ArrayDataset
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
 WAYS = [  # how to go forward, and back
@@ -80,3 +83,79 @@ def test_pieces_are_sequences_of_their_own(kind, sizes, layers, seed, share, rag
     found = model.backward(activations, grad_logits, back, backend, levels)
     for name, grad in grads.items():
         np.testing.assert_allclose(found[name], grad, **tol, err_msg=name)
+
+
+def test_segments_begin_anew_too():
+    model, x, _, h0, resets, _, grad_logits = draw("LSTM", (13, 4, 2, 3), 2, 0, 0.2)
+    whole = model.forward(x, h0, resets=resets)
+    expected = model.backward(whole, grad_logits)
+    segments = model.forward(x, h0, resets=resets, checkpoint_every=4)
+    np.testing.assert_allclose(segments.logits, whole.logits, rtol=1e-12)
+    for name, grad in model.backward(segments, grad_logits).items():
+        np.testing.assert_allclose(grad, expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_padding_has_no_effect():
+    model, x, _, _, _, lengths, grad_logits = draw("relu", (200, 9, 2, 4), 2, 1, 0)
+    lengths[:] = np.minimum(lengths, 20)
+    results = []
+    for padding in 0, 1e30:  # which relu would make infinite, in loops of its own
+        x[np.arange(200)[:, None] >= lengths] = padding
+        activations = model.forward(x, lengths=lengths)
+        results.append([activations.states, activations.logits, *model.backward(activations, grad_logits).values()])
+    for one, other in zip(*results, strict=True):
+        assert np.array_equal(one, other) and np.isfinite(one).all()
+
+
+def test_a_chain_ends_where_a_sample_begins_anew():
+    model, x, _, _, resets, lengths, _ = draw("LSTM", (7, 3, 2, 2), 1, 0, 0.3)
+    for backend in "numpy", "cpu":
+        links = model.chain(model.forward(x, backend=backend, lengths=lengths, resets=resets), backend=backend)
+        cut = resets | (np.arange(7)[:, None] >= lengths)
+        assert not links.slopes[:, cut].any() and not links.carry[:, cut].any()
+        assert links.slopes[:, ~cut].any(axis=(0, 2)).all()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_samples_of_their_own_lengths_are_trained(backend):
+    rng = np.random.default_rng(0)
+    lengths, y = rng.integers(3, 30, 64), rng.integers(2, size=64)
+    x = rng.standard_normal((30, 64, 1)).astype(np.float32)
+    x[lengths - 1, np.arange(64), 0] = 2 * y - 1  # what is to be known is at the end of each
+    trainer = Trainer(GRU(1, 8, 2, rng=0), Adam(lr=0.02), backend=backend)
+    trainer.fit(ArrayDataset(x, y, lengths), epochs=40, batch_size=16, progress=False)
+    assert trainer.evaluate(ArrayDataset(x, y, lengths), batch_size=20)[1] > 0.9
+    assert (trainer.predict(x, lengths) == y).mean() > 0.9
+    loss = trainer.step(x, y, lengths)
+    short = Trainer(GRU(1, 8, 2, rng=0), Adam(lr=0.02), backend=backend)
+    short.model.params = trainer.model.params
+    longest = lengths.max()
+    assert short.step(x[:longest], y, list(lengths)) < loss
+
+
+X = np.ones((5, 3, 2), np.float32)
+ON = {"lengths": [5, 2, 1]}
+WRONG = [
+    ({"lengths": [5, 0, 1]}, r"ValueError: lengths must be 1 to 5, the steps of x, got lengths\[1\] = 0"),
+    ({"lengths": [5, 3, 6]}, r"ValueError: lengths must be 1 to 5, the steps of x, got lengths\[2\] = 6"),
+    ({"lengths": [5, 3]}, r"ValueError: lengths must have shape \(3,\), got \(2,\)"),
+    ({"lengths": [5.0, 3.0, 1.0]}, "TypeError: lengths must be integers, got float64"),
+    ({"lengths": np.array([True, True, True])}, "TypeError: lengths must be integers, got bool"),
+    ({"resets": np.zeros((3, 5), bool)}, r"ValueError: resets must have shape \(5, 3\), got \(3, 5\)"),
+    ({"resets": np.zeros((5, 3), int)}, "TypeError: resets must hold True and False, got int64"),
+    (ON | {"checkpoint_every": 2}, "ValueError: checkpoint_every must be None with lengths, got 2"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_does_not_fit_is_named(given, message):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        RNN(2, 3, 2).forward(X, **given)
+    assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+
+
+def test_a_network_without_steps_has_no_lengths():
+    network = sparse.Network((1, 4, 4), [sparse.Flatten("f"), sparse.Linear("l", 16, 2)], rng=0)
+    trainer = Trainer(network, Adam())
+    with pytest.raises(ValueError, match="lengths must be None for a Network, which has no steps"):
+        trainer.step(np.ones((2, 1, 4, 4), np.float32), [0, 1], lengths=[1, 1])
