@@ -123,7 +123,7 @@ class LocalStrategy:
 def check_batch(batch, count):
     """Return a data set's batch, or raise TypeError or ValueError unless it is one of `count` samples."""
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-        what = "inputs and labels, (x, y), or with lengths (x, y, lengths)"
+        what = "inputs and labels, (x, y), and lengths, if there are any"
         raise TypeError(f"dataset.batch must return {what}, got {short_repr(batch)}")
     if hasattr(batch[1], "__len__") and len(batch[1]) != count:
         raise ValueError(f"dataset.batch must return labels of the {count} samples asked for, got {len(batch[1])}")

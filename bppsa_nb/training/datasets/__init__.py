@@ -31,6 +31,8 @@ class ArrayDataset:
     or float64, or `y` integers, or the shapes do not fit.
     """
 
+    lengths = None
+
     def __init__(self, x, y, lengths=None):
         x, y = as_array("x", x), as_array("y", y)
         check_floats("x", x, ("T", "N", "I"))
@@ -38,7 +40,8 @@ class ArrayDataset:
             raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
         check_integers("y", y)
         self.x, self.y = x, y
-        self.lengths = None if lengths is None else Spans.checked(lengths, None, x).lengths
+        if lengths is not None:
+            self.lengths = Spans.checked(lengths, None, x).lengths
 
     def __len__(self):
         return len(self.y)
