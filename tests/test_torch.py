@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from on_cuda import on_gpu
 
 import bppsa_nb.torch as ours
+from bppsa_nb.torch import solve
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 
@@ -133,7 +134,7 @@ def test_copies_and_pickles(kind):
 def test_no_number_is_copied():
     layers, x = ours.RNN(3, 4), torch.randn(6, 2, 3)
     names = layers._all_weights[0]
-    seen = layers.view_layers(names, [getattr(layers, name) for name in names])
+    seen = layers.view_layers([getattr(layers, name) for name in names])
     assert all(seen.params[name].ctypes.data == getattr(layers, name).data_ptr() for name in names)
     output, _ = layers(x)
     kept = output.grad_fn.kept[-1]
@@ -142,22 +143,21 @@ def test_no_number_is_copied():
 
 ONES = torch.ones(2, 1, 3)
 PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
+UNSORTED = torch.nn.utils.rnn.PackedSequence(torch.ones(3, 3), torch.tensor([1, 2]))
+RESETS = torch.zeros(2, 1, dtype=torch.bool)
 DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
 WRONG = [
-    (lambda: changed(ours.GRU(3, 4, 2), dropout=0.5)(ONES), "NotImplementedError: dropout must be 0 .* got 0.5"),
-    (lambda: changed(ours.RNN(3, 4), mode="RNN_RELU")(ONES), "NotImplementedError: mode must be 'RNN_TANH' .*RELU"),
-    (lambda: ours.GRU(3, 4, bidirectional=True), "NotImplemented.* bidirectional must be False .* torch.nn.GRU has"),
-    (lambda: ours.RNN(3, 4, 2, dropout=0.5), "NotImplementedError: dropout must be 0 .* got 0.5"),
-    (lambda: ours.RNN(3, 4, nonlinearity="relu"), "NotImplementedError: nonlinearity must be 'tanh' .* got 'relu'"),
-    (lambda: ours.RNN(3, 4, 1, "relu"), "NotImplementedError: nonlinearity must be 'tanh' .* got 'relu'"),
-    (lambda: ours.GRU(3, 4)(PACKED), "NotImplementedError: input must be a tensor .* got a PackedSequence"),
+    (lambda: changed(ours.RNN(3, 4), mode="RNN_SINE")(ONES), "ValueError: mode must be one of .*'RNN_SINE'"),
+    (lambda: ours.LSTM(3, 4, proj_size=2), "NotImplementedError: proj_size must be 0 .* got 2: torch.nn.LSTM has it"),
+    (lambda: changed(ours.LSTM(3, 4), proj_size=2)(ONES), "NotImplementedError: proj_size must be 0 .* got 2"),
     (lambda: twice_derived(ours.GRU(3, 4), ONES), "NotImplementedError: .*create_graph must be False"),
     (lambda: ours.GRU(3, 4, proj_size=2), "ValueError: .*proj_size"),
     (lambda: ours.GRU(3, 4, method="fast"), "ValueError: method must be one of"),
     (lambda: ours.GRU(3, 4, method="truncated"), "ValueError: levels must be an integer >= 0"),
     (lambda: ours.GRU(3, 4, forward="fast"), "ValueError: forward must be one of"),
     (lambda: ours.GRU(3, 4, backend="tpu"), "ValueError: backend must be one of"),
-    (lambda: ours.GRU(3, 4).half()(ONES.half()), "TypeError: parameters must be float32 or float64, got torch.float16"),
+    (lambda: ours.GRU(3, 4, dtype=torch.cfloat)(ONES.cfloat()), "TypeError: parameters must be .* got torch.complex64"),
+    (lambda: ours.GRU(3, 4).half()(ONES), "ValueError: .*does not match weight dtype"),
     (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), "RuntimeError: .*Expected 3, got 4"),
     (lambda: ours.GRU(3, 4)(ONES.double()), "ValueError: .*does not match weight dtype"),
     (lambda: ours.GRU(3, 4)(ONES, torch.ones(1, 1, 4).double()), "TypeError: hx .* weight_hh_l0 is, got torch.float64"),
@@ -165,6 +165,15 @@ WRONG = [
     (lambda: ours.GRU(3, 4)(ONES, torch.ones(2, 1, 4)), "RuntimeError: .*Expected hidden size"),
     (lambda: ours.GRU(3, 4)(ONES.numpy()), "TypeError: input must be a torch.Tensor, got ndarray"),
     (lambda: ours.GRU(3, 4)(ONES, (torch.ones(1, 1, 4),) * 2), "TypeError: hx must be a torch.Tensor, got tuple"),
+    (lambda: ours.LSTM(3, 4)(ONES, torch.ones(1, 1, 4)), "TypeError: hx must be a tuple of 2 .*Tensors, got Tensor"),
+    (lambda: ours.LSTM(3, 4)(ONES, (torch.ones(1, 1, 4),) * 3), "TypeError: hx must be a tuple of 2 .*, got tuple"),
+    (lambda: ours.LSTM(3, 4)(ONES, (torch.ones(1, 1, 4), torch.ones(1, 1, 5))), r"RuntimeError: Expected hidden\[1\]"),
+    (lambda: ours.GRU(3, 4)(PACKED, torch.ones(1, 4)), "ValueError: hx must be 3-d with a PackedSequence"),
+    (lambda: ours.GRU(3, 4)(UNSORTED), r"ValueError: input.batch_sizes must not increase, .* got \[1, 2\] for 3 rows"),
+    (lambda: ours.GRU(3, 4)(PACKED, resets=RESETS), "ValueError: resets must be None with a PackedSequence"),
+    (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.T), r"ValueError: resets must have shape \(2, 1\), .* got \(1, 2\)"),
+    (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.int()), "TypeError: resets must be a torch.Tensor of bool, got torch.i"),
+    (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.tolist()), "TypeError: resets must be a torch.Tensor of bool, got li"),
     (lambda: ours.GRU(3, 4)(torch.ones(3)), "ValueError: input must be 2-d or 3-d.*got 1-d"),
     (lambda: ours.GRU(3, 4)(ONES, torch.ones(1, 4)), "ValueError: .*got 3-d and 2-d"),
     (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), "ValueError: .*at least one step and one sample"),
@@ -270,9 +279,9 @@ def gpu(from_ptx, request, monkeypatch):
         assert tensor.is_contiguous()
         return type(cuda.device_array(1))(tensor.detach().numpy())
 
-    monkeypatch.setattr(ours, "_on_gpu", lambda tensor: True)
-    monkeypatch.setattr(ours, "_array", array)
-    monkeypatch.setattr(ours, "_tensor", lambda array, like: torch.from_numpy(np.asarray(array.array)))
+    monkeypatch.setattr(solve, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(solve, "as_array", array)
+    monkeypatch.setattr(solve, "as_tensor", lambda array, like: torch.from_numpy(np.asarray(array.array)))
     return torch.device("cpu")
 
 
@@ -318,11 +327,11 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, gpu):
 def test_nothing_is_copied_to_or_from_a_gpu(gpu, fetched):
     layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
     names = layers._names
-    seen = layers.view_layers(names, layers._params())
-    assert all(ours._tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
+    seen = layers.view_layers(layers._params())
+    assert all(solve.as_tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
     x.requires_grad_()
     output, _ = layers(x)
-    assert ours._tensor(output.grad_fn.kept[-1][-1][0][0, 1:], x).data_ptr() == output.data_ptr()
+    assert solve.as_tensor(output.grad_fn.kept[-1][-1][0][0, 1:], x).data_ptr() == output.data_ptr()
     output.sum().backward()
     assert fetched == [] and x.grad.device == layers.weight_hh_l0.grad.device == x.device
 

@@ -28,7 +28,7 @@ class Spans(NamedTuple):
                 raise TypeError(f"resets must hold True and False, got {resets.dtype}")
             if resets.shape != (steps, batch):
                 raise wrong_shape("resets", resets, (steps, batch))
-            found = found._replace(resets=np.ascontiguousarray(resets))
+            found = found._replace(resets=np.array(resets, order="C"))
         if lengths is None:
             return found
         lengths = as_array("lengths", lengths)

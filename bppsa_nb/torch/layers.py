@@ -1,0 +1,259 @@
+"""What all kinds of layers share: what they are given is looked at, and goes through layers and directions."""
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from bppsa_nb.cells import gru, lstm, rnn
+from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.cells.spans import WHOLE, Spans
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.torch import sequences, solve
+from bppsa_nb.training.forward import METHODS, Forward
+
+_CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
+_CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
+_PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
+_HALVES = torch.float16, torch.bfloat16  # which are computed in float32
+_SETTINGS = "mode", "num_layers", "bidirectional", "proj_size", "method", "backend", "levels"
+
+
+class Scanned:
+    """What all kinds of layers share: `forward`, and what they refuse."""
+
+    def __init__(self, *args, method="auto", backend="auto", levels=None, forward="auto", **kwargs):
+        super().__init__(*args, **kwargs)
+        self.method, self.backend, self.levels = method, backend, levels
+        check_choice("forward", forward, METHODS)
+        self.forward_choice = Forward(forward)
+        self._seen = None
+        self._check()
+
+    @property
+    def cell(self):
+        """The cell's equations."""
+        return _CELLS[self.mode]
+
+    @property
+    def directions(self):
+        """How many directions in time there are."""
+        return 2 if self.bidirectional else 1
+
+    def _check(self):
+        """Refuse what is not there, once for all attributes as they are."""
+        seen = [getattr(self, name, None) for name in _SETTINGS]
+        if seen == self._seen:
+            return
+        check_choice("mode", self.mode, _CELLS)
+        if self.proj_size:
+            got = f"got {self.proj_size!r}: torch.nn.{type(self).__name__} has it"
+            raise NotImplementedError(f"proj_size must be 0 in a bppsa_nb.torch.{type(self).__name__}, {got}")
+        shape, dtype = (1, 1, self.hidden_size), np.dtype(np.float32)
+        chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
+        ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ("", "_reverse")[: self.directions]]
+        self._names = [f"{name}{end}" for end in ends for name in NAMES]
+        self._seen = seen
+
+    def resolve_backend(self, on_gpu=False):
+        """Return what computes: for tensors on the host, a GPU only if it is asked for."""
+        if on_gpu:
+            from bppsa_nb.chains.backprop_cuda import cuda_only
+
+            return backends.resolve(cuda_only(self.backend))
+        if self.backend == "auto":
+            return "cpu" if backends.compiles() else "numpy"
+        return backends.resolve(self.backend)
+
+    def view_layers(self, params):
+        """Return layers as `bppsa_nb.cells.stacked` takes them, on the memory of parameters in PyTorch's order."""
+        count, arrays = len(params) // len(NAMES), list(map(solve.as_array, params))
+        names = (f"{name}_l{layer}" for layer in range(count) for name in NAMES)
+        sizes = arrays[0].dtype, self.hidden_size, count
+        return solve.Layers(self.cell, *sizes, dict(zip(names, arrays, strict=True)))
+
+    @torch.compiler.disable  # which could not look inside
+    def forward(self, input, hx=None, resets=None):
+        """Go through time.
+
+        Parameters
+        ----------
+        input : torch.Tensor [shape=(T, B, I)], [shape=(B, T, I)] with ``batch_first=True``, or [shape=(T, I)]
+            Or a `torch.nn.utils.rnn.PackedSequence`. In the parameters' dtype; where PyTorch chooses dtypes
+            (`torch.autocast`), in any.
+        hx : torch.Tensor [shape=(D L, B, H)] or [shape=(D L, H)], optional
+            Initial states; zeros if not given. Of an LSTM, a tuple of h and c. D is 2 with ``bidirectional=True``.
+        resets : torch.Tensor [shape=(T, B)], or laid out as the input, dtype=bool, optional
+            True where a sample begins anew: before this step, its states are set to zeros, and no gradient goes back.
+            Backward in time, states are set to zeros when the step has been left behind. On the host only.
+
+        Returns
+        -------
+        output : torch.Tensor [shape=(T, B, D H)] or PackedSequence
+            Hidden states of the last layer, laid out as the input.
+        h_n : torch.Tensor
+            Last states of all layers, laid out as `hx`; of an LSTM, a tuple of h and c.
+
+        Raises
+        ------
+        RuntimeError, ValueError
+            What PyTorch raises, too, for shapes and dtypes that do not fit; for a method or a backend that is not to be
+            had on a GPU.
+        NotImplementedError, TypeError
+            For a PackedSequence or resets on a GPU; for what is no tensor, parameters of an unknown dtype, and tensors
+            that are not all in one place, on the host or a GPU.
+        """
+        self._check()
+        params, given = self._params(), self._given(hx)
+        if resets is None and given is not None and self._is_usual(input, given, params):
+            output, *last = self._run(input.transpose(0, 1) if self.batch_first else input, given, WHOLE, params)
+            output = output.transpose(0, 1) if self.batch_first else output
+        else:
+            output, last = self._run_any(input, hx, resets, params)
+        return output, (last[0] if len(last) == 1 else tuple(last))
+
+    def _given(self, hx):
+        """Return the initial states that are given, a tuple, which is empty for none; or None if they do not fit."""
+        if self.cell.states == 1:
+            hx = hx if hx is None else (hx,)
+        return (
+            () if hx is None else tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == self.cell.states else None
+        )
+
+    def _is_usual(self, input, given, params):
+        """Tell whether nothing can be wrong: the tensors are plain ones on the host, and of one dtype, and fit."""
+        dtype = params[0].dtype
+        for tensor in (input, *given, *params):
+            if type(tensor) not in _PLAIN or tensor.dtype is not dtype or not tensor.is_cpu or solve.on_gpu(tensor):
+                return False
+        if dtype not in _FLOATS or torch.is_autocast_enabled("cpu") or input.dim() != 3 or not input.numel():
+            return False
+        shape = self.num_layers * self.directions, input.shape[0 if self.batch_first else 1], self.hidden_size
+        return input.shape[2] == self.input_size and all(start.shape == shape for start in given)
+
+    def _run(self, x, starts, spans, params):
+        """Go through all layers; return outputs (T, B, D H) and last states (D L, B, H), of an LSTM h and c."""
+        D, drop = self.directions, self.dropout if self.training else 0
+        if not starts:
+            starts = (x.new_zeros(D * self.num_layers, x.shape[1], self.hidden_size),) * self.cell.states
+        if D == 1 and not drop:
+            return solve.Solve.apply(self, spans, solve.plain(x), *map(solve.plain, starts), *params)
+        last = []
+        for layer in range(self.num_layers):
+            if layer and drop:
+                x = sequences.dropped(x, spans, drop)
+            ways = []
+            for i in range(D * layer, D * layer + D):
+                back = i > D * layer
+                own = [solve.plain(start[i : i + 1]) for start in starts]
+                read, own_spans = (
+                    (sequences.reversed_steps(x, spans), sequences.reversed_spans(spans)) if back else (x, spans)
+                )
+                way, *ended = solve.Solve.apply(self, own_spans, solve.plain(read), *own, *params[4 * i : 4 * i + 4])
+                ways.append(sequences.reversed_steps(way, spans) if back else way)
+                last.append(ended)
+            x = torch.cat(ways, 2) if D > 1 else way
+        return x, *map(torch.cat, zip(*last, strict=True))
+
+    def _run_any(self, input, hx, resets, params):
+        """Raise what is wrong, or go through all layers; return what `forward` returns, with all last states a list."""
+        packed, batch_axis = isinstance(input, PackedSequence), 0 if self.batch_first else 1
+        data, sizes = (input.data, input.batch_sizes) if packed else (input, None)
+        if not isinstance(data, torch.Tensor):
+            raise TypeError(f"input must be a torch.Tensor, got {type(input).__name__}")
+        starts, single = self._starts(data, hx, packed), data.dim() == 2 and not packed
+        if single:
+            data, starts = data.unsqueeze(batch_axis), [start.unsqueeze(1) for start in starts]
+        if data.device.type in _PLACES and torch.is_autocast_enabled(data.device.type):
+            data, *starts = (each.to(self.weight_hh_l0.dtype) for each in (data, *starts))
+        if packed:
+            sequences.check_sizes(sizes, data)
+        if not starts:
+            batch = int(sizes[0]) if packed else data.shape[batch_axis]
+            starts = [data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
+        self.check_forward_args(data, starts[0] if len(starts) == 1 else tuple(starts), sizes)
+        names = ["hx"] if len(starts) == 1 else [f"hx[{s}]" for s in range(len(starts))]
+        named = dict(zip([*self._names, *names], [*params, *starts], strict=True))
+        self._check_tensors(data, packed or resets is not None, **named)
+        x, spans = data.transpose(0, 1) if self.batch_first and not packed else data, WHOLE
+        if packed:
+            x, lengths = pad_packed_sequence(PackedSequence(data, sizes))
+            spans = Spans.checked(lengths.numpy(), None, x)
+            starts = sequences.permuted(starts, input.sorted_indices)
+        if resets is not None:
+            spans = self._spans(resets, x, packed, single)
+        dtype = x.dtype
+        if dtype in _HALVES:
+            x, starts, params = x.float(), [each.float() for each in starts], [each.float() for each in params]
+        output, *last = (each.to(dtype) for each in self._run(x, starts, spans, params))
+        if packed:
+            output = PackedSequence(pack_padded_sequence(output, lengths).data, *input[1:])
+            return output, sequences.permuted(last, input.unsorted_indices)
+        output = output.transpose(0, 1) if self.batch_first else output
+        return (output.squeeze(batch_axis), [each.squeeze(1) for each in last]) if single else (output, last)
+
+    def _starts(self, data, hx, packed):
+        """Return the initial states that are given, a list, which is empty for none."""
+        count, given = self.cell.states, self._given(hx)
+        if given is None or not all(isinstance(each, torch.Tensor) for each in given):
+            expected = "a torch.Tensor" if count == 1 else f"a tuple of {count} torch.Tensors"
+            raise TypeError(f"hx must be {expected}, got {type(hx).__name__}")
+        dims = {3} if packed else {each.dim() for each in (data, *given)}
+        if packed and any(each.dim() != 3 for each in given):
+            raise ValueError(f"hx must be 3-d with a PackedSequence, got {[each.dim() for each in given]}")
+        if len(dims) > 1 or not dims <= {2, 3}:
+            got = " and ".join(f"{each.dim()}-d" for each in (data, *given))
+            raise ValueError(f"input must be 2-d or 3-d, and hx have as many dimensions, got {got}")
+        return list(given)
+
+    def _spans(self, resets, x, packed, single):
+        """Return where samples begin anew, of what a caller gives for inputs `x` (T, B, I)."""
+        if packed:
+            raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
+        if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
+            got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
+            raise TypeError(f"resets must be a torch.Tensor of bool, got {got}")
+        T, B, _ = x.shape
+        shape = (T,) if single else (B, T) if self.batch_first else (T, B)
+        if resets.shape != shape:
+            raise ValueError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
+        if not resets.is_cpu:
+            raise TypeError(f"resets must be on the host, as input is, got {resets.device}")
+        resets = resets[:, None] if single else resets.T if self.batch_first else resets
+        return Spans.checked(None, resets.numpy(), x)
+
+    def _params(self):
+        """Return what there is under the parameters' names: zeros for biases that are not there."""
+        own, names = self._parameters, self._names
+        if all(map(own.__contains__, names)):
+            return [solve.plain(own[name]) for name in names]
+        zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+        return [solve.plain(getattr(self, name, zeros)) for name in names]
+
+    def _check_tensors(self, input, parted, **tensors):
+        own, tensors = tensors["weight_hh_l0"], tensors | {"input": input}
+        if own.dtype not in (*_FLOATS, *_HALVES):
+            known = "float32, float64, float16 or bfloat16"
+            raise TypeError(f"parameters must be {known}, got {own.dtype}")
+        if own.device.type not in _PLACES:
+            raise TypeError(f"parameters must be on the host or on a GPU, got {own.device}")
+        for name, tensor in tensors.items():
+            if tensor.dtype != own.dtype:
+                raise TypeError(f"{name} must be {own.dtype}, as weight_hh_l0 is, got {tensor.dtype}")
+            if tensor.device != own.device:
+                raise TypeError(f"{name} must be on {own.device}, as weight_hh_l0 is, got {tensor.device}")
+        shape = tuple(input.shape)
+        if 0 in shape[:2]:
+            raise ValueError(f"input must have at least one step and one sample, got shape {shape}")
+        if self.forward_choice.method == "newton" and solve.on_gpu(input):
+            raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
+        if parted and solve.on_gpu(input):
+            raise NotImplementedError("a PackedSequence and resets must be on the host, got those for a GPU")
+
+    def extra_repr(self):
+        """Return what stands between the brackets when the module is printed."""
+        chosen = {name: getattr(self, name) for name in ("method", "backend", "levels")}
+        chosen["forward"] = self.forward_choice.method
+        usual = "auto", None
+        return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in usual)])

@@ -1,0 +1,166 @@
+"""One node of PyTorch's graph for layers and all their steps, forward and back, and where PyTorch and Numba meet."""
+
+import functools
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells.cell import Cell
+from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.training.forward import share_of
+
+
+class Layers(NamedTuple):
+    """As much of a `Recurrent` as `bppsa_nb.cells.stacked` needs."""
+
+    cell: Cell
+    dtype: np.dtype
+    hidden_size: int
+    num_layers: int
+    params: dict
+
+
+class Solve(torch.autograd.Function):
+    """Layers, one or more, and all steps at once: one node of the graph."""
+
+    @staticmethod
+    def forward(ctx, module, spans, x, *tensors):
+        """Return outputs (T, B, H) of inputs, and last states (L, B, H) of each kind; after states come parameters."""
+        states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
+        starts, params = tensors[:states], tensors[states:]
+        options = _options(**module.forward_choice.how())
+        with _beside(x):
+            layers = module.view_layers(params)
+            means = _means(x, backend=backend, spans=spans)
+            saved, solved = _stacked(x).forward(layers, as_array(x), _initial(starts), options, **means)
+        if module.forward_choice.rest or any(solved):
+            module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
+        output = as_tensor(saved[-1][0][0, 1:], x)
+        # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
+        ctx.save_for_backward(x, output, *params)
+        ctx.kept = module, spans, saved
+        ctx.set_materialize_grads(False)
+        last = spans.last if spans.lengths.size else lambda states: states[len(x)]
+        return output, *(_stack([last(kept[s]) for kept, _ in saved], x) for s in range(states))
+
+    @staticmethod
+    def backward(ctx, grad_output, *at_last):
+        """Return gradients of what `forward` was given, from those of what it returned."""
+        if torch.is_grad_enabled():  # by create_graph=True
+            why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
+            raise NotImplementedError(f"create_graph must be False: {why}")
+        x, output, *params = ctx.saved_tensors
+        if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
+            return (None,) * len(ctx.needs_input_grad)
+        module, spans, saved = ctx.kept
+        states, backend = len(at_last), module.resolve_backend(on_gpu(x))
+        with _beside(x):
+            layers = module.view_layers(params)
+            local_grads = None if grad_output is None else as_array(plain(grad_output))
+            sizes = (*output.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
+            how = chain.choose(module.method, backend, module.levels, *sizes)
+            ends, wanted, means = _ends(at_last, len(saved)), ctx.needs_input_grad[2], _means(x, spans=spans)
+            found = _stacked(x).backward(layers, as_array(x), saved, ends, local_grads, how, wanted, **means)
+        grads, at_input, at_start = found
+        of_starts = [None] * states
+        if any(ctx.needs_input_grad[3 : 3 + states]):
+            of_starts = _stack(at_start, x).chunk(states, 2)
+        of_x = None if at_input is None else as_tensor(at_input, x)
+        of_params = (grads[f"{name}_l{layer}"] for layer in range(len(saved)) for name in NAMES)
+        return None, None, of_x, *of_starts, *(as_tensor(grad, x) for grad in of_params)
+
+
+# Where PyTorch and Numba meet.
+
+
+def on_gpu(tensor):
+    """Tell whether a tensor is in a GPU's memory."""
+    return tensor.is_cuda
+
+
+@functools.cache
+def _options(**how):
+    return unroll.SolverOptions(**{"method": "auto"} | how)
+
+
+def _stacked(tensor):
+    """Return what goes through layers where a tensor is."""
+    return implementation("bppsa_nb.cells.stacked", "cuda") if on_gpu(tensor) else stacked
+
+
+def _means(tensor, **on_host):
+    """Return what that needs besides, by keyword: on a GPU, room for arrays, which PyTorch gives."""
+    return {"new": lambda shape: as_array(tensor.new_empty(shape))} if on_gpu(tensor) else on_host
+
+
+def plain(tensor):
+    """Return a tensor whose numbers are in memory as they are, row by row: without minus signs that were put off."""
+    return tensor.resolve_neg().contiguous()
+
+
+def as_array(tensor):
+    """View a tensor, contiguous where it is on a GPU, as an array: NumPy's or Numba's, which keeps it alive."""
+    if not on_gpu(tensor):
+        return tensor.detach().numpy()
+    from bppsa_nb.machine.arrays_cuda import as_device_array
+
+    return as_device_array("input", tensor.detach())
+
+
+def _initial(starts):
+    """View initial states, tensors (L, B, H), as the module for where they are takes them."""
+    arrays = list(map(as_array, starts))
+    if on_gpu(starts[0]):
+        return arrays
+    return arrays[0][:, None] if len(arrays) == 1 else np.stack(arrays, axis=1)
+
+
+def _ends(at_last, count):
+    """Return gradients at the last states of so many layers: those of all kinds side by side, or those of h only."""
+    given = [grad for grad in at_last if grad is not None]
+    if not given:
+        return [None] * count
+    if len(at_last) > 1 and any(grad is not None for grad in at_last[1:]):
+        given = [torch.zeros_like(given[0]) if grad is None else grad for grad in at_last]
+    together = given[0] if len(given) == 1 else torch.cat(given, 2)
+    return list(map(as_array, plain(together)))
+
+
+def as_tensor(array, like):
+    """View an array as a tensor, which keeps it alive, where another tensor is."""
+    return torch.as_tensor(array, device=like.device) if on_gpu(like) else torch.from_numpy(array)
+
+
+def _stack(arrays, like):
+    """Copy arrays to a tensor where another one is."""
+    if on_gpu(like):
+        return torch.stack([as_tensor(array, like) for array in arrays])
+    return torch.from_numpy(np.array(arrays))
+
+
+def _beside(tensor):
+    """Have a block compute where a tensor is; whatever leaves the range is infinite or NaN, as in PyTorch."""
+    return _beside_pytorch(tensor) if tensor.is_cuda else np.errstate(all="ignore")
+
+
+@contextmanager
+def _beside_pytorch(tensor):
+    """Have Numba compute on the device of a tensor, and take turns with PyTorch.
+
+    Numba launches on the legacy default stream. It is PyTorch's default stream, too; where PyTorch is on another one,
+    either waits for the other. Nothing of PyTorch's is launched in between.
+    """
+    from bppsa_nb.machine.cuda_compiler import cuda
+
+    with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index], np.errstate(all="ignore"):
+        here, legacy = torch.cuda.current_stream(), torch.cuda.default_stream()
+        legacy.wait_stream(here)
+        try:
+            yield
+        finally:
+            here.wait_stream(legacy)
