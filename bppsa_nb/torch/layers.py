@@ -2,15 +2,17 @@
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.functional import dropout
+from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, lstm, rnn
 from bppsa_nb.cells.layer import NAMES
-from bppsa_nb.cells.spans import WHOLE, Spans
+from bppsa_nb.cells.spans import Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
-from bppsa_nb.torch import sequences, solve
+from bppsa_nb.torch import solve
+from bppsa_nb.torch.sequences import BOTH, Sequences, check_sizes, permuted
 from bppsa_nb.training.forward import METHODS, Forward
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
@@ -107,7 +109,8 @@ class Scanned:
         self._check()
         params, given = self._params(), self._given(hx)
         if resets is None and given is not None and self._is_usual(input, given, params):
-            output, *last = self._run(input.transpose(0, 1) if self.batch_first else input, given, WHOLE, params)
+            x = input.transpose(0, 1) if self.batch_first else input
+            output, *last = self._run(x, given or self._zeros(x, x.shape[1]), BOTH, params)
             output = output.transpose(0, 1) if self.batch_first else output
         else:
             output, last = self._run_any(input, hx, resets, params)
@@ -132,28 +135,23 @@ class Scanned:
         shape = self.num_layers * self.directions, input.shape[0 if self.batch_first else 1], self.hidden_size
         return input.shape[2] == self.input_size and all(start.shape == shape for start in given)
 
-    def _run(self, x, starts, spans, params):
-        """Go through all layers; return outputs (T, B, D H) and last states (D L, B, H), of an LSTM h and c."""
+    def _run(self, x, starts, ways, params):
+        """Go through all layers; return outputs, and last states (D L, B, H), of an LSTM h and c.
+
+        Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...); `ways` are both directions.
+        """
         D, drop = self.directions, self.dropout if self.training else 0
-        if not starts:
-            starts = (x.new_zeros(D * self.num_layers, x.shape[1], self.hidden_size),) * self.cell.states
         if D == 1 and not drop:
-            return solve.Solve.apply(self, spans, solve.plain(x), *map(solve.plain, starts), *params)
-        last = []
+            return solve.Solve.apply(self, ways[0], solve.plain(x), *map(solve.plain, starts), *params)
+        last, count = [], len(NAMES)
         for layer in range(self.num_layers):
-            if layer and drop:
-                x = sequences.dropped(x, spans, drop)
-            ways = []
-            for i in range(D * layer, D * layer + D):
-                back = i > D * layer
-                own = [solve.plain(start[i : i + 1]) for start in starts]
-                read, own_spans = (
-                    (sequences.reversed_steps(x, spans), sequences.reversed_spans(spans)) if back else (x, spans)
-                )
-                way, *ended = solve.Solve.apply(self, own_spans, solve.plain(read), *own, *params[4 * i : 4 * i + 4])
-                ways.append(sequences.reversed_steps(way, spans) if back else way)
+            x, found = solve.plain(dropout(x, drop) if layer and drop else x), []
+            for i, way in enumerate(ways[:D], D * layer):
+                own = *(solve.plain(start[i : i + 1]) for start in starts), *params[count * i : count * (i + 1)]
+                output, *ended = solve.Solve.apply(self, way, x, *own)
+                found.append(output)
                 last.append(ended)
-            x = torch.cat(ways, 2) if D > 1 else way
+            x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output
         return x, *map(torch.cat, zip(*last, strict=True))
 
     def _run_any(self, input, hx, resets, params):
@@ -168,30 +166,29 @@ class Scanned:
         if data.device.type in _PLACES and torch.is_autocast_enabled(data.device.type):
             data, *starts = (each.to(self.weight_hh_l0.dtype) for each in (data, *starts))
         if packed:
-            sequences.check_sizes(sizes, data)
-        if not starts:
-            batch = int(sizes[0]) if packed else data.shape[batch_axis]
-            starts = [data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
+            check_sizes(sizes, data)
+        starts = starts or self._zeros(data, int(sizes[0]) if packed else data.shape[batch_axis])
         self.check_forward_args(data, starts[0] if len(starts) == 1 else tuple(starts), sizes)
         names = ["hx"] if len(starts) == 1 else [f"hx[{s}]" for s in range(len(starts))]
         named = dict(zip([*self._names, *names], [*params, *starts], strict=True))
         self._check_tensors(data, packed or resets is not None, **named)
-        x, spans = data.transpose(0, 1) if self.batch_first and not packed else data, WHOLE
-        if packed:
-            x, lengths = pad_packed_sequence(PackedSequence(data, sizes))
-            spans = Spans.checked(lengths.numpy(), None, x)
-            starts = sequences.permuted(starts, input.sorted_indices)
+        x, ways = data.transpose(0, 1) if self.batch_first and not packed else data, BOTH
         if resets is not None:
-            spans = self._spans(resets, x, packed, single)
+            ways = Sequences.cut(self._spans(resets, x, packed, single))
+        if packed:
+            ways, starts = Sequences.packed(sizes), permuted(starts, input.sorted_indices)
         dtype = x.dtype
         if dtype in _HALVES:
             x, starts, params = x.float(), [each.float() for each in starts], [each.float() for each in params]
-        output, *last = (each.to(dtype) for each in self._run(x, starts, spans, params))
+        output, *last = (each.to(dtype) for each in self._run(x, starts, ways, params))
         if packed:
-            output = PackedSequence(pack_padded_sequence(output, lengths).data, *input[1:])
-            return output, sequences.permuted(last, input.unsorted_indices)
+            return PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
         output = output.transpose(0, 1) if self.batch_first else output
         return (output.squeeze(batch_axis), [each.squeeze(1) for each in last]) if single else (output, last)
+
+    def _zeros(self, data, batch):
+        """Return the initial states of a batch of so many samples where none are given."""
+        return [data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
 
     def _starts(self, data, hx, packed):
         """Return the initial states that are given, a list, which is empty for none."""
@@ -232,7 +229,7 @@ class Scanned:
         return [solve.plain(getattr(self, name, zeros)) for name in names]
 
     def _check_tensors(self, input, parted, **tensors):
-        own, tensors = tensors["weight_hh_l0"], tensors | {"input": input}
+        own, tensors = tensors["weight_hh_l0"], {"input": input} | tensors
         if own.dtype not in (*_FLOATS, *_HALVES):
             known = "float32, float64, float16 or bfloat16"
             raise TypeError(f"parameters must be {known}, got {own.dtype}")

@@ -1,9 +1,57 @@
-"""Batches of sequences as PyTorch has them: their order, their directions, and what is dropped of them."""
+"""Batches of sequences as PyTorch has them: their order, and their direction."""
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.functional import dropout
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from bppsa_nb.cells.spans import WHOLE, Spans
+
+
+class Sequences(NamedTuple):
+    """How a batch is laid out, and in which direction of time it is read.
+
+    Of packed sequences, `rows` says where each row belongs among all steps of all samples, padding included; they are
+    None where `spans` have no lengths. The spans are those of steps as they are read.
+    """
+
+    spans: Spans = WHOLE
+    rows: torch.Tensor | None = None
+    backward: bool = False
+
+    @classmethod
+    def packed(cls, sizes):
+        """Make those of a PackedSequence with these batch sizes."""
+        steps, samples = np.arange(len(sizes))[:, None], np.arange(int(sizes[0]))
+        there = samples < sizes.numpy()[:, None]
+        lengths = there.sum(axis=0)
+        spans = Spans(~there, lengths)
+        return cls(spans, torch.from_numpy(np.flatnonzero(there))), cls(
+            spans, torch.from_numpy(((lengths - 1 - steps) * len(samples) + samples)[there]), True
+        )
+
+    @classmethod
+    def cut(cls, spans):
+        """Make those of sequences that begin anew here and there; backward in time, between the same steps."""
+        resets = np.concatenate([np.zeros_like(spans.resets[:1]), spans.resets[:0:-1]])
+        return cls(spans), cls(spans._replace(resets=resets), backward=True)
+
+    def steps(self, given):
+        """Lay rows or steps out as they are read [shape=(T, B, ...)]."""
+        if self.rows is None:
+            return given.flip(0) if self.backward else given
+        shape = self.spans.resets.shape
+        padded = given.new_zeros(shape[0] * shape[1], given.shape[1])
+        return padded.index_copy_(0, self.rows, given).view(*shape, -1)
+
+    def given(self, steps):
+        """Lay out what `steps` returns as it was given."""
+        if self.rows is None:
+            return steps.flip(0) if self.backward else steps
+        return steps.reshape(-1, steps.shape[2]).index_select(0, self.rows)
+
+
+BOTH = Sequences.cut(WHOLE)
 
 
 def check_sizes(sizes, data):
@@ -16,27 +64,3 @@ def check_sizes(sizes, data):
 def permuted(states, indices):
     """Put the samples of states (D L, B, H) in another order."""
     return states if indices is None else [each.index_select(1, indices) for each in states]
-
-
-def dropped(x, spans, share):
-    """Drop outputs of a layer, as many as PyTorch draws numbers for: none for padding."""
-    if not spans.lengths.size:
-        return dropout(x, share)
-    packed = pack_padded_sequence(x, torch.from_numpy(spans.lengths))
-    return pad_packed_sequence(packed._replace(data=dropout(packed.data, share)))[0]
-
-
-def reversed_steps(x, spans):
-    """Turn every sample's steps around."""
-    if not spans.lengths.size:
-        return x.flip(0)
-    steps = np.arange(len(x))[:, None]
-    order = torch.from_numpy(np.where(steps < spans.lengths, spans.lengths - 1 - steps, steps))
-    return x.gather(0, order[:, :, None].expand_as(x))
-
-
-def reversed_spans(spans):
-    """Turn what `reversed_steps` turns: between the same steps as before, a sample begins anew."""
-    if spans.lengths.size or spans.whole:
-        return spans
-    return spans._replace(resets=np.concatenate([np.zeros_like(spans.resets[:1]), spans.resets[:0:-1]]))

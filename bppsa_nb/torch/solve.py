@@ -29,8 +29,12 @@ class Solve(torch.autograd.Function):
     """Layers, one or more, and all steps at once: one node of the graph."""
 
     @staticmethod
-    def forward(ctx, module, spans, x, *tensors):
-        """Return outputs (T, B, H) of inputs, and last states (L, B, H) of each kind; after states come parameters."""
+    def forward(ctx, module, sequences, given, *tensors):
+        """Return outputs of inputs, laid out likewise, and last states (L, B, H) of each kind.
+
+        After inputs come initial states, and then parameters.
+        """
+        x, spans = plain(sequences.steps(given)), sequences.spans
         states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
         starts, params = tensors[:states], tensors[states:]
         options = _options(**module.forward_choice.how())
@@ -40,10 +44,10 @@ class Solve(torch.autograd.Function):
             saved, solved = _stacked(x).forward(layers, as_array(x), _initial(starts), options, **means)
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
-        output = as_tensor(saved[-1][0][0, 1:], x)
+        output = sequences.given(as_tensor(saved[-1][0][0, 1:], x))
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
-        ctx.save_for_backward(x, output, *params)
-        ctx.kept = module, spans, saved
+        ctx.save_for_backward(given, output, *params)
+        ctx.kept = module, sequences, saved, None if x is given else x
         ctx.set_materialize_grads(False)
         last = spans.last if spans.lengths.size else lambda states: states[len(x)]
         return output, *(_stack([last(kept[s]) for kept, _ in saved], x) for s in range(states))
@@ -54,23 +58,24 @@ class Solve(torch.autograd.Function):
         if torch.is_grad_enabled():  # by create_graph=True
             why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
             raise NotImplementedError(f"create_graph must be False: {why}")
-        x, output, *params = ctx.saved_tensors
+        given, output, *params = ctx.saved_tensors
         if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
-        module, spans, saved = ctx.kept
+        module, sequences, saved, x = ctx.kept
+        x = given if x is None else x
         states, backend = len(at_last), module.resolve_backend(on_gpu(x))
         with _beside(x):
             layers = module.view_layers(params)
-            local_grads = None if grad_output is None else as_array(plain(grad_output))
-            sizes = (*output.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
+            local_grads = None if grad_output is None else as_array(plain(sequences.steps(grad_output)))
+            sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(module.method, backend, module.levels, *sizes)
-            ends, wanted, means = _ends(at_last, len(saved)), ctx.needs_input_grad[2], _means(x, spans=spans)
+            ends, wanted, means = _ends(at_last, len(saved)), ctx.needs_input_grad[2], _means(x, spans=sequences.spans)
             found = _stacked(x).backward(layers, as_array(x), saved, ends, local_grads, how, wanted, **means)
         grads, at_input, at_start = found
         of_starts = [None] * states
         if any(ctx.needs_input_grad[3 : 3 + states]):
             of_starts = _stack(at_start, x).chunk(states, 2)
-        of_x = None if at_input is None else as_tensor(at_input, x)
+        of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
         of_params = (grads[f"{name}_l{layer}"] for layer in range(len(saved)) for name in NAMES)
         return None, None, of_x, *of_starts, *(as_tensor(grad, x) for grad in of_params)
 
