@@ -31,13 +31,15 @@ _ROWS = 256  # of a product that adds to them: enough for registers to last, and
 
 def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
-    new = np.zeros if spans.lengths.size else np.empty
+    ragged = spans.lengths.size > 0
+    new = np.zeros if ragged else np.empty
     states = new((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
     kept = new((cell.kept, len(x), *start.shape[1:]), x.dtype)
     states[:, 0] = start
     weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, bias_ih, bias_hh)
     share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), (states, kept), tuple(spans))
-    spans.end(states)
+    if ragged:
+        spans.end(states)
     return states, kept
 
 

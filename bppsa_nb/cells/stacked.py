@@ -79,6 +79,8 @@ def at_end(end, local_grads, states, spans=WHOLE):
     (S, _, batch, size), read = states.shape, local_grads is not None and len(local_grads) > 0
     if end is not None and end.shape[1] == S * size and not read:
         return end
+    if end is None and read and S == 1:
+        return spans.last(local_grads)
     total = np.zeros((batch, S * size), states.dtype)
     if end is not None:
         total[:, : end.shape[1]] = end

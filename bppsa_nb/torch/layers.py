@@ -70,9 +70,8 @@ class Scanned:
 
     def view_layers(self, params):
         """Return layers as `bppsa_nb.cells.stacked` takes them, on the memory of parameters in PyTorch's order."""
-        count, arrays = len(params) // len(NAMES), list(map(solve.as_array, params))
-        names = (f"{name}_l{layer}" for layer in range(count) for name in NAMES)
-        sizes = arrays[0].dtype, self.hidden_size, count
+        arrays, names = list(map(solve.as_array, params)), solve.names(len(params))
+        sizes = arrays[0].dtype, self.hidden_size, len(params) // len(NAMES)
         return solve.Layers(self.cell, *sizes, dict(zip(names, arrays, strict=True)))
 
     @torch.compiler.disable  # which could not look inside

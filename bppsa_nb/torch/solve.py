@@ -34,7 +34,7 @@ class Solve(torch.autograd.Function):
 
         After inputs come initial states, and then parameters.
         """
-        x, spans = plain(sequences.steps(given)), sequences.spans
+        x, spans = sequences.steps(given), sequences.spans
         states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
         starts, params = tensors[:states], tensors[states:]
         options = _options(**module.forward_choice.how())
@@ -76,8 +76,13 @@ class Solve(torch.autograd.Function):
         if any(ctx.needs_input_grad[3 : 3 + states]):
             of_starts = _stack(at_start, x).chunk(states, 2)
         of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
-        of_params = (grads[f"{name}_l{layer}"] for layer in range(len(saved)) for name in NAMES)
-        return None, None, of_x, *of_starts, *(as_tensor(grad, x) for grad in of_params)
+        return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in names(len(params)))
+
+
+@functools.cache
+def names(count):
+    """Return the names of so many parameters of layers, as `bppsa_nb.cells.stacked` knows them."""
+    return [f"{name}_l{layer}" for layer in range(count // len(NAMES)) for name in NAMES]
 
 
 # Where PyTorch and Numba meet.
