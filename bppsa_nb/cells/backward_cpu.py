@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 
-from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, back, table_of
+from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, SUMS, back, table_of
 from bppsa_nb.cells.forward_cpu import run_steps
-from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.samples_cpu import (
     add_products,
     biases,
@@ -43,20 +42,21 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
     saved, gradients = (spans.before(saved[0]), *saved), (grad_output, local, at_input, at_start)
     total = go_back(cell, weights, x, saved, gradients, tuple(spans))
-    return by_name(weights, total), at_input if inputs else None, at_start
+    return by_name(cell, weights, total), at_input if inputs else None, at_start
 
 
-def by_name(weights, total):
-    """Tell the gradients of all four parameters apart, which come one after the other."""
-    grads, start, biases = {}, 0, weights[1].shape[:1]
-    for name, shape in zip(NAMES, (*(weight.shape for weight in weights), biases, biases), strict=True):
+def by_name(cell, weights, total):
+    """Tell the gradients of a layer's parameters apart, which come one after the other."""
+    (rows, size), grads, start = weights[1].shape, {}, 0
+    shapes = weights[0].shape, (rows, size), (rows,), (rows,), *[(size,)] * len(cell.vectors)
+    for name, shape in zip(cell.names, shapes, strict=True):
         end = start + math.prod(shape)
         grads[name], start = total[start:end].reshape(shape), end
     return grads
 
 
 def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
-    """Return the gradients of all four parameters, one after the other; see `backward`.
+    """Return the gradients of all parameters, one after the other; see `backward`.
 
     `saved` are states, those that steps begin with and those they end with, and what is kept; `spans` are a plain
     tuple. `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or
@@ -72,7 +72,8 @@ def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
         weights_x = panels(by_gate)
     group = samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    totals = np.zeros((groups, weight_ih.size + weight_hh.size + 2 * len(weight_hh)), x.dtype)
+    added = 2 * len(weight_hh) + size * len(cell.vectors)
+    totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
     in_groups(_back, batch, group, work, weights_h, (x, *saved, spans), parameters, gradients)
@@ -82,7 +83,7 @@ def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
 class Loops:
     """A layer's loops on room that serves step after step: `forward`, from zeros, and `backward`.
 
-    `params` are the layer's four, which may change in place; x has `shape` (T, B, I).
+    `params` are the layer's, which may change in place; x has `shape` (T, B, I).
     """
 
     def __init__(self, cell, params, shape):
@@ -101,7 +102,7 @@ class Loops:
         share_samples(run_steps, x, weights, self.saved)
 
     def backward(self, x, grad_output, local_grads, inputs):
-        """Return the gradients of all four parameters, one after the other, and those at the input, or none."""
+        """Return the gradients of all parameters, one after the other, and those at the input, or none."""
         local, at_input = x[:0] if local_grads is None else local_grads, np.empty(x.shape, x.dtype) if inputs else x[:0]
         gradients = grad_output, local, at_input, self.at_start
         return go_back(self.cell, self.weights, x, (self.states, *self.saved), gradients), at_input
@@ -114,7 +115,7 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
     grad_output, local, at_input, at_start = gradients
     (steps, batch, width), (num_states, _, _, size), hidden = x.shape, states.shape, began[0]
     gates, split, carry = weights_h.shape[1], cell[SPLIT], cell[CARRY]
-    sums, together = gates + split, max(1, _ROWS // min(batch, size_of_group))
+    sums, together = cell[SUMS], max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
@@ -159,21 +160,20 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
                 if k < gates:
                     weight = flat_view(by_x, (k - split) % gates * size * width, size * width)
                     add_products(product, at, x_rows[:, :, :rows], found_x, weight)
-                if k >= split:
+                if split <= k < split + gates:
                     weight = flat_view(by_h, (k - split) * size * size, size * size)
                     add_products(product, at, h_rows[:, :, :rows], found_h, weight)
         _by_samples(grads, b0, at_start)
-        _add_biases(biases_at, samples, gates, biases)
+        _add_biases(biases_at, samples, gates, split, biases)
         restore(before)
     return True
 
 
 @inline
-def _add_biases(at_sums, samples, gates, biases):
-    """Add gradients at all sums of some samples [shape=(P, samples * H)] to those of both biases [shape=(2 G H,)]."""
-    sums, size = len(at_sums), biases.size // (2 * gates)
-    split = sums - gates
-    for k in range(sums):
+def _add_biases(at_sums, samples, gates, split, biases):
+    """Add gradients at all sums of some samples [shape=(P, samples * H)] to those of both biases, and of vectors."""
+    size = at_sums.shape[1] // samples
+    for k in range(len(at_sums)):
         for b in range(samples):
             terms = flat_view(at_sums, (k * samples + b) * size, size)
             if k < gates:
@@ -184,9 +184,9 @@ def _add_biases(at_sums, samples, gates, biases):
 
 @inline
 def _parts(total, gates, size, width):
-    """Tell a layer's gradients apart: those of weight_ih and weight_hh, and those of both biases, rows of numbers."""
+    """Tell a layer's gradients apart: of weight_ih, of weight_hh, and of both biases and vectors, rows of numbers."""
     of_x, of_h = gates * size * width, gates * size * size
-    biases = flat_view(total, of_x + of_h, 2 * gates * size)
+    biases = flat_view(total, of_x + of_h, total.size - of_x - of_h)
     return flat_view(total, 0, of_x), flat_view(total, of_x, of_h), biases
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that a layer of any cell has
+
 
 class Cell(NamedTuple):
     """A cell's step, its derivatives, and how many numbers of what kind a hidden unit has.
@@ -22,6 +24,9 @@ class Cell(NamedTuple):
     Whole sums may go through functions of their own, the `activations`, one for each gate but the last `split`: the
     step is given what these make of them, and a GPU computes them side by side.
 
+    A cell may have `vectors` of its own, parameters of one number for each unit, by name: the step is given them after
+    the sums, and `back` returns the gradients at them after those at the sums.
+
     All are written in Python's operators and `bppsa_nb.machine.pointwise`: they are given arrays in NumPy, and numbers
     where they are compiled.
     """
@@ -35,6 +40,7 @@ class Cell(NamedTuple):
     carry: bool = False
     activations: tuple = ()
     bounded: bool = False  # whether no state can leave [-1, 1], or what it began within
+    vectors: tuple = ()
 
     def __repr__(self):
         numbers = ("gates", "split", "states", "kept", "carry")
@@ -42,8 +48,13 @@ class Cell(NamedTuple):
 
     @property
     def sums(self):
-        """How many sums a unit has."""
-        return self.gates + self.split
+        """How many sums a unit has, and vectors."""
+        return self.gates + self.split + len(self.vectors)
+
+    @property
+    def names(self):
+        """The names of a layer's parameters."""
+        return *NAMES, *self.vectors
 
     @property
     def carries(self):
@@ -72,4 +83,4 @@ class Cell(NamedTuple):
 
     def tell_apart(self, sums):
         """Return the sums, or what belongs to each, of inputs and of states: two lists, by gates."""
-        return [*sums[self.split : self.gates], *sums[: self.split]], list(sums[self.split :])
+        return [*sums[self.split : self.gates], *sums[: self.split]], list(sums[self.split : self.split + self.gates])

@@ -32,7 +32,7 @@ def table_of(cell, dtype):
 
 def _compile(cell, real):
     _, _, gates, _, num_states, num_kept, *_ = cell
-    row, many, num_sums = types.CPointer(real), types.int64, cell.sums
+    row, many, num_sums, split = types.CPointer(real), types.int64, cell.sums, cell.split
     options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
     take_step, go_back, activate = njit(**options)(cell.step), njit(**options)(cell.back), _activate_of(cell, options)
     compiled = {"error_model": "numpy", "fastmath": {"contract"}, "kept_as": _name_of(cell)}
@@ -40,7 +40,8 @@ def _compile(cell, real):
     @cfunc(types.void(*[row, many] * 6, many), **compiled)
     def step(x, x_apart, h, h_apart, biases, apart, before, before_apart, after, after_apart, kept, kept_apart, n):
         for i in range(n):
-            sums = _sums(_taken(x, x_apart, gates, i), _taken(h, h_apart, gates, i), _taken(biases, apart, num_sums, i))
+            of_x, of_h = _taken(x, x_apart, gates, i), _taken(h, h_apart, gates, i)
+            sums = _sums(of_x, of_h, _taken(biases, apart, num_sums, i), split)
             states, values = take_step(activate(sums), _taken(before, before_apart, num_states, i))
             _put(0, after, after_apart, states, i)
             _put(1, kept, kept_apart, values, i)
@@ -148,22 +149,22 @@ def _put(_, name, rows, apart, values, i):
     return types.none(name, rows, apart, values, i), code
 
 
-@intrinsic
-def _sums(_, from_x, from_h, biases):
+@intrinsic(prefer_literal=True)
+def _sums(_, from_x, from_h, biases, split):
     """Return a unit's sums of what inputs and states add to gates, and of biases; see `bppsa_nb.cells.cell.Cell`."""
-    gates, sums = len(from_x), types.UniTuple(from_x.dtype, len(biases))
-    split = sums.count - gates
+    gates, sums, split_type = len(from_x), types.UniTuple(from_x.dtype, len(biases)), split
+    split = split.literal_value
 
     def code(context, builder, signature, arguments):
-        x, h, values = (cgutils.unpack_tuple(builder, each) for each in arguments)
+        x, h, values = (cgutils.unpack_tuple(builder, each) for each in arguments[:3])
         for k in range(sums.count):
             if k < gates:
                 values[k] = builder.fadd(x[(k - split) % gates], values[k])
-            if k >= split:
+            if split <= k < split + gates:
                 values[k] = builder.fadd(values[k], h[k - split])
         return context.make_tuple(builder, sums, values)
 
-    return sums(from_x, from_h, biases), code
+    return sums(from_x, from_h, biases, split_type), code
 
 
 def _calling(place, kinds):

@@ -106,7 +106,15 @@ def kept_of(count):
 @cache
 def numbers_of(cell):
     """Return how many numbers of shared memory a hidden unit has in a time loop: states, and then sums, or h again."""
+    check_vectors(cell)
     return cell.states + (cell.sums if cell.gates > 1 else 1)
+
+
+def check_vectors(cell):
+    """Raise ValueError for a cell with vectors of its own, which kernels do not know."""
+    if cell.vectors:
+        what = f"a cell with vectors of its own, {', '.join(cell.vectors)}"
+        raise ValueError(f"backend must be 'numpy' or 'cpu' for {what}, got 'cuda'")
 
 
 @cache
@@ -324,6 +332,7 @@ def derive_of(cell, state, real):
     Of a layer's states and what is kept it makes slopes [shape=(G, T, B, S, H)], and a carry [shape=(S, T, B, S, H)],
     if any, for `bppsa_nb.chains.structured.StructuredChain`. All arrays are one line; a step has so many numbers.
     """
+    check_vectors(cell)
     unit, (read, read_one) = tuple(real(s == state) for s in range(cell.states)), _read_of(cell, real)
     back, put_slopes, put_carry = compiled(cell.back, real), put_of(cell.gates), put_of(cell.carries)
     S, here, first, split = W(cell.states), W(state), W(cell.states - cell.carries), cell.split

@@ -49,6 +49,8 @@ def check_cell(cell, rng=0):
 
 
 def _check_numbers(cell):
+    if not isinstance(cell.vectors, tuple) or not all(isinstance(name, str) for name in cell.vectors):
+        raise TypeError(f"cell.vectors must be a tuple of names, got {short_repr(cell.vectors)}")
     for name, least in (("gates", 1), ("split", 0), ("states", 1), ("kept", 0)):
         checks.check_count(f"cell.{name}", getattr(cell, name), least)
     if cell.split > cell.gates:
@@ -92,6 +94,8 @@ def _check_derivatives(cell, sums, states, grads):
         total += grads[s] * np.array(found)
         for k, derivative in enumerate(found):
             what, place = ("sum", k) if k < cell.sums else ("state", k - cell.sums)
+            if 0 <= (own := k - cell.gates - cell.split) < len(cell.vectors):
+                what, place = "vector", cell.vectors[own]
             up, down = (np.concatenate([sums, states]) for _ in range(2))
             up[k] += _NUDGE
             down[k] -= _NUDGE
@@ -115,10 +119,11 @@ def _check_compiled(cell, dtype, rng):
     shapes = (4, 3, 2), (cell.states, 3, size), (cell.gates * size, 2), (cell.gates * size, size)
     x, start, *weights = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
     biases = rng.standard_normal((2, cell.gates * size)).astype(dtype)
+    own = rng.standard_normal((len(cell.vectors), size)).astype(dtype)
     grads = rng.standard_normal((5, 3, cell.states * size)).astype(dtype)
     found, expected = [], []
     for module, results in (compiled, found), (layer, expected):
-        states, kept = module.forward(cell, x, start, *weights, *biases)
+        states, kept = module.forward(cell, x, start, *weights, *biases, *own)
         results += [states, kept, np.array(module.sum_gradients(cell, states, kept, grads))]
     for name, one, other in zip(("states", "kept numbers", "gradients at sums"), found, expected, strict=True):
         if not np.abs(one - other).max(initial=0) <= 1e3 * np.finfo(dtype).eps * (1 + np.abs(other).max(initial=0)):

@@ -12,14 +12,14 @@ import numpy as np
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.structured import StructuredChain
 
-NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of a layer's parameters
 
-
-def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE):
+def forward(cell, x, start, *params, spans=WHOLE):
     """Run a cell over time, from `x` [shape=(T, B, I)] and the initial states [shape=(S, B, H)].
 
-    Weights are [shape=(G H, I)] and [shape=(G H, H)], biases [shape=(G H,)]. Returns the states, and what is kept.
+    Of the parameters, weights are [shape=(G H, I)] and [shape=(G H, H)], biases [shape=(G H,)], a cell's own vectors
+    [shape=(H,)]. Returns the states, and what is kept.
     """
+    weight_ih, weight_hh, bias_ih, bias_hh, *vectors = params
     (steps, batch, inputs), size, whole = x.shape, weight_hh.shape[1], cell.gates - cell.split
     states = np.empty((cell.states, steps + 1, batch, size), x.dtype)
     kept = np.empty((cell.kept, steps, batch, size), x.dtype)
@@ -38,7 +38,7 @@ def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE)
         from_h = before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
-        before, values = cell.step(cell.activate(cell.add_up(from_x[t], from_h)), before)
+        before, values = cell.step(cell.activate((*cell.add_up(from_x[t], from_h), *vectors)), before)
         for s, found in enumerate(before):
             states[s, t + 1] = found
         for k, found in enumerate(values):
@@ -97,12 +97,14 @@ def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
     (from_x, from_h), hidden = cell.tell_apart(at_sums), spans.before(states[:1])[0, :-1]
-    return {
+    found = {
         "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
         "weight_hh": np.concatenate([rows(at).T @ rows(hidden) for at in from_h]),
         "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
         "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
     }
+    own = at_sums[cell.gates + cell.split :]
+    return found | {name: at.sum(axis=(0, 1)) for name, at in zip(cell.vectors, own, strict=True)}
 
 
 def input_gradients(cell, weight_ih, at_sums):

@@ -29,14 +29,14 @@ _PARTS = 8  # sums of parameter gradients that are added up apart, for as many w
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def forward(cell, x, start, weight_ih, weight_hh, bias_ih, bias_hh, spans=WHOLE):
+def forward(cell, x, start, weight_ih, weight_hh, *added, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
     ragged = spans.lengths.size > 0
     new = np.zeros if ragged else np.empty
     states = new((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
     kept = new((cell.kept, len(x), *start.shape[1:]), x.dtype)
     states[:, 0] = start
-    weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, bias_ih, bias_hh)
+    weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, *added)
     share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), (states, kept), tuple(spans))
     if ragged:
         spans.end(states)
@@ -49,7 +49,7 @@ def chain(cell, weight_hh, states, kept, spans=WHOLE):
     slopes = np.empty((cell.sums, steps, batch, S, size), states.dtype)
     carry = np.zeros((S if cell.carries else 0, *slopes.shape[1:]), states.dtype)
     _share_pieces(_derive, cell, states, kept, spans, slopes, carry[S - cell.carries :])
-    return layer.chain_of(cell, weight_hh, slopes[cell.split :], carry if cell.carries else None, spans)
+    return layer.chain_of(cell, weight_hh, slopes[cell.split :][: cell.gates], carry if cell.carries else None, spans)
 
 
 def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
@@ -118,7 +118,8 @@ def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > _THRESHOLD)
     by_x, by_h, biases = (found.sum(axis=0) for found in totals)
     found = by_x.reshape(-1, inputs), by_h.reshape(-1, size), biases[:gates].reshape(-1), biases[gates:].reshape(-1)
-    return dict(zip(layer.NAMES, found, strict=True))
+    own = at_sums[gates + cell.split :].sum(axis=(1, 2))
+    return dict(zip(cell.names, (*found, *own), strict=True))
 
 
 @compiled

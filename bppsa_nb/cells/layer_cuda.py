@@ -10,8 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.cells.cell_cuda import any_steps_of, derive_of, numbers_of, steps_of, sum_gradients_of
-from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.cell_cuda import any_steps_of, check_vectors, derive_of, numbers_of, steps_of, sum_gradients_of
+from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.weight_gradients_cuda import launch_gradients, parts_of
 from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over, put
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, launch, on_device, shared_bytes
@@ -176,6 +176,7 @@ def prepared(cell, x, start, *params):
 
     Returned are products, weight_hh_T, bias_hh, states and what is kept, as the kernels take them.
     """
+    check_vectors(cell)
     (steps, batch, _), dtype, params = x.shape, start.dtype, [on_device(param) for param in params]
     sums, size = params[1].shape
     states = cuda.device_array((cell.states, steps + 1, batch, size), dtype)
@@ -223,11 +224,11 @@ def parameter_gradients(cell, x, states, at_sums):
     (steps, _, inputs), dtype, (gates, size) = x.shape, states.dtype, (cell.gates, states.shape[3])
     shapes = (gates * size, inputs), (gates * size, size), (gates * size,), (gates * size,)
     if steps == 0:
-        return {name: np.zeros(shape, dtype) for name, shape in zip(NAMES, shapes, strict=True)}
+        return {name: np.zeros(shape, dtype) for name, shape in zip(cell.names, shapes, strict=True)}
     grads = [cuda.device_array(shape, dtype) for shape in shapes]
     parts = cuda.device_array(parts_of(at_sums.shape, inputs), dtype)
     launch_gradients(cell, on_device(x), on_device(states[0]), at_sums, parts, grads)
-    return {name: grad.copy_to_host() for name, grad in zip(NAMES, grads, strict=True)}
+    return {name: grad.copy_to_host() for name, grad in zip(cell.names, grads, strict=True)}
 
 
 def input_gradients(cell, weight_ih, at_sums):

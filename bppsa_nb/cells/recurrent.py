@@ -79,6 +79,7 @@ class Recurrent:
         for layer in range(self.num_layers):
             of_weights = {"weight_ih": (rows, H if layer else self.input_size), "weight_hh": (rows, H)}
             of_layer = of_weights | {"bias_ih": (rows,), "bias_hh": (rows,)}
+            of_layer |= dict.fromkeys(self.cell.vectors, (H,))
             shapes |= {f"{name}_l{layer}": shape for name, shape in of_layer.items()}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
 

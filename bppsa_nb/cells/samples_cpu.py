@@ -61,8 +61,10 @@ def by_columns(cell, weight):
     return panels(weight.reshape(cell.gates, len(weight) // cell.gates, -1).transpose(0, 2, 1))
 
 
-def biases(cell, bias_ih, bias_hh):
-    """Return what biases add to each sum [shape=(P H,)]."""
+def biases(cell, bias_ih, bias_hh, *vectors):
+    """Return what biases add to each sum, and a cell's own vectors [shape=(P H,)]."""
+    if vectors:
+        return np.concatenate([biases(cell, bias_ih, bias_hh), *vectors])
     if not cell.split:
         return bias_ih + bias_hh
     apart = cell.split * len(bias_hh) // cell.gates

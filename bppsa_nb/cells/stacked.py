@@ -6,7 +6,6 @@ from operator import attrgetter
 import numpy as np
 
 from bppsa_nb.cells import unroll
-from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
@@ -171,13 +170,13 @@ def by_states(states):
 
 def run_layer(model, layer, below, start, backend, spans=WHOLE):
     """Run a layer forward; return its states, and what its cell keeps."""
-    apart = [] if spans.whole else [spans]
-    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)), *apart)
+    apart = {} if spans.whole else {"spans": spans}
+    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)), **apart)
 
 
 def params_of(model, layer):
     """List a layer's parameters."""
-    return [model.params[f"{name}_l{layer}"] for name in NAMES]
+    return [model.params[f"{name}_l{layer}"] for name in model.cell.names]
 
 
 def layer_parts(model, x, saved, layer):

@@ -8,7 +8,7 @@ from functools import partial
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks
-from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.stacked import params_of, resolve_method
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put, put_rows
@@ -71,7 +71,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
         grad_states = chain.in_range(run, method, levels)
         cells.launch_sum_gradients(cell, states, kept, grad_states, at_sums)
         copy(grad_states[0], starts[layer])
-        own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in NAMES}
+        own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in cell.names}
         parts = new(weight_gradients.parts_of(at_sums.shape, below.shape[2]))
         weight_gradients.launch_gradients(cell, below, states[0], at_sums, parts, list(own.values()))
         grads |= own

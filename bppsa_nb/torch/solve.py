@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from bppsa_nb.cells import stacked, unroll
-from bppsa_nb.cells.cell import Cell
-from bppsa_nb.cells.layer import NAMES
+from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training.forward import share_of

@@ -16,7 +16,7 @@ import numpy as np
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
-from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.recurrent import Recurrent, overflow
 from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
@@ -272,7 +272,7 @@ class Step:
         training, arrays, grads, scan = self.training, self.arrays, self.grads, self.scan
         below, zero = self.x, training.model.dtype.type(0)
         for layer, (states, kept) in enumerate(zip(self.states, self.kept, strict=True)):
-            params = tuple(arrays[f"{name}_l{layer}"] for name in NAMES)
+            params = tuple(arrays[f"{name}_l{layer}"] for name in self.cell.names)
             cells.launch_inputs(below, params, self.weight_hh_T, self.products, stream)
             if self.passes:
                 self.passes[layer].launch_fixed(TOLERANCE[states.dtype.itemsize], stream)
@@ -294,7 +294,7 @@ class Step:
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
             follow(sub, stream)
             below = self.states[layer - 1][0, 1:] if layer else self.x
-            work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in NAMES)
+            work = self.parts[min(layer, 1)], tuple(grads[f"{name}_l{layer}"] for name in self.cell.names)
             weight_gradients.launch_gradients(self.cell, below, self.states[layer][0], at_sums, *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.

@@ -15,7 +15,6 @@ from numpy.lib.array_utils import byte_bounds
 
 from bppsa_nb.cells import stacked
 from bppsa_nb.cells.backward_cpu import Loops
-from bppsa_nb.cells.layer import NAMES
 from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import optimizers_cpu
@@ -125,7 +124,7 @@ class _Known:
         return made[1]
 
     def _layers(self, shape):
-        cell, H, count = self.model.cell, self.model.hidden_size, len(NAMES)
+        cell, H, count = self.model.cell, self.model.hidden_size, len(self.model.cell.names)
         params = [self.arrays[count * i : count * (i + 1)] for i in range(self.model.num_layers)]
         return [Loops(cell, own, (*shape[:2], H if i else shape[2])) for i, own in enumerate(params)]
 

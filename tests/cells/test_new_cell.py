@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from minimal_gated_unit import MinimalGatedUnit
+from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Trainer, check_cell
 from bppsa_nb.machine.pointwise import tanh
@@ -14,7 +15,7 @@ from bppsa_nb.training.loss import cross_entropy
 METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
 
 
-KINDS = {"minimal gated unit": MinimalGatedUnit, "relu": partial(RNN, nonlinearity="relu")}
+KINDS = {"minimal gated unit": MinimalGatedUnit, "relu": partial(RNN, nonlinearity="relu"), "peephole": PeepholeLSTM}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -22,7 +23,8 @@ def draw(kind, dtype, layers):
     rng = np.random.default_rng(0)
     model = KINDS[kind](2, 5, 3, num_layers=layers, rng=rng, dtype=dtype)
     x, h0 = rng.standard_normal((17, 4, 2)), rng.uniform(-1, 1, (layers, 4, 5))
-    return model, x.astype(dtype), h0.astype(dtype), rng.integers(3, size=4)
+    h0 = h0.astype(dtype)
+    return model, x.astype(dtype), h0 if model.cell.states == 1 else (h0, -h0), rng.integers(3, size=4)
 
 
 @each_kind
@@ -64,13 +66,22 @@ def test_every_method_gives_the_same_gradients(method, levels, backend, dtype, t
 @each_kind
 def test_it_is_trained(kind):
     trainer = Trainer(KINDS[kind](1, 8, 4, rng=0), Adam(lr=0.02), method="blelloch", backend="cpu")
-    history = trainer.fit(Bitstream(20, 64, num_classes=4, rng=0), epochs=6, batch_size=16, progress=False)
+    history = trainer.fit(Bitstream(20, 64, num_classes=4, rng=0), epochs=40, batch_size=16, progress=False)
     assert history.loss[-4:].mean() < 0.9 * history.loss[:4].mean()
 
 
-@pytest.mark.parametrize("cell", [MinimalGatedUnit.cell, RNN(1, 1, 1, nonlinearity="relu").cell, LSTM.cell])
-def test_right_cells_pass(cell):
-    check_cell(cell)
+@pytest.mark.parametrize("kind", [*KINDS.values(), LSTM])
+def test_right_cells_pass(kind):
+    check_cell(kind(1, 1, 1).cell)
+
+
+@pytest.mark.gpu
+def test_vectors_of_a_cells_own_are_not_known_on_a_gpu(from_ptx):
+    model, x = PeepholeLSTM(2, 3, 2), np.ones((4, 1, 2), np.float32)
+    with pytest.raises(ValueError, match="must be 'numpy' or 'cpu' for a cell with vectors of its own, weight_ci, .*"):
+        model.forward(x, backend="cuda")
+    with pytest.raises(ValueError, match="got 'cuda'"):
+        model.backward(model.forward(x), np.ones((1, 2), np.float32), backend="cuda")
 
 
 def _scaled(by, k):
@@ -80,6 +91,17 @@ def _scaled(by, k):
         return tuple(map(tuple, parts))
 
     return LSTM.cell._replace(back=back)
+
+
+PEEPHOLE = PeepholeLSTM.cell
+
+
+def _doubled_last(cell):
+    def back(grads, before, after, kept):
+        (*at_sums, last), past = cell.back(grads, before, after, kept)
+        return (*at_sums, 2 * last), past
+
+    return cell._replace(back=back)
 
 
 def _squared(grads, before, after, kept):
@@ -97,6 +119,9 @@ def _squared(grads, before, after, kept):
         (LSTM.cell._replace(activations=(tanh,)), "ValueError: cell.activations must be one for each of the 4 gates"),
         (LSTM.cell._replace(split=5), "ValueError: cell.split must be at most gates = 4, got 5"),
         (LSTM.cell._replace(gates=0), "ValueError: cell.gates must be at least 1, got 0"),
+        (PEEPHOLE._replace(vectors=PEEPHOLE.vectors[:2]), "ValueError: not enough values to unpack"),
+        (PEEPHOLE._replace(vectors="weight_ci"), "TypeError: cell.vectors must be a tuple of names, got 'weight_ci'"),
+        (_doubled_last(PEEPHOLE), "ValueError: the derivative of state 0 by vector weight_co is .* by cell.back"),
         (RNN.cell._replace(step=lambda sums, before: sums[0]), "TypeError: cell.step must return two tuples, next "),
         (RNN.cell._replace(back=_squared), "ValueError: cell.back must return, of several gradients, the sum"),
     ],

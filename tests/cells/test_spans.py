@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
+from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer, sparse
 from bppsa_nb.training.datasets import ArrayDataset
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
+MODELS |= {"peephole": PeepholeLSTM}
 WAYS = [  # how to go forward, and back
     *((back, None, {"method": "linear"}) for back in ("linear", "blelloch", "chunked")),
     ("truncated", 99, {"method": "linear"}),
