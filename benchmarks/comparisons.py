@@ -141,6 +141,10 @@ WHOLE = [  # cell, T, B, H, I: from small layers to large ones
     ("GRU", 259, 64, 128, 38),
     ("RNN", 200, 64, 256, 64),
     ("GRU", 100, 64, 512, 256),
+    ("LSTM", 259, 16, 20, 38),
+    ("LSTM", 100, 16, 64, 32),
+    ("LSTM", 100, 32, 128, 64),
+    ("LSTM", 100, 64, 256, 256),
 ]
 OVER = {"H": (8, 16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64, 256)}  # with T = 100, and I = H
 
@@ -157,7 +161,7 @@ def whole_steps(points, present, seconds, say):
     rows = []
     for cell, T, B, H, inputs, part in points:
         rng = np.random.default_rng(0)
-        model = {"RNN": bp.RNN, "GRU": bp.GRU}[cell](inputs, H, 10, rng=rng)
+        model = getattr(bp, cell)(inputs, H, 10, rng=rng)
         x, y = rng.standard_normal((T, B, inputs), np.float32), rng.integers(10, size=B)
         trainer = bp.Trainer(model, bp.Adam(lr=1e-5), backend="cpu")
         competitors = {"ours": [partial(trainer.step, x, y)]} | others(model, x, y, "cpu", present)

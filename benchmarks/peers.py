@@ -57,11 +57,11 @@ def our_step(model, x, y, method, backend):
 
 
 def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True, library="torch.nn"):
-    """Return the stages of the same step by torch.nn.RNN or torch.nn.GRU, with a copy of our model's parameters.
+    """Return the stages of the same step by torch.nn's RNN, GRU or LSTM, with a copy of our model's parameters.
 
     Parameters
     ----------
-    model : bppsa_nb.RNN or bppsa_nb.GRU
+    model : bppsa_nb.RNN, bppsa_nb.GRU or bppsa_nb.LSTM
     x : np.ndarray [shape=(T, B, I)]
     y : np.ndarray of int [shape=(B,)]
     device : {"cpu", "cuda"}
@@ -113,7 +113,7 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True, lib
 
 
 def torch_model(model, device, library="torch.nn"):
-    """Make torch.nn.RNN or torch.nn.GRU, or ours, and a linear layer, with a copy of our model's parameters."""
+    """Make torch.nn's RNN, GRU or LSTM, or ours, and a linear layer, with a copy of our model's parameters."""
     import torch
 
     # 32 bits of every number, as ours have them.
@@ -197,32 +197,40 @@ def jax_step(model, x, y, unroll):
     jax.config.update("jax_default_matmul_precision", "highest")  # 32 bits on a GPU, too
     x_there, y_there, lr, (beta1, beta2), eps = jnp.asarray(x), jnp.asarray(y), 1e-5, (0.9, 0.999), 1e-8
 
-    def rnn(h, into, weight_T, bias):
-        return jnp.tanh(into + h @ weight_T + bias)
+    def rnn(states, into, weight_T, bias):
+        (h,) = states
+        return (jnp.tanh(into + h @ weight_T + bias),)
 
-    def gru(h, into, weight_T, bias):
+    def gru(states, into, weight_T, bias):
+        (h,) = states
         (r, z, n), (from_r, from_z, from_n) = jnp.split(into, 3, -1), jnp.split(h @ weight_T + bias, 3, -1)
         z = jax.nn.sigmoid(z + from_z)
-        return (1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + from_r) * from_n) + z * h
+        return ((1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + from_r) * from_n) + z * h,)
 
-    cell = {bp.RNN: rnn, bp.GRU: gru}[type(model)]
+    def lstm(states, into, weight_T, bias):
+        h, c = states
+        i, f, g, o = jnp.split(into + h @ weight_T + bias, 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+    cell = {bp.RNN: rnn, bp.GRU: gru, bp.LSTM: lstm}[type(model)]
 
     def layer(params, n, inputs):
         into = inputs @ params[f"weight_ih_l{n}"].T + params[f"bias_ih_l{n}"]
         weight_T, bias = params[f"weight_hh_l{n}"].T, params[f"bias_hh_l{n}"]
         last = n == model.num_layers - 1
 
-        def one(h, into):
-            h = cell(h, into, weight_T, bias)
-            return h, None if last else h
+        def one(states, into):
+            states = cell(states, into, weight_T, bias)
+            return states, None if last else states[0]
 
-        h = jnp.zeros((x.shape[1], model.hidden_size), x.dtype)
-        return jax.lax.scan(one, h, into, unroll=unroll)
+        start = (jnp.zeros((x.shape[1], model.hidden_size), x.dtype),) * model.cell.states
+        return jax.lax.scan(one, start, into, unroll=unroll)
 
     def loss_of(params):
         states = x_there
         for n in range(model.num_layers):
-            h, states = layer(params, n, states)
+            (h, *_), states = layer(params, n, states)
         logits = h @ params["fc.weight"].T + params["fc.bias"]
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), y_there[:, None], 1).mean()
 

@@ -34,7 +34,7 @@ def add_options(add):
     add("--multigrid", action="store_true",
         help="train residual layers on handwritten digits instead, by two cycles of multigrid forward and two "
         "backward; the processes of --distributed share out the layers")
-    add("--cell", choices=("rnn", "gru"), help="what to train (rnn, with --audio gru)")
+    add("--cell", choices=("rnn", "gru", "lstm"), help="what to train (rnn, with --audio gru)")
     add("--layers", type=int, metavar="L", help="recurrent layers (1), with --multigrid residual ones (64)")
     add("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration (%(default)s)")
     add("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included (%(default)s)")
@@ -194,7 +194,7 @@ def _recurrent(arguments, comm):
     data = _bitstreams if arguments.audio is None else _recordings
     dataset, unseen, inputs, classes = _on_first(comm, lambda: data(arguments)) or data(arguments)
     cell, rate = ("rnn", 1e-5) if arguments.audio is None else ("gru", 3e-4)
-    kind = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell or cell]
+    kind = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}[arguments.cell or cell]
     layers = 1 if arguments.layers is None else arguments.layers
     return dataset, unseen, kind(inputs, 20, classes, layers, rng=arguments.seed), rate
 

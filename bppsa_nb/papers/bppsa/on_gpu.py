@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells.layer import NAMES, chain_of
+from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.stacked import params_of
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.cuda import on_device
@@ -55,7 +55,7 @@ def backward(model, x, grad_output, method):
     slopes, carry = cells.new_diagonals(cell, (T, B, H), new)
     at_sums = new((cell.sums, T, B, H))
     parts = new(weight_gradients.parts_of(at_sums.shape, inputs))
-    names = [f"{name}_l0" for name in NAMES]
+    names = [f"{name}_l0" for name in model.cell.names]
     grads = [new(model.params[name].shape) for name in names]
     links = Links(chain_of(cell, on_device(model.params["weight_hh_l0"]), slopes, carry if cell.carries else None))
     launch_scan, found, lost = scan(links, grad_output, method, dense=False)
