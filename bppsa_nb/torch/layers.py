@@ -117,11 +117,10 @@ class Scanned:
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they do not fit."""
-        if self.cell.states == 1:
-            hx = hx if hx is None else (hx,)
-        return (
-            () if hx is None else tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == self.cell.states else None
-        )
+        if hx is None:
+            return ()
+        given = (hx,) if self.cell.states == 1 else hx
+        return tuple(given) if isinstance(given, (tuple, list)) and len(given) == self.cell.states else None
 
     def _is_usual(self, input, given, params):
         """Tell whether nothing can be wrong: the tensors are plain ones on the host, and of one dtype, and fit."""

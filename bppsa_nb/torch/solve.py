@@ -63,12 +63,15 @@ class Solve(torch.autograd.Function):
         module, sequences, saved, x = ctx.kept
         x = given if x is None else x
         states, backend = len(at_last), module.resolve_backend(on_gpu(x))
+        grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
+        at_last = _side_by_side(at_last)
         with _beside(x):
             layers = module.view_layers(params)
-            local_grads = None if grad_output is None else as_array(plain(sequences.steps(grad_output)))
+            ends = [None] * len(saved) if at_last is None else list(map(as_array, at_last))
+            local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(module.method, backend, module.levels, *sizes)
-            ends, wanted, means = _ends(at_last, len(saved)), ctx.needs_input_grad[2], _means(x, spans=sequences.spans)
+            wanted, means = ctx.needs_input_grad[2], _means(x, spans=sequences.spans)
             found = _stacked(x).backward(layers, as_array(x), saved, ends, local_grads, how, wanted, **means)
         grads, at_input, at_start = found
         of_starts = [None] * states
@@ -129,15 +132,13 @@ def _initial(starts):
     return arrays[0][:, None] if len(arrays) == 1 else np.stack(arrays, axis=1)
 
 
-def _ends(at_last, count):
-    """Return gradients at the last states of so many layers: those of all kinds side by side, or those of h only."""
-    given = [grad for grad in at_last if grad is not None]
-    if not given:
-        return [None] * count
-    if len(at_last) > 1 and any(grad is not None for grad in at_last[1:]):
-        given = [torch.zeros_like(given[0]) if grad is None else grad for grad in at_last]
-    together = given[0] if len(given) == 1 else torch.cat(given, 2)
-    return list(map(as_array, plain(together)))
+def _side_by_side(at_last):
+    """Return gradients at last states [shape=(L, B, S H)], of h only [shape=(L, B, H)], or None if none are given."""
+    h, *others = at_last
+    if all(grad is None for grad in others):
+        return None if h is None else plain(h)
+    like = next(grad for grad in others if grad is not None)
+    return plain(torch.cat([torch.zeros_like(like) if grad is None else grad for grad in at_last], 2))
 
 
 def as_tensor(array, like):
