@@ -7,7 +7,7 @@ import pandas as pd
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
-from bppsa_nb.papers.bppsa.iterations import time_gru
+from bppsa_nb.papers.bppsa.iterations import time_gated
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.progress import grid
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -29,17 +29,19 @@ STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
     "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
 }
+SOURCES = {"GRU": "here", "LSTM": "here, LSTM"}
 
 
-def measure_gru(scale, rng, progress):
+def measure_gru(scale, rng, progress, cells=("GRU",)):
     """Time all sets and batch sizes on this machine's fastest backend, per epoch; put them below Table 6."""
     printed = published.table("table_6")
     backend = backends.resolve("auto")
-    time_point = partial(time_gru, backend=backend, seconds=GRU_SECONDS[scale])
-    timed = progress.collect(grid(features=FEATURES, B=BATCHES), time_point, rng)
-    seconds = timed.columns.drop(["features", "B", "rounds"])
+    time_point = partial(time_gated, backend=backend, seconds=GRU_SECONDS[scale])
+    timed = progress.collect(grid(cell=cells, features=FEATURES, B=BATCHES), time_point, rng)
+    timed["source"] = timed.pop("cell").map(SOURCES)
+    seconds = timed.columns.drop(["features", "B", "rounds", "source"])
     timed[seconds] = timed[seconds].mul(CLIPS / timed["B"], axis=0)
-    table = pd.concat([printed.assign(source="paper"), timed.assign(source="here")], ignore_index=True)
+    table = pd.concat([printed.assign(source="paper"), timed], ignore_index=True)
     table["T"] = table["features"].map({name: features.frames for name, features in FEATURES.items()})
     table.attrs = {"backend": backend, "machine_of_the_paper": printed.attrs["gpu"]}
     return table

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells import gru, rnn
+from bppsa_nb.cells import gru, lstm, rnn
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.training.datasets import Bitstream
@@ -74,10 +74,13 @@ def speedups(table):
     return both.reset_index()
 
 
-def time_gru(point, rng, backend, seconds):
-    """Time the paper's GRU on random features, sized by `features` and `B` of `point`: Table 6's columns, one row."""
+def time_gated(point, rng, backend, seconds):
+    """Time the paper's GRU, or an LSTM, by `cell`, on random features, sized by `features` and `B` of `point`.
+
+    Returned are Table 6's columns, one row.
+    """
     features, B = FEATURES[point["features"]], point["B"]
-    model = gru.GRU(features.size, 20, len(LABELS), rng=rng)
+    model = {"GRU": gru.GRU, "LSTM": lstm.LSTM}[point["cell"]](features.size, 20, len(LABELS), rng=rng)
     x = rng.standard_normal((features.frames, B, features.size), np.float32)
     y = rng.integers(len(LABELS), size=B)
     # What does not change from round to round; times depend on sizes only.

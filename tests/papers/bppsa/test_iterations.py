@@ -11,7 +11,7 @@ from on_cuda import on_gpu
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.structured import jacobians_T
-from bppsa_nb.machine import files
+from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import experiments, published
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, table_6, tables_4_5
 from bppsa_nb.training.datasets.audio import Features
@@ -43,7 +43,7 @@ def test_all_is_timed_in_the_same_rounds(backend, monkeypatch):
     assert len({row["forward"] for row in rows}) == 1 and rows[0]["forward"] > 0
     assert all(row["backward"] > 0 and row["backward_std"] >= 0 for row in rows)
     monkeypatch.setattr(iterations, "FEATURES", SMALL)
-    (row,) = iterations.time_gru({"features": "S", "B": 2}, rng, backend, seconds=0)
+    (row,) = iterations.time_gated({"cell": "GRU", "features": "S", "B": 2}, rng, backend, seconds=0)
     assert row["rounds"] == 3 and all(row[f"{name}_spread"] >= 0 for name in SECONDS)
     assert 0 < row["forward"] < min(row[name] for name in SECONDS if name != "forward")
 
@@ -70,7 +70,7 @@ def test_every_part_is_charged_to_what_needs_it(monkeypatch):
     assert {row["method"]: (row["forward"], row["backward"]) for row in rows} == {
         method: (1, each) for method, each in by_method.items()
     }
-    (row,) = iterations.time_gru({"features": "M", "B": 2}, rng, "numpy", seconds=0)
+    (row,) = iterations.time_gated({"cell": "GRU", "features": "M", "B": 2}, rng, "numpy", seconds=0)
     seconds = {"forward": 1, "baseline": 1 + 2, "forward_overhead": 1 + 8, "bppsa": 1 + 4, "chunked": 1 + 16}
     assert row == seconds | {f"{name}_spread": 0 for name in seconds} | {"rounds": 3}
 
@@ -126,12 +126,14 @@ def test_lengths_and_batches_are_swept_and_tables_4_and_5_hold_the_paper_s_rows_
 def test_the_paper_s_rows_come_first_and_an_epoch_is_irmas(monkeypatch):
     monkeypatch.setattr(epochs, "FEATURES", SMALL)
     row = SECONDS | {f"{name}_spread": 0.25 for name in SECONDS} | {"rounds": 3}
-    monkeypatch.setattr(epochs, "time_gru", lambda *args, **kwargs: [row])
+    monkeypatch.setattr(epochs, "time_gated", lambda *args, **kwargs: [row])
     table, printed = measure(figure_09), published.table("table_6")
     assert table.iloc[:9][printed.columns].equals(printed)
     ours = table[table["source"] == "here"].set_index(["features", "B"])
     assert sorted(ours.index) == sorted(zip(printed["features"], printed["B"], strict=True))
     assert ours.loc[("L", 64), "forward"] == pytest.approx(6705 / 64)
+    lstm = table[table["source"] == "here, LSTM"].set_index(["features", "B"])
+    assert lstm.drop(columns="source").equals(ours.drop(columns="source")) or backends.resolve("auto") == "cuda"
     found = ours.loc[("S", 16), ["bppsa", "bppsa_spread", "rounds"]].tolist()
     assert found == pytest.approx([2 * 6705 / 16, 0.25 * 6705 / 16, 3])
 
