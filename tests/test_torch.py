@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from on_cuda import on_gpu
 
 import bppsa_nb.torch as ours
-from bppsa_nb.torch import solve
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
+from bppsa_nb.torch import solve
 
 pytestmark = pytest.mark.peers
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-11}
@@ -137,14 +137,15 @@ def test_no_number_is_copied():
     seen = layers.view_layers([getattr(layers, name) for name in names])
     assert all(seen.params[name].ctypes.data == getattr(layers, name).data_ptr() for name in names)
     output, _ = layers(x)
-    kept = output.grad_fn.kept[2]
-    assert kept[0][0][0, 1:].ctypes.data == output.data_ptr()
+    states = output.grad_fn.saved_tensors[-2]
+    assert states[0, 1:].data_ptr() == output.data_ptr()
 
 
 ONES = torch.ones(2, 1, 3)
 PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
 UNSORTED = torch.nn.utils.rnn.PackedSequence(torch.ones(3, 3), torch.tensor([1, 2]))
 RESETS = torch.zeros(2, 1, dtype=torch.bool)
+THREE = torch.nn.Parameter(torch.ones(3))
 DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
 WRONG = [
     (lambda: changed(ours.RNN(3, 4), mode="RNN_SINE")(ONES), "ValueError: mode must be one of .*'RNN_SINE'"),
@@ -170,9 +171,22 @@ WRONG = [
     (lambda: ours.LSTM(3, 4)(ONES, (torch.ones(1, 1, 4), torch.ones(1, 1, 5))), r"RuntimeError: Expected hidden\[1\]"),
     (lambda: ours.GRU(3, 4)(PACKED, torch.ones(1, 4)), "ValueError: hx must be 3-d with a PackedSequence"),
     (lambda: ours.GRU(3, 4)(UNSORTED), r"ValueError: input.batch_sizes must not increase, .* got \[1, 2\] for 3 rows"),
+    (lambda: ours.GRU(3, 4)(PACKED._replace(sorted_indices=torch.tensor([0, 1, 2]))), "ValueError: input.sorted_indi"),
+    (lambda: ours.GRU(3, 4)(PACKED._replace(batch_sizes=PACKED.batch_sizes.float())), "ValueError: input.batch_sizes "),
+    (lambda: ours.GRU(3, 4)(PACKED._replace(batch_sizes=torch.ones(2, 2).long())), r"ValueError: .*\(T,\).*\(2, 2\)"),
+    (lambda: changed(ours.GRU(3, 4), hidden_size=300)(ONES), r"ValueError: weight_ih_l0 must have shape \(900, 3\), "),
+    (lambda: changed(ours.GRU(3, 4), num_layers=2)(ONES), "TypeError: weight_ih_l1 must be a torch.Tensor, got NoneTy"),
+    (
+        lambda: changed(ours.GRU(3, 4), bias_hh_l0=torch.nn.Parameter(torch.ones(3)))(ONES),
+        r"ValueError: bias_hh_l0 .* \(12,\), got \(3,\)",
+    ),
+    (lambda: ours.GRU(3, 4)(ONES.to_sparse()), "TypeError: input must be a dense tensor, got .* torch.sparse_coo"),
     (lambda: ours.GRU(3, 4)(PACKED, resets=RESETS), "ValueError: resets must be None with a PackedSequence"),
     (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.T), r"ValueError: resets must have shape \(2, 1\), .* got \(1, 2\)"),
-    (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.int()), "TypeError: resets must be a torch.Tensor of bool, got torch.i"),
+    (
+        lambda: ours.GRU(3, 4)(ONES, resets=RESETS.int()),
+        "TypeError: resets must be a torch.Tensor of bool, got torch.i",
+    ),
     (lambda: ours.GRU(3, 4)(ONES, resets=RESETS.tolist()), "TypeError: resets must be a torch.Tensor of bool, got li"),
     (lambda: ours.GRU(3, 4)(torch.ones(3)), "ValueError: input must be 2-d or 3-d.*got 1-d"),
     (lambda: ours.GRU(3, 4)(ONES, torch.ones(1, 4)), "ValueError: .*got 3-d and 2-d"),
@@ -331,7 +345,7 @@ def test_nothing_is_copied_to_or_from_a_gpu(gpu, fetched):
     assert all(solve.as_tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
     x.requires_grad_()
     output, _ = layers(x)
-    assert solve.as_tensor(output.grad_fn.kept[2][-1][0][0, 1:], x).data_ptr() == output.data_ptr()
+    assert output.grad_fn.saved_tensors[-2][0, 1:].data_ptr() == output.data_ptr()
     output.sum().backward()
     assert fetched == [] and x.grad.device == layers.weight_hh_l0.grad.device == x.device
 

@@ -223,3 +223,23 @@ def test_padding_is_not_seen():
     alone = layers(torch.ones(2, 1, 3))[0]
     assert lengths.tolist() == [5, 2] and not padded[2:, 1].any()
     torch.testing.assert_close(padded[:2, 1:], alone)
+
+
+@each_kind
+def test_nothing_is_held_after_the_way_back(kind):
+    _, layers = pair(kind, 3, 4)
+    output, _ = layers(torch.ones(5, 2, 3))
+    output.sum().backward()
+    with pytest.raises(RuntimeError, match="after they have already been freed"):
+        output.grad_fn.saved_tensors  # noqa: B018
+
+
+@each_kind
+def test_what_is_kept_goes_through_hooks(kind):
+    _, layers = pair(kind, 3, 4, 2)
+    x, numbers = torch.randn(50, 2, 3), []
+    expected = torch.autograd.grad(layers(x)[0].sin().sum(), layers.weight_hh_l0)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: numbers.append(t.numel()) or t.clone(), lambda t: t):
+        output, _ = layers(x)
+    assert sum(numbers) > 2 * 50 * 2 * 4
+    torch.testing.assert_close(torch.autograd.grad(output.sin().sum(), layers.weight_hh_l0), expected)

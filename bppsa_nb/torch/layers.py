@@ -12,14 +12,24 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.torch import solve
-from bppsa_nb.torch.sequences import BOTH, Sequences, check_sizes, permuted
+from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
 from bppsa_nb.training.forward import METHODS, Forward
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
 _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
 _HALVES = torch.float16, torch.bfloat16  # which are computed in float32
-_SETTINGS = "mode", "num_layers", "bidirectional", "proj_size", "method", "backend", "levels"
+_SETTINGS = (
+    "mode",
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bidirectional",
+    "proj_size",
+    "method",
+    "backend",
+    "levels",
+)
 
 
 class Scanned:
@@ -56,6 +66,11 @@ class Scanned:
         chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ("", "_reverse")[: self.directions]]
         self._names = [f"{name}{end}" for end in ends for name in NAMES]
+        rows, H = self.cell.gates * self.hidden_size, self.hidden_size
+        self._shapes = []
+        for layer in range(self.num_layers):
+            of_x = rows, H * self.directions if layer else self.input_size
+            self._shapes += [of_x, (rows, H), (rows,), (rows,)] * self.directions
         self._seen = seen
 
     def resolve_backend(self, on_gpu=False):
@@ -87,7 +102,7 @@ class Scanned:
             Initial states; zeros if not given. Of an LSTM, a tuple of h and c. D is 2 with ``bidirectional=True``.
         resets : torch.Tensor [shape=(T, B)], or laid out as the input, dtype=bool, optional
             True where a sample begins anew: before this step, its states are set to zeros, and no gradient goes back.
-            Backward in time, states are set to zeros when the step has been left behind. On the host only.
+            Backward in time, they begin anew between the same two steps. On the host only.
 
         Returns
         -------
@@ -128,6 +143,8 @@ class Scanned:
         for tensor in (input, *given, *params):
             if type(tensor) not in _PLAIN or tensor.dtype is not dtype or not tensor.is_cpu or solve.on_gpu(tensor):
                 return False
+            if tensor.layout is not torch.strided:
+                return False
         if dtype not in _FLOATS or torch.is_autocast_enabled("cpu") or input.dim() != 3 or not input.numel():
             return False
         shape = self.num_layers * self.directions, input.shape[0 if self.batch_first else 1], self.hidden_size
@@ -164,7 +181,7 @@ class Scanned:
         if data.device.type in _PLACES and torch.is_autocast_enabled(data.device.type):
             data, *starts = (each.to(self.weight_hh_l0.dtype) for each in (data, *starts))
         if packed:
-            check_sizes(sizes, data)
+            check_packed(input)
         starts = starts or self._zeros(data, int(sizes[0]) if packed else data.shape[batch_axis])
         self.check_forward_args(data, starts[0] if len(starts) == 1 else tuple(starts), sizes)
         names = ["hx"] if len(starts) == 1 else [f"hx[{s}]" for s in range(len(starts))]
@@ -213,8 +230,9 @@ class Scanned:
         shape = (T,) if single else (B, T) if self.batch_first else (T, B)
         if resets.shape != shape:
             raise ValueError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
-        if not resets.is_cpu:
-            raise TypeError(f"resets must be on the host, as input is, got {resets.device}")
+        if not resets.is_cpu or resets.layout is not torch.strided:
+            got = f"{resets.device}, {resets.layout}"
+            raise TypeError(f"resets must be a dense tensor on the host, as input is, got {got}")
         resets = resets[:, None] if single else resets.T if self.batch_first else resets
         return Spans.checked(None, resets.numpy(), x)
 
@@ -222,9 +240,16 @@ class Scanned:
         """Return what there is under the parameters' names: zeros for biases that are not there."""
         own, names = self._parameters, self._names
         if all(map(own.__contains__, names)):
-            return [solve.plain(own[name]) for name in names]
-        zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
-        return [solve.plain(getattr(self, name, zeros)) for name in names]
+            found = [own[name] for name in names]
+        else:
+            zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+            found = [getattr(self, name, zeros) for name in names]
+        for name, tensor, shape in zip(names, found, self._shapes, strict=True):
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+            if tensor.shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+        return list(map(solve.plain, found))
 
     def _check_tensors(self, input, parted, **tensors):
         own, tensors = tensors["weight_hh_l0"], {"input": input} | tensors
@@ -236,6 +261,8 @@ class Scanned:
         for name, tensor in tensors.items():
             if tensor.dtype != own.dtype:
                 raise TypeError(f"{name} must be {own.dtype}, as weight_hh_l0 is, got {tensor.dtype}")
+            if tensor.layout is not torch.strided:
+                raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
             if tensor.device != own.device:
                 raise TypeError(f"{name} must be on {own.device}, as weight_hh_l0 is, got {tensor.device}")
         shape = tuple(input.shape)

@@ -54,11 +54,19 @@ class Sequences(NamedTuple):
 BOTH = Sequences.cut(WHOLE)
 
 
-def check_sizes(sizes, data):
+def check_packed(packed):
     """Raise ValueError unless batch sizes of a PackedSequence are those of samples that come longest first."""
-    if not len(sizes) or sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any() or int(sizes.sum()) != len(data):
-        got = f"{sizes.tolist()} for {len(data)} rows"
+    sizes, rows = packed.batch_sizes, len(packed.data)
+    if sizes.dtype != torch.int64 or sizes.dim() != 1 or not len(sizes):
+        got = f"{sizes.dtype} {tuple(sizes.shape)}"
+        raise ValueError(f"input.batch_sizes must be 64-bit integers [shape=(T,)], T at least 1, got {got}")
+    if sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any() or int(sizes.sum()) != rows:
+        got = f"{sizes.tolist()} for {rows} rows"
         raise ValueError(f"input.batch_sizes must not increase, and their sum be the rows of input.data, got {got}")
+    for name in "sorted_indices", "unsorted_indices":
+        indices, count = getattr(packed, name), int(sizes[0])
+        if indices is not None and not torch.equal(indices.sort().values.cpu(), torch.arange(count)):
+            raise ValueError(f"input.{name} must be the numbers from 0 to {count - 1} in some order, got {indices}")
 
 
 def permuted(states, indices):

@@ -44,9 +44,10 @@ class Solve(torch.autograd.Function):
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
         output = sequences.given(as_tensor(saved[-1][0][0, 1:], x))
-        # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
-        ctx.save_for_backward(given, output, *params)
-        ctx.kept = module, sequences, saved, None if x is given else x
+        # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
+        # hooks say, and lets go of them in the end.
+        ctx.save_for_backward(given, output, x, *params, *(as_tensor(array, x) for each in saved for array in each))
+        ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
         ctx.set_materialize_grads(False)
         last = spans.last if spans.lengths.size else lambda states: states[len(x)]
         return output, *(_stack([last(kept[s]) for kept, _ in saved], x) for s in range(states))
@@ -57,16 +58,17 @@ class Solve(torch.autograd.Function):
         if torch.is_grad_enabled():  # by create_graph=True
             why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
             raise NotImplementedError(f"create_graph must be False: {why}")
-        given, output, *params = ctx.saved_tensors
+        _, _, x, *tensors = ctx.saved_tensors
+        params, saved = tensors[: ctx.count], tensors[ctx.count :]
         if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
-        module, sequences, saved, x = ctx.kept
-        x = given if x is None else x
+        module, sequences = ctx.module, ctx.sequences
         states, backend = len(at_last), module.resolve_backend(on_gpu(x))
         grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
         at_last = _side_by_side(at_last)
         with _beside(x):
-            layers = module.view_layers(params)
+            layers, saved = module.view_layers(params), list(map(as_array, saved))
+            saved = list(zip(saved[::2], saved[1::2], strict=True))
             ends = [None] * len(saved) if at_last is None else list(map(as_array, at_last))
             local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
