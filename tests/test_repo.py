@@ -108,10 +108,11 @@ def test_the_package_imports_what_pyproject_names():
     assert set(Requirement(ALL).extras) == set(extras.BRINGS)
     for extra, packages in extras.BRINGS.items():
         assert {called.get(name, name) for name in packages} <= set(requirements(EXTRAS[extra])), extra
-    *paths, layers = sorted((REPO / "bppsa_nb").rglob("*.py"), key=lambda path: path.stem == "torch")
+    layers = [*(REPO / "bppsa_nb" / "torch").rglob("*.py")]
+    paths = {*(REPO / "bppsa_nb").rglob("*.py")} - {*layers}
     core = {"numba", "llvmlite", "numpy", "scipy"}
     assert imported(paths) == core.union({"numba_cuda_mlir"}, *extras.BRINGS.values())  # which only its name asks for
-    assert imported([layers]) == {"numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
+    assert imported(layers) == {"numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
 
 
 def test_the_core_needs_three_packages():

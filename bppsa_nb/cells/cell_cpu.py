@@ -11,7 +11,7 @@ import marshal
 import numpy as np
 from llvmlite import ir
 from numba import from_dtype, njit, types
-from numba.core import cgutils
+from numba.core import cgutils, errors
 from numba.extending import intrinsic
 
 import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for compiled code
@@ -26,7 +26,12 @@ _INT = ir.IntType(64)
 def table_of(cell, dtype):
     """Return what loops over time are given of a cell, for float32 or float64: addresses, and numbers."""
     with lock:
-        step, back = _compile(cell, from_dtype(dtype))
+        try:
+            step, back = _compile(cell, from_dtype(dtype))
+        except errors.TypingError as error:
+            known = "Python's operators, and functions of bppsa_nb.machine.pointwise or compiled by numba.njit"
+            why = next((line for line in str(error).splitlines() if "Untyped" in line or "Unknown" in line), str(error))
+            raise TypeError(f"a cell's functions must be written in {known}: {why.strip()}") from error
     return np.array([step.address, back.address, cell.split, int(cell.carry), cell.sums], np.int64)
 
 
@@ -52,8 +57,8 @@ def _compile(cell, real):
             states = _taken(before, before_apart, num_states, i), _taken(after, after_apart, num_states, i)
             taken = _taken(kept, kept_apart, num_kept, i)
             found, through = go_back(_taken(grads, apart, num_states, i), *states, taken)
-            _put(0, at, at_apart, found, i)
-            _put(1, past, past_at, through, i)
+            _put(2, at, at_apart, found, i)
+            _put(3, past, past_at, through, i)
 
     return step, back
 
@@ -115,6 +120,7 @@ def _store(builder, value, name, rows, apart, k, i):
     stored.set_metadata("noalias", _scopes(builder, ["read", *(other for other in _WRITTEN if other != own)]))
 
 
+_PARTS = "step's next states", "step's kept numbers", "back's gradients at sums", "back's gradients past the sums"
 _WRITTEN = [f"{name} {k}" for name in range(2) for k in range(16)]
 
 
@@ -138,12 +144,13 @@ def _put(_, name, rows, apart, values, i):
     for value in values:
         if value != rows.dtype:
             said = "numbers are written constant(1, x), where x is one of those given"
-            raise TypeError(f"a cell must return {rows.dtype} for {rows.dtype}, in compiled code, got {value}: {said}")
+            what = f"cell.{_PARTS[number]} must be {rows.dtype} for {rows.dtype}, in compiled code, got {value}"
+            raise TypeError(f"{what}: {said}")
 
     def code(context, builder, signature, arguments):
         _, rows, apart, found, i = arguments
         for k in range(len(values)):
-            _store(builder, builder.extract_value(found, k), number, rows, apart, k, i)
+            _store(builder, builder.extract_value(found, k), number % 2, rows, apart, k, i)
         return context.get_dummy_value()
 
     return types.none(name, rows, apart, values, i), code

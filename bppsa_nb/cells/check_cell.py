@@ -1,9 +1,11 @@
 """Whether a cell's equations fit together: its derivatives against central differences, compiled code against NumPy."""
 
+import functools
+
 import numpy as np
 
 from bppsa_nb.cells import layer
-from bppsa_nb.cells.cell import Cell
+from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import short_repr
@@ -35,22 +37,30 @@ def check_cell(cell, rng=0):
     >>> from bppsa_nb import GRU
     >>> check_cell(GRU.cell)
     """
-    if not isinstance(cell, Cell):
-        raise TypeError(f"cell must be a bppsa_nb.cells.cell.Cell, got {type(cell).__name__}")
+    check_numbers(cell)
     rng = checks.generator(rng)
-    _check_numbers(cell)
     sums, states, grads = (rng.standard_normal((count, _UNITS)) for count in (cell.sums, cell.states, cell.states))
-    for dtype in (np.float64, np.float32):
-        after, kept, _, _ = _run(cell, *(array.astype(dtype) for array in (sums, states, grads)))
     _check_derivatives(cell, sums, states, grads)
+    if cell.bounded:
+        _check_bounds(cell, sums, states, grads)
     if backends.compiles():
         for dtype in (np.float64, np.float32):
             _check_compiled(cell, dtype, rng)
 
 
-def _check_numbers(cell):
+@functools.cache
+def check_numbers(cell):
+    """Raise TypeError or ValueError unless a cell's functions take and return as many numbers as it says."""
+    if not isinstance(cell, Cell):
+        got = cell.__name__ if isinstance(cell, type) else type(cell).__name__
+        raise TypeError(f"cell must be a bppsa_nb.cells.cell.Cell, got {got}")
+    for name in ("step", "back"):
+        if not callable(getattr(cell, name)):
+            raise TypeError(f"cell.{name} must be a function, got {short_repr(getattr(cell, name))}")
     if not isinstance(cell.vectors, tuple) or not all(isinstance(name, str) for name in cell.vectors):
         raise TypeError(f"cell.vectors must be a tuple of names, got {short_repr(cell.vectors)}")
+    if len({*NAMES, *cell.vectors}) < len(cell.names) or not all(map(str.isidentifier, cell.vectors)):
+        raise ValueError(f"cell.vectors must be names, none of them twice or one of {NAMES}, got {cell.vectors}")
     for name, least in (("gates", 1), ("split", 0), ("states", 1), ("kept", 0)):
         checks.check_count(f"cell.{name}", getattr(cell, name), least)
     if cell.split > cell.gates:
@@ -58,14 +68,32 @@ def _check_numbers(cell):
     if cell.activations and len(cell.activations) != cell.gates - cell.split:
         expected = f"one for each of the {cell.gates - cell.split} gates with whole sums, or none"
         raise ValueError(f"cell.activations must be {expected}, got {len(cell.activations)}")
+    for dtype in (np.float64, np.float32):
+        _run(cell, *(np.full((count, 3), 0.5, dtype) for count in (cell.sums, cell.states, cell.states)))
 
 
 def _run(cell, sums, states, grads):
     """Return what step and back return, or raise TypeError or ValueError where it is not what it must be."""
-    sums, states, grads = map(tuple, (sums, states, grads))
-    after, kept = _returned("step", cell.step(cell.activate(sums), states), (cell.states, cell.kept), sums[0])
-    found = cell.back(grads, states, after, kept)
+    sums, states, grads = (tuple(map(_read_only, each)) for each in (sums, states, grads))
+    found = _called(cell, "step", cell.activate(sums), states)
+    after, kept = _returned("step", found, (cell.states, cell.kept), sums[0])
+    found = _called(cell, "back", grads, states, after, kept)
     return after, kept, *_returned("back", found, (cell.sums, cell.carries), sums[0])
+
+
+def _read_only(array):
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def _called(cell, name, *given):
+    """Call one of a cell's functions; an error says what it was given."""
+    try:
+        return getattr(cell, name)(*given)
+    except (TypeError, ValueError) as error:
+        numbers = f"{cell.sums} sums, vectors included, {cell.states} states and {cell.kept} kept numbers"
+        raise type(error)(f"cell.{name} fails, of a cell of {numbers}: {error}") from error
 
 
 def _returned(name, found, counts, like):
@@ -111,6 +139,16 @@ def _check_derivatives(cell, sums, states, grads):
     found = np.array([*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past])
     if not np.abs(found - total).max() <= _WITHIN * (1 + np.abs(total).max()):
         raise ValueError("cell.back must return, of several gradients, the sum of what it returns of each alone")
+
+
+def _check_bounds(cell, sums, states, grads):
+    """Look for states that leave [-1, 1]."""
+    inside = np.clip(states, -1, 1)
+    for s, after in enumerate(_run(cell, 4 * sums, inside, grads)[0]):
+        if np.abs(after).max() > 1:
+            raise ValueError(
+                f"cell.bounded must be False: state {s} goes from {inside[s].max():.3g} to {after.max():.3g}"
+            )
 
 
 def _check_compiled(cell, dtype, rng):

@@ -6,6 +6,7 @@ import numpy as np
 
 from bppsa_nb.cells import stacked, unroll
 from bppsa_nb.cells.cell import Cell
+from bppsa_nb.cells.check_cell import check_numbers
 from bppsa_nb.cells.segments import Segments
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
@@ -58,9 +59,10 @@ class Recurrent:
     A subclass has a `cell`, like `bppsa_nb.cells.rnn`, and that is all.
     """
 
-    cell: Cell
+    cell: Cell = None
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
+        check_numbers(self.cell)
         self.input_size = checks.check_count("input_size", input_size, 1)
         self.hidden_size = checks.check_count("hidden_size", hidden_size, 1)
         self.num_classes = checks.check_count("num_classes", num_classes, 1)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, wrong_shape
+from bppsa_nb.machine.reprs import short_repr
 
 
 class Spans(NamedTuple):
@@ -32,10 +33,12 @@ class Spans(NamedTuple):
         if lengths is None:
             return found
         lengths = as_array("lengths", lengths)
-        if lengths.dtype.kind not in "iu":
-            raise TypeError(f"lengths must be integers, got {lengths.dtype}")
         if lengths.shape != (batch,):
             raise wrong_shape("lengths", lengths, (batch,))
+        if lengths.dtype.kind not in "iu":
+            raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+        if not steps:
+            raise ValueError(f"lengths must be None where x has no steps, got {short_repr(lengths)}")
         for b in np.flatnonzero((lengths < 1) | (lengths > steps))[:1]:
             raise ValueError(f"lengths must be 1 to {steps}, the steps of x, got lengths[{b}] = {lengths[b]}")
         padding = np.arange(steps)[:, None] >= lengths

@@ -8,7 +8,7 @@ import pytest
 from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
 
-from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Trainer, check_cell
+from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Recurrent, Trainer, check_cell
 from bppsa_nb.machine.pointwise import tanh
 from bppsa_nb.training.loss import cross_entropy
 
@@ -93,6 +93,20 @@ def _scaled(by, k):
     return LSTM.cell._replace(back=back)
 
 
+def _in_place(sums, before):
+    (_, c), (i, f, g, o) = before, sums
+    c *= f
+    return (o * tanh(c), c + i * g), (i, f, g, o, tanh(c))
+
+
+def helper(x):
+    return tanh(x)
+
+
+def _with_a_helper(sums, before):
+    return (helper(sums[0]),), ()
+
+
 PEEPHOLE = PeepholeLSTM.cell
 
 
@@ -119,8 +133,19 @@ def _squared(grads, before, after, kept):
         (LSTM.cell._replace(activations=(tanh,)), "ValueError: cell.activations must be one for each of the 4 gates"),
         (LSTM.cell._replace(split=5), "ValueError: cell.split must be at most gates = 4, got 5"),
         (LSTM.cell._replace(gates=0), "ValueError: cell.gates must be at least 1, got 0"),
-        (PEEPHOLE._replace(vectors=PEEPHOLE.vectors[:2]), "ValueError: not enough values to unpack"),
+        (
+            PEEPHOLE._replace(vectors=PEEPHOLE.vectors[:2]),
+            "ValueError: cell.step fails, of a cell of 6 sums, .* 2 states and 8 kept numbers: not enough values",
+        ),
         (PEEPHOLE._replace(vectors="weight_ci"), "TypeError: cell.vectors must be a tuple of names, got 'weight_ci'"),
+        (PEEPHOLE._replace(vectors=("a", "b", "a")), r"ValueError: cell.vectors must be names, none of them twice"),
+        (PEEPHOLE._replace(vectors=("a", "b", "bias_hh")), r"ValueError: cell.vectors .* or one of \('weight_ih', .*"),
+        (PEEPHOLE._replace(vectors=("a", "b", "c.d")), r"ValueError: cell.vectors must be names.* 'c.d'\)"),
+        (LSTM, "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got LSTM"),
+        (LSTM.cell._replace(step=None), "TypeError: cell.step must be a function, got None"),
+        (LSTM.cell._replace(bounded=True), r"ValueError: cell.bounded must be False: state 1 goes from 1 to"),
+        (LSTM.cell._replace(step=_in_place), "ValueError: cell.step fails, .*: output array is read-only"),
+        (RNN.cell._replace(step=_with_a_helper), "TypeError: a cell's functions must be written in .* 'helper'"),
         (_doubled_last(PEEPHOLE), "ValueError: the derivative of state 0 by vector weight_co is .* by cell.back"),
         (RNN.cell._replace(step=lambda sums, before: sums[0]), "TypeError: cell.step must return two tuples, next "),
         (RNN.cell._replace(back=_squared), "ValueError: cell.back must return, of several gradients, the sum"),
@@ -140,5 +165,20 @@ def test_numbers_of_64_bits_are_found():
         (t,) = kept
         return (grads[0] * (t * t - 1) * (t + t - 1),), ()
 
-    with pytest.raises(TypeError, match=r"must return float32 .* got float64: numbers are written constant\(1, x\)"):
+    with pytest.raises(
+        TypeError, match=r"cell.step's next states must be float32 .* got float64: numbers are written constant\(1, x\)"
+    ):
         check_cell(Cell(step, back, kept=1))
+
+
+def test_a_model_refuses_a_cell_whose_numbers_do_not_fit():
+    class Forgetful(Recurrent):
+        cell = LSTM.cell._replace(kept=4)
+
+    class Nothing(Recurrent):
+        pass
+
+    with pytest.raises(ValueError, match="cell.step must return 4 kept numbers, got 5"):
+        Forgetful(1, 2, 3)
+    with pytest.raises(TypeError, match="cell must be a bppsa_nb.cells.cell.Cell, got NoneType"):
+        Nothing(1, 2, 3)
