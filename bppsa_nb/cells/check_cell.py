@@ -48,17 +48,23 @@ def check_cell(cell, rng=0):
             _check_compiled(cell, dtype, rng)
 
 
-@functools.cache
 def check_numbers(cell):
     """Raise TypeError or ValueError unless a cell's functions take and return as many numbers as it says."""
     if not isinstance(cell, Cell):
         got = cell.__name__ if isinstance(cell, type) else type(cell).__name__
         raise TypeError(f"cell must be a bppsa_nb.cells.cell.Cell, got {got}")
-    for name in ("step", "back"):
-        if not callable(getattr(cell, name)):
-            raise TypeError(f"cell.{name} must be a function, got {short_repr(getattr(cell, name))}")
+    for name, function in ("step", cell.step), ("back", cell.back):
+        if not callable(function):
+            raise TypeError(f"cell.{name} must be a function, got {short_repr(function)}")
+    if not isinstance(cell.activations, tuple) or not all(map(callable, cell.activations)):
+        raise TypeError(f"cell.activations must be a tuple of functions, got {short_repr(cell.activations)}")
     if not isinstance(cell.vectors, tuple) or not all(isinstance(name, str) for name in cell.vectors):
         raise TypeError(f"cell.vectors must be a tuple of names, got {short_repr(cell.vectors)}")
+    _check_numbers(cell)
+
+
+@functools.cache
+def _check_numbers(cell):
     if len({*NAMES, *cell.vectors}) < len(cell.names) or not all(map(str.isidentifier, cell.vectors)):
         raise ValueError(f"cell.vectors must be names, none of them twice or one of {NAMES}, got {cell.vectors}")
     for name, least in (("gates", 1), ("split", 0), ("states", 1), ("kept", 0)):

@@ -46,7 +46,7 @@ class WholeStrategy(LocalStrategy):
 
     def _compute(self, trainer, x, y, lengths=None):
         if lengths is not None:
-            return super()._compute(trainer, x, y, lengths)
+            return self._in_parts(trainer, x, y, lengths)
         known = self._known
         if known is None or not known.holds(trainer.model, trainer.optimizer):
             known = self._known = _known(trainer.model, trainer.optimizer)
@@ -62,8 +62,8 @@ class WholeStrategy(LocalStrategy):
         if not update():
             self._in_parts(trainer, x, y)[1]()
 
-    def _in_parts(self, trainer, x, y):
-        loss, update = super()._compute(trainer, x, y)
+    def _in_parts(self, trainer, *batch):
+        loss, update = super()._compute(trainer, *batch)
 
         def held():
             with interrupts_held():

@@ -142,6 +142,11 @@ def _squared(grads, before, after, kept):
         (PEEPHOLE._replace(vectors=("a", "b", "bias_hh")), r"ValueError: cell.vectors .* or one of \('weight_ih', .*"),
         (PEEPHOLE._replace(vectors=("a", "b", "c.d")), r"ValueError: cell.vectors must be names.* 'c.d'\)"),
         (LSTM, "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got LSTM"),
+        ([], "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got list"),
+        (
+            LSTM.cell._replace(activations=[tanh]),
+            "TypeError: cell.activations must be a tuple of functions, got .*tanh",
+        ),
         (LSTM.cell._replace(step=None), "TypeError: cell.step must be a function, got None"),
         (LSTM.cell._replace(bounded=True), r"ValueError: cell.bounded must be False: state 1 goes from 1 to"),
         (LSTM.cell._replace(step=_in_place), "ValueError: cell.step fails, .*: output array is read-only"),

@@ -12,6 +12,7 @@ from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer, sparse
 from bppsa_nb.training.datasets import ArrayDataset
+from bppsa_nb.training.local import whole_samples
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
 MODELS |= {"peephole": PeepholeLSTM}
@@ -156,8 +157,30 @@ def test_what_does_not_fit_is_named(given, message):
     assert re.match(message, f"{caught.type.__name__}: {caught.value}")
 
 
+def test_ranks_take_whole_samples_only():
+    with pytest.raises(ValueError, match="lengths and resets must be None over ranks"):
+        RNN(2, 3, 2).forward(X, lengths=[5, 2, 1], comm=object())
+    with pytest.raises(ValueError, match=r"lengths must be None with comm, got \[1, 2\]"):
+        whole_samples(X, [0, 1], [1, 2])
+
+
 def test_a_network_without_steps_has_no_lengths():
     network = sparse.Network((1, 4, 4), [sparse.Flatten("f"), sparse.Linear("l", 16, 2)], rng=0)
     trainer = Trainer(network, Adam())
     with pytest.raises(ValueError, match="lengths must be None for a Network, which has no steps"):
         trainer.step(np.ones((2, 1, 4, 4), np.float32), [0, 1], lengths=[1, 1])
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_whole_samples_only(from_ptx):
+    model = RNN(2, 3, 2)
+    with pytest.raises(ValueError, match="lengths and resets must be None with backend='cuda'"):
+        model.forward(X, lengths=[5, 2, 1], backend="cuda")
+    activations = model.forward(X, lengths=[5, 2, 1], backend="cpu")
+    for call in (
+        lambda: model.backward(activations, np.ones((3, 2), np.float32), backend="cuda"),
+        lambda: model.chain(activations, backend="cuda"),
+        lambda: Trainer(model, Adam(), backend="cuda").step(X, [0, 1, 1], lengths=[5, 2, 1]),
+    ):
+        with pytest.raises(ValueError, match="lengths and resets must be None with backend='cuda'"):
+            call()
