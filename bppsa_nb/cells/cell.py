@@ -25,7 +25,8 @@ class Cell(NamedTuple):
     step is given what these make of them, and a GPU computes them side by side.
 
     A cell may have `vectors` of its own, parameters of one number for each unit, by name: the step is given them after
-    the sums, and `back` returns the gradients at them after those at the sums.
+    the sums, and keeps those that `back` needs; that returns the gradients at them after those at the sums. Kernels for
+    GPUs do not know them.
 
     All are written in Python's operators and `bppsa_nb.machine.pointwise`: they are given arrays in NumPy, and numbers
     where they are compiled.

@@ -29,7 +29,8 @@ class Spans(NamedTuple):
                 raise TypeError(f"resets must hold True and False, got {resets.dtype}")
             if resets.shape != (steps, batch):
                 raise wrong_shape("resets", resets, (steps, batch))
-            found = found._replace(resets=np.array(resets, order="C"))
+            if resets.any():
+                found = found._replace(resets=np.array(resets, order="C"))
         if lengths is None:
             return found
         lengths = as_array("lengths", lengths)
