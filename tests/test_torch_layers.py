@@ -174,12 +174,18 @@ def test_resets_cut_both_directions_at_the_same_steps(kind):
     _, layers = pair(kind, 3, 4, 2, bidirectional=True, batch_first=True, dtype=torch.float64)
     x, resets = torch.randn(2, 9, 3, dtype=torch.float64), torch.zeros(2, 9, dtype=torch.bool)
     resets[0, [0, 2, 5]] = resets[1, 8] = True
-    found, _ = layers(x, resets=resets)
+    hx = tuple(torch.randn(4, 2, 4, dtype=torch.float64) for _ in range(2 if kind == "LSTM" else 1))
+    given = lambda states: states if len(states) > 1 else states[0]  # noqa: E731
+    found, _ = layers(x, given(hx), resets=resets)
     for b, cuts in (0, [0, 2, 5, 9]), (1, [0, 8, 9]):
         for start, stop in itertools.pairwise(cuts):
-            expected, _ = layers(x[b : b + 1, start:stop])
+            own = [states[:, b : b + 1].clone() for states in hx]
+            for states in own:
+                states[::2] *= start == 0 and not resets[b, 0]
+                states[1::2] *= stop == 9  # backward in time, which begins there
+            expected, _ = layers(x[b : b + 1, start:stop], given(tuple(own)))
             torch.testing.assert_close(found[b : b + 1, start:stop], expected)
-    one, _ = layers(x[0], resets=resets[0])
+    one, _ = layers(x[0], given(tuple(states[:, 0] for states in hx)), resets=resets[0])
     torch.testing.assert_close(one, found[0])
 
 
