@@ -125,9 +125,10 @@ def _back(size_of_group, product, seen, parameters, gradients, first, last):
         most = together * samples
         x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        grads, past = np.zeros((num_states, samples, size), x.dtype), np.empty((num_states, n), x.dtype)
+        grads, past = np.empty((num_states, samples, size), x.dtype), np.empty((num_states, n), x.dtype)
         grad, biases_at = flat_view(grads, 0, n), np.zeros((sums, n), x.dtype)
         until = longest(spans, steps, b0, samples)
+        clear(flat_view(grads, 0, num_states * n))
         _by_states(grad_output, b0, grads, spans[1], until)
         total = flat_view(totals, group * totals.shape[1], totals.shape[1])
         by_x, by_h, biases = _parts(total, gates, size, width)
