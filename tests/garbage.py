@@ -220,6 +220,10 @@ def _recurrent(cell):
 
 
 _recurrent(bp.RNN)
+case(
+    "LSTM.forward, lengths", lambda: bp.LSTM(2, 3, 4).forward, x=numbers(5, 2, 2), lengths=np.array([5, 3]),
+    backend="cpu"
+)
 _recurrent(bp.GRU)
 _recurrent(bp.LSTM)
 case("check_cell", lambda: bp.check_cell, cell=bp.GRU.cell, rng=0)
@@ -247,8 +251,8 @@ case(
     "Trainer", lambda: bp.Trainer, model=bp.RNN(1, 3, 10), optimizer=bp.Adam(), method="truncated", backend="numpy",
     levels=1, comm=None, sequence_ranks=None
 )
-case("Trainer.step", lambda: _trainer().step, x=numbers(5, 2, 1), y=np.array([1, 2]))
-case("Trainer.predict", lambda: _trainer().predict, x=numbers(5, 2, 1))
+case("Trainer.step", lambda: _trainer().step, x=numbers(5, 2, 1), y=np.array([1, 2]), lengths=np.array([5, 3]))
+case("Trainer.predict", lambda: _trainer().predict, x=numbers(5, 2, 1), lengths=np.array([5, 3]))
 case(
     "Trainer.fit", lambda: _trainer().fit, dataset=bp.Bitstream(5, 8), epochs=1, batch_size=4, rng=0, progress=False,
     save_to=lambda folder: folder / "fit.npz", save_every=1

@@ -36,14 +36,14 @@ ONLY = {
     "infinity": "",
     "empty text": "Graph:name",
     "nonsense": "save_to path name",
-    "None": "local_grads comm levels carry jacobian length tol most rng h0 sequence_ranks num_samples out stride sync "
+    "None": "local_grads comm levels carry jacobian length tol most rng h0 lengths sequence_ranks num_samples out stride sync "
     "scan_until memory k memory_limit initial cycles error ResidualModel:h solver wanted saved ax",
     "more axes": "relu_jacobian_T:x y",
     "fewer axes": "carry a b",
     "narrower": "unroll:h0 inputs logits indices x weight y",
     "shorter": "values inputs x indices a b weight y ResidualNetwork.forward:u0",
     "empty": "values inputs x indices",
-    "a list": "indices indptr unroll:h0 inputs y logits labels ArrayDataset:x speedup",
+    "a list": "lengths indices indptr unroll:h0 inputs y logits labels ArrayDataset:x speedup",
     "masked": "",
     "with nan": "values StructuredChain:weights slopes carry inputs ArrayDataset:x out PlannedProduct.performed:a",
     "with inf": "values StructuredChain:weights slopes carry inputs ArrayDataset:x out PlannedProduct.performed:a",
@@ -51,7 +51,7 @@ ONLY = {
     "with a large one": "ArrayDataset:y",
     "of dtype f2": "inputs logits CSRPattern.matrix:values speedup",
     "of dtype f8": "values unroll:h0 inputs logits x PlannedProduct.performed:a weight y speedup",
-    "of dtype i4": "indices indptr inputs y labels CSRPattern.matrix:values speedup",
+    "of dtype i4": "lengths indices indptr inputs y labels CSRPattern.matrix:values speedup",
     "of dtype ?": "inputs CSRPattern.matrix:values",
     "of dtype c8": "inputs CSRPattern.matrix:values",
 }

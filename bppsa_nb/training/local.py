@@ -132,7 +132,7 @@ def check_batch(batch, count):
 
 def by_length(x, y, lengths=None):
     """Return a batch with its longest samples first, which takes the least time, and no more steps than these have."""
-    if lengths is None or not isinstance(x, np.ndarray) or x.ndim != 3 or np.shape(y) != x.shape[1:2]:
+    if lengths is None or type(x) is not np.ndarray or x.ndim != 3 or np.shape(y) != x.shape[1:2]:
         return x, y, lengths
     lengths = Spans.checked(lengths, None, x).lengths
     order = np.argsort(-lengths, kind="stable")
