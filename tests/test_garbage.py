@@ -36,8 +36,8 @@ ONLY = {
     "infinity": "",
     "empty text": "Graph:name",
     "nonsense": "save_to path name",
-    "None": "local_grads comm levels carry jacobian length tol most rng h0 lengths sequence_ranks num_samples out stride "
-    "sync scan_until memory k memory_limit initial cycles error ResidualModel:h solver wanted saved ax",
+    "None": "local_grads comm levels carry jacobian length tol most rng h0 lengths sequence_ranks num_samples out "
+    "stride sync scan_until memory k memory_limit initial cycles error ResidualModel:h solver wanted saved ax",
     "more axes": "relu_jacobian_T:x y",
     "fewer axes": "carry a b",
     "narrower": "unroll:h0 inputs logits indices x weight y",
