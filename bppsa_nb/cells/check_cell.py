@@ -80,17 +80,11 @@ def _check_numbers(cell):
 
 def _run(cell, sums, states, grads):
     """Return what step and back return, or raise TypeError or ValueError where it is not what it must be."""
-    sums, states, grads = (tuple(map(_read_only, each)) for each in (sums, states, grads))
+    sums, states, grads = (tuple(map(checks.read_only, each)) for each in (sums, states, grads))
     found = _called(cell, "step", cell.activate(sums), states)
     after, kept = _returned("step", found, (cell.states, cell.kept), sums[0])
     found = _called(cell, "back", grads, states, after, kept)
     return after, kept, *_returned("back", found, (cell.sums, cell.carries), sums[0])
-
-
-def _read_only(array):
-    array = array.view()
-    array.flags.writeable = False
-    return array
 
 
 def _called(cell, name, *given):

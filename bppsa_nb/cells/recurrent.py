@@ -283,8 +283,7 @@ class Recurrent:
         weights, saved, _ = stacked.layer_parts(self, activations.x, activations.of_layers(), layer)
         backend, spans = backends.resolve(backend), activations.spans
         check_whole(spans.whole or backend != "cuda", "with backend='cuda'")
-        apart = [] if spans.whole else [spans]
-        return stacked.layer_of(backend).chain(self.cell, weights[1], *saved, *apart)
+        return stacked.layer_of(backend).chain(self.cell, weights[1], *saved, **spans.given)
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""

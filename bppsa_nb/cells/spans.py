@@ -50,6 +50,11 @@ class Spans(NamedTuple):
         """Whether there is nothing to say."""
         return not self.resets.size
 
+    @property
+    def given(self):
+        """Them by keyword, or nothing where samples are whole: what is written for GPUs does not know of any."""
+        return {} if self.whole else {"spans": self}
+
     def before(self, states):
         """Return what steps begin with [shape=(S, T or more, B, H)], of states [shape=(S, T + 1, B, H)]."""
         if self.whole:

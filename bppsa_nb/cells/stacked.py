@@ -44,7 +44,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, spans=WHOLE)
     """
     method, backend, levels = how
     cell, functions, grads, at_start, at_input = model.cell, layer_of(backend), {}, [], None
-    apart = [] if spans.whole else [spans]
+    apart = spans.given
     for layer in reversed(range(len(saved))):
         weights, kept, below = layer_parts(model, x, saved, layer)
         (grad_output,), wanted = plain(at_end(ends[layer], local_grads, kept[0], spans)), inputs or layer > 0
@@ -52,7 +52,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, spans=WHOLE)
             arrays = weights, below, kept, grad_output, local_grads
             found, at_input, start = functions.backward(cell, *arrays, wanted, spans)
         else:
-            links = functions.chain(cell, weights[1], *kept, *apart)
+            links = functions.chain(cell, weights[1], *kept, **apart)
             terms = from_h0(local_grads, links)
             if spans.lengths.size:
                 terms = np.zeros((len(x) + 1, *grad_output.shape), model.dtype) if terms is None else terms
@@ -60,8 +60,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, spans=WHOLE)
                 grad_output = terms[-1]
             grad_states = _backpropagate(links, grad_output, terms, method, backend, levels)
             start = grad_states[0].copy()
-            at_sums = functions.sum_gradients(cell, *kept, grad_states, *apart)
-            found = functions.parameter_gradients(cell, below, kept[0], at_sums, *apart)
+            at_sums = functions.sum_gradients(cell, *kept, grad_states, **apart)
+            found = functions.parameter_gradients(cell, below, kept[0], at_sums, **apart)
             at_input = functions.input_gradients(cell, weights[0], at_sums) if wanted else None
         for name, grad in found.items():
             grads[f"{name}_l{layer}"] = grad
@@ -170,8 +170,7 @@ def by_states(states):
 
 def run_layer(model, layer, below, start, backend, spans=WHOLE):
     """Run a layer forward; return its states, and what its cell keeps."""
-    apart = {} if spans.whole else {"spans": spans}
-    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)), **apart)
+    return layer_of(backend).forward(model.cell, *plain(below, start, *params_of(model, layer)), **spans.given)
 
 
 def params_of(model, layer):

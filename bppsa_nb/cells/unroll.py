@@ -8,7 +8,7 @@ import numpy as np
 from bppsa_nb.cells import newton
 from bppsa_nb.cells.chunked import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
+from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number, read_only
 from bppsa_nb.machine.reprs import with_repr
 
 METHODS = ("linear", "chunked", "newton")
@@ -149,7 +149,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
 def _loop(step, x, h0):
     hidden = np.empty((len(x) + 1, *h0.shape), h0.dtype)
     hidden[0] = h0
-    before, x = _read_only(hidden), _read_only(x)
+    before, x = read_only(hidden), read_only(x)
     for t in range(len(x)):
         found = step(before[t], x[t])
         if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
@@ -160,15 +160,9 @@ def _loop(step, x, h0):
     return (hidden,)
 
 
-def _read_only(array):
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _products(jacobian, chunks):
     """Multiply the Jacobians of every chunk."""
-    hidden, x = map(_read_only, (chunks.side_by_side()[0], chunks.batched(chunks.x)))
+    hidden, x = map(read_only, (chunks.side_by_side()[0], chunks.batched(chunks.x)))
     _, n, size = hidden.shape
     product = np.broadcast_to(np.eye(size, dtype=hidden.dtype), (n, size, size))
     for t in range(chunks.length):

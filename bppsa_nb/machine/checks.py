@@ -52,6 +52,13 @@ def as_array(name, value):
         raise TypeError(f"{name} must be an array, got {short_repr(value)}: {error}") from error
 
 
+def read_only(array):
+    """View an array so that a caller's function that writes to it raises ValueError."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def as_list(name, value, what):
     """Return `value` as a list, or raise TypeError for a text or what cannot be gone through; `what` it should be."""
     try:

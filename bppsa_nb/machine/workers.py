@@ -85,7 +85,7 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
         done = True
         while left:
             try:
-                chunk = left.pop()
+                chunk = left.pop(0)
             except IndexError:  # another thread was quicker
                 break
             done &= function(*arguments, *chunk)
