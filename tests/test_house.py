@@ -24,7 +24,7 @@ UP = [("bppsa_nb.machine.ranks", "bppsa_nb.distributed")]  # for comm=, and noth
 # a CPU have 430 and 265, two cores on one product 250 and 150; cells of one's own on every backend, with several
 # states, and the LSTM have 710 and 100; lengths, resets, all that PyTorch's layers take, and vectors of a
 # cell's own 600 and 560.
-LINES = {"library": 30_720, "papers": 11_776, "tests": 30_510}
+LINES = {"library": 30_721, "papers": 11_776, "tests": 30_510}
 PARAMETERS = 8
 # What has more: public calls, whose options are keywords; kernels, which a GPU is handed array by array.
 MANY_PARAMETERS = {
