@@ -463,6 +463,7 @@ case(
 case("ptx.device", lambda: lambda watch: ptx.device(watch).__enter__(), watch=False)
 case("ptx.empty", lambda: ptx.empty, shape=(2, 3), dtype=np.float32)
 case("puzzles.hint", lambda: puzzles.hint, name="diamond", depth=1)
+case("puzzles.grade", lambda: lambda only: puzzles.grade(only=only), only=("diamond",))
 case("puzzles.solution", lambda: puzzles.solution, name="diamond")
 case("draw.timeline", lambda: draw.timeline, events=[timeline.Event(0, 0, 1, "a")], ax=None)
 

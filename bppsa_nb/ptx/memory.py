@@ -108,7 +108,7 @@ class Memory:
 class Space:
     """One memory of a machine. A subclass's `locate` says where addresses lie, and which of them are wrong."""
 
-    name, races, written = "", None, None
+    name, races, written, stores = "", None, None, None
 
     def __init__(self, machine):
         self.machine = machine
@@ -138,6 +138,8 @@ class Space:
         view, place, tell = self.view(code), place // size, self.teller(at, address, size)
         if m.watch:
             self.notice(at, mark, size * len(values))
+        if self.stores is not None:
+            self.stores += [(address + n * size, m.mine()) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
             if self.races is not None and not strong:
@@ -162,6 +164,8 @@ class Space:
             if self.races is not None:
                 self.races.update(mark, size, m.mine(), self.teller(at, address, size))
         m.report.atomics += len(address)
+        if self.stores is not None:
+            self.stores.append((address, m.mine()))
         view, place = self.view(code), place // size
         if not needed and op in UFUNCS:
             UFUNCS[op].at(view, place, values[0])
@@ -209,7 +213,7 @@ class Space:
         what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
         key, why = (kind,), ""
         if other is not None:
-            other, by = thread_of(other[0][lane]), report.program.instructions[other[1][lane]]
+            other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
             if other[0] >= OTHERS and self.name != "global":
                 did = message.split()[0]
                 return self.tell("out of bounds", f"{did} {{what}}, behind its end", at, bad, address, size)
@@ -281,6 +285,17 @@ class GlobalSpace(Space):
         if self.operation:
             self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
                                 for r, by in self.owned)  # fmt: skip
+
+    def stored(self):
+        """Return who stored what, by array: elements as `array.flat` counts them, blocks and threads; each once."""
+        address, stamp = (np.concatenate([each[n] for each in self.stores] or [np.zeros(0, "i8")]) for n in (0, 1))
+        found = {}
+        for r in self.regions:
+            here = (r.start <= address) & (address < r.end)
+            element = (address[here] - r.shift - r.array.ctypes.data) // r.array.itemsize
+            block, thread = thread_of(stamp[here])
+            found[r.name] = np.unique(np.stack([element, block, thread], 1), axis=0)
+        return found
 
     def locate(self, at, address, size, writing):
         """Return where addresses are wrong or None, places in the process's memory, and marks."""

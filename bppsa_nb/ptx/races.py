@@ -15,8 +15,8 @@ OTHERS = 1 << 22  # blocks from here on stand for other operations, which do not
 
 
 def thread_of(stamp):
-    """Return (block, thread) of a stamp."""
-    return (int(stamp) >> BLOCK) - 1, int(stamp) & THREAD
+    """Return (block, thread) of a stamp, or of an array of them."""
+    return (stamp >> BLOCK) - 1, stamp & THREAD
 
 
 def clashes(old, mine):

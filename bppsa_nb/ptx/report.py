@@ -113,6 +113,13 @@ class Report:
             "multiply-adds": fmas,
         }
 
+    @property
+    def sharing(self):
+        """How many threads of a warp do a multiply-add together, on average; None if there is none."""
+        blocks = self.program.kernel.blocks
+        made = np.array([(self.lanes[n], warps) for n, warps in self.issued.items() for _ in range(blocks[n].fmas)])
+        return float(made[:, 0].sum() / made[:, 1].sum()) if len(made) else None
+
     def __repr__(self):
         found = len(self.findings)
         return f"Report(kernel {self.kernel}: {f'{found} finding' + 's' * (found > 1) if found else 'nothing found'})"

@@ -1,19 +1,17 @@
 """Puzzles that answer back: `check` tells at once whether an answer is right, and if it is not, what is wrong."""
 
 import difflib
-import inspect
+import textwrap
 from html import escape
 
 from bppsa_nb.machine import files
+from bppsa_nb.puzzles import answers, contents
 from bppsa_nb.puzzles.checker import IDENTITY, TooLong, Verdict, Watched, Wrong
+from bppsa_nb.puzzles.contents import NAMES, POINTS
 from bppsa_nb.puzzles.limits import within
 
-__all__ = ["IDENTITY", "NAMES", "check", "hint", "progress", "show", "solution"]
+__all__ = ["IDENTITY", "NAMES", "check", "export", "grade", "hint", "progress", "show", "solution"]
 
-_SCANS = ("totals", "reduce", "before", "down_sweep", "pairs", "diamond", "affine", "chunks", "exscan")
-_ARRAYS = ("rnn_jacobian", "gru_jacobian", "weight_gradient", "sparse_product")
-_KERNELS = ("up_level", "down_level", "up_level_of_batch")
-NAMES = (*_SCANS, *_ARRAYS, *_KERNELS)  # in the order in which to solve them
 SECONDS = 10  # that an answer may take, with all Python that it calls; kernels have a limit of their own
 
 
@@ -23,9 +21,9 @@ def puzzle(name):
         close = difflib.get_close_matches(str(name), NAMES, 1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}{meant}")
-    if name in _SCANS:
+    if name in contents.SCANS:
         from bppsa_nb.puzzles.scans import PUZZLES
-    elif name in _ARRAYS:
+    elif name in contents.ARRAYS:
         from bppsa_nb.puzzles.arrays import PUZZLES
     else:
         from bppsa_nb.puzzles.kernels import PUZZLES
@@ -52,17 +50,81 @@ def check(name, yours):
     ValueError
         If there is no such puzzle.
     """
-    asked = puzzle(name)
-    try:
-        verdict = asked.check(yours) if name in _KERNELS else within(SECONDS, lambda: asked.check(yours))
-    except (TooLong, Wrong) as wrong:
-        verdict = Verdict(False, str(wrong))
+    verdict = _judge(name, yours)
     if verdict:
         try:
-            _keep(name)
+            answers.keep(name, yours)
         except (OSError, files.CorruptFileError) as error:
             verdict.message += f" But that cannot be kept for `progress()`: {error}"
     return verdict
+
+
+def _judge(name, yours):
+    asked = puzzle(name)
+    try:
+        if name in contents.KERNELS and hasattr(yours, "py_func"):
+            return asked.check(yours)
+        return within(SECONDS, lambda: asked.check(yours))
+    except (TooLong, Wrong) as wrong:
+        return Verdict(False, str(wrong))
+
+
+def export(path="answers.json"):
+    """Write all right answers to one file, with the times at which puzzles were solved first.
+
+    Parameters
+    ----------
+    path : str or path
+        JSON, as `grade` reads it, and as the page of puzzles saves it.
+
+    Returns
+    -------
+    int
+        How many answers it has.
+
+    Raises
+    ------
+    CorruptFileError, OSError
+        If what was kept is damaged, or the file cannot be written.
+    """
+    known = answers.kept()
+    answers.write(path, known)
+    return len(known)
+
+
+def grade(*paths, only=NAMES):
+    """Judge the answers in files, and count their points.
+
+    Parameters
+    ----------
+    *paths : str or path
+        What `export` or the page of puzzles wrote; notebooks (.ipynb) or programs (.py) that define the answers. They
+        are run, but for calls at the top level: trust them, or grade them where they can do no harm.
+    only : sequence of str
+        The puzzles that are asked.
+
+    Returns
+    -------
+    dict
+        By puzzle: (points, points that it is worth, what is said of the answer).
+
+    Raises
+    ------
+    ValueError
+        If `only` has something else than puzzles, or a file is damaged.
+    """
+    if isinstance(only, str) or not hasattr(only, "__iter__") or not set(map(str, only)) <= set(NAMES):
+        raise ValueError(f"only must be puzzles, some of {', '.join(NAMES)}; got {only!r}")
+    found, raised = {}, []
+    for path in paths:
+        made = answers.functions(path)
+        raised += [f"{path} raised {made.pop(None)}"] if None in made else []
+        found |= made
+    grades = {}
+    for name in only:
+        verdict = _judge(name, found[name]) if name in found else "; ".join(["✗ not answered", *raised])
+        grades[name] = POINTS[name] if verdict and name in found else 0, POINTS[name], str(verdict)
+    return grades
 
 
 def show(scan, letters, *more):
@@ -103,16 +165,14 @@ def hint(name, depth=1):
 
 
 def solution(name):
-    """Print the solution of a puzzle."""
-    solved = puzzle(name).solution
-    text = inspect.getsource(getattr(solved, "py_func", solved))
-    before, _, rest = text.partition('"""')
-    print(before.rstrip() + rest.partition('"""')[2].rstrip())  # without its docstring, which is the question
+    """Print a solution of a puzzle, and why it is as it is."""
+    asked = puzzle(name)
+    print(f"{asked.text()}\n\n{textwrap.fill(asked.explained, 88)}")
 
 
 def progress():
     """Return which puzzles are solved, to be shown as the last line of a cell."""
-    return Progress(_solved())
+    return Progress(answers.kept())
 
 
 class Progress:
@@ -123,7 +183,14 @@ class Progress:
 
     def __repr__(self):
         marks = ("●" if name in self.solved else "○" for name in NAMES)
-        return f"{len(self.solved)} of {len(NAMES)}\n" + "\n".join(map(" ".join, zip(marks, NAMES, strict=True)))
+        rows = (f"{mark} {i:2} {name}" for i, (mark, name) in enumerate(zip(marks, NAMES, strict=True), 1))
+        return "\n".join([self.said, *rows])
+
+    @property
+    def said(self):
+        """How many puzzles are solved, and how many points that is."""
+        points, most = sum(POINTS[name] for name in self.solved), sum(POINTS.values())
+        return f"{len(self.solved)} of {len(NAMES)} puzzles solved: {points} of {most} points"
 
     def _repr_html_(self):
         side, cells = 132, []
@@ -132,35 +199,11 @@ class Progress:
             box = f'x="{x}" y="{y}" width="{side - 8}" height="34" rx="5" stroke="#00795a"'
             text = f'x="{x + side / 2 - 4}" y="{y + 21}" font-size="12" text-anchor="middle"'
             cells.append(
-                f"<g><title>{escape(puzzle(name).title)}</title>"
+                f"<g><title>{escape(contents.title(name))}</title>"
                 f'<rect {box} fill="{"#00795a" if done else "none"}"/>'
-                f'<text {text} fill="{"#ffffff" if done else "currentColor"}">{"✓ " * done}{name}</text></g>'
+                f'<text {text} fill="{"#ffffff" if done else "currentColor"}">{"✓ " * done}{i + 1} {name}</text></g>'
             )
-        said, rows = f"{len(self.solved)} of {len(NAMES)} puzzles solved", -(-len(NAMES) // 6)
+        said, rows = self.said, -(-len(NAMES) // 6)
         seen = f'style="max-width:{6 * side}px" role="img" aria-label="{said}: {", ".join(self.solved) or "none yet"}"'
         body = "".join(cells)
         return f'<p>{said}</p><svg viewBox="0 0 {6 * side} {44 * rows}" {seen} font-family="sans-serif">{body}</svg>'
-
-
-def _file():
-    return files.cache_folder() / "puzzles.json"
-
-
-def _solved():
-    path = _file()
-    if not path.exists():
-        return []
-    try:
-        kept = files.read_json(path)
-    except files.CorruptFileError as error:
-        raise files.CorruptFileError(f"{error}; delete it to begin anew") from error
-    if not isinstance(kept, list) or not all(name in NAMES for name in kept):
-        raise files.CorruptFileError(f"{path} is damaged: got {kept!r}, not a list of puzzles; delete it to begin anew")
-    return kept
-
-
-def _keep(name):
-    kept = _solved()
-    if name not in kept:
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(_file(), [*kept, name])

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from bppsa_nb.puzzles.checker import Puzzles, Wrong, call, shown
+from bppsa_nb.puzzles.checker import Puzzles, Verdict, Wrong, call, returned
 
 PUZZLES = Puzzles()
 
@@ -16,7 +16,7 @@ def compare(what, found, right, mistakes=()):
     if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
         raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
     if not isinstance(found, np.ndarray) or found.shape != right.shape:
-        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else shown(found)
+        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else returned(found)
         raise Wrong(f"{what} is {shape} and should be an array of shape {right.shape}")
     if np.allclose(found, right):
         return
@@ -25,6 +25,45 @@ def compare(what, found, right, mistakes=()):
             raise Wrong(f"{what}: {why}")
     place = tuple(int(i) for i in np.argwhere(~np.isclose(found, right))[0])
     raise Wrong(f"{what}[{', '.join(map(str, place))}] is {found[place]:.4f} and should be {right[place]:.4f}")
+
+
+class _Counted(float):
+    """A number that counts in how many multiplications it and its like took part."""
+
+    products = 0
+
+
+def _method(name, product):
+    plain = getattr(float, name)
+
+    def method(self, other):
+        made = plain(self, other)
+        if made is NotImplemented:
+            return made
+        _Counted.products += product
+        return _Counted(made)
+
+    return method
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow"):
+    setattr(_Counted, f"__{_name}__", _method(f"__{_name}__", _name not in ("add", "radd", "sub", "rsub")))
+
+
+def _products(answer, solution, *arguments):
+    """Count the multiplications of an answer that is right, and of the solution, one by one: a row of costs.
+
+    There is none where NumPy has no such function for numbers that count.
+    """
+    given, counts = [a if a.dtype.kind == "i" else np.vectorize(_Counted, "O")(a) for a in arguments], []
+    for each in (answer, solution):
+        _Counted.products = 0
+        try:
+            each(*(array.copy() for array in given))
+        except (TypeError, ValueError, AttributeError):
+            return []
+        counts.append(_Counted.products)
+    return [("multiplications", *counts)] if min(counts) else []
 
 
 def _for_sizes(*sizes):
@@ -58,11 +97,13 @@ def rnn_jacobian(weight_hh, h):
 
 @PUZZLES.rule_of(
     rnn_jacobian,
-    "The Jacobian of an RNN",
     "return weight_hh",
     "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
     "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
     "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
+    learned="One matrix for all steps, and a diagonal for each. The package stores these two, never their product.",
+    explained="The derivative of tanh(s_j) in h_i is (1 - h'_j²) W_hh[j, i]. Transposed it stands in row i, column j, "
+    "so the slopes scale columns: NumPy's `*` with a vector does this, in H² products.",
 )
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
 def _rule_rnn_jacobian(answer, H):
@@ -79,7 +120,7 @@ def _rule_rnn_jacobian(answer, H):
         (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
     ]
     compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
-    return "Right: a matrix that all steps share, and a diagonal for each. The package never stores their product."
+    return Verdict(True, "Right.", example=f"H = {H}", costs=_products(answer, rnn_jacobian, weight, h))
 
 
 def gru_jacobian(weight_hh, h, r, z, n, m):
@@ -97,11 +138,13 @@ def gru_jacobian(weight_hh, h, r, z, n, m):
 
 @PUZZLES.rule_of(
     gru_jacobian,
-    "The Jacobian of a GRU",
     "W_r, W_z, W_n = np.split(weight_hh, 3)\nreturn np.diag(z)",
     "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
     "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
     "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
+    learned="Three weights that all steps share, and four diagonals for each step.",
+    explained="One term for each way from h to h': past the gates (z), through z, through m, and through r, which "
+    "reaches n by way of m. Each is a weight, transposed, with its columns scaled.",
 )
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
 def _rule_gru_jacobian(answer, H):
@@ -130,7 +173,8 @@ def _rule_gru_jacobian(answer, H):
             mistakes.append((found, f"a way is missing: {' and '.join(missing)}"))
     found = call(answer, gru_jacobian, *(array.copy() for array in (weight, h, r, z, n, m)))
     compare("gru_jacobian(...)", found, right, mistakes)
-    return "Right: three weights that all steps share, and four diagonals for each step."
+    costs = _products(answer, gru_jacobian, weight, h, r, z, n, m)
+    return Verdict(True, "Right.", example=f"H = {H}", costs=costs)
 
 
 def weight_gradient(grad_sums, hidden):
@@ -145,11 +189,12 @@ def weight_gradient(grad_sums, hidden):
 
 @PUZZLES.rule_of(
     weight_gradient,
-    "Gradients of weights, all at once",
     "T, B, H = grad_sums.shape\nreturn np.zeros((H, H)), np.zeros(H)",
     "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
     "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
     'np.einsum("tbi,tbj->ij", ..., ...)',
+    learned="What has to wait is in the scan. Gradients of weights wait for nothing: one product of T B rows.",
+    explained="The gradient of W_hh[i, j] is g_i h_j, added up over steps and samples; that of b_hh is g_i alone.",
 )
 @_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 2, "B": 3, "H": 4})
 def _rule_weight_gradient(answer, T, B, H):
@@ -158,7 +203,7 @@ def _rule_weight_gradient(answer, T, B, H):
     weight, bias = weight_gradient(grad, hidden)
     found = call(answer, weight_gradient, grad.copy(), hidden.copy())
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise Wrong(f"it returned {shown(found)} and should return two arrays, of W_hh and of b_hh")
+        raise Wrong(f"it returned {returned(found)} and should return two arrays, of W_hh and of b_hh")
     mistakes = [
         (weight.T, "row i belongs to number i of the sum, column j to number j of the state: it is transposed"),
         (np.einsum("tbi,tbj->ij", grad, hidden[1:]), "W_hh is multiplied by the state *before* the step, hidden[:-1]"),
@@ -175,7 +220,8 @@ def _rule_weight_gradient(answer, T, B, H):
         (grad[-1].sum(axis=0), "that is of the last step; b_hh is used in all of them"),
     ]
     compare("the gradient of b_hh", found[1], bias, mistakes)
-    return "Right: one product of matrices with T B rows. What has to wait is in the scan, and nothing else is."
+    costs = _products(answer, weight_gradient, grad, hidden)
+    return Verdict(True, "Right.", example=f"T = {T}, B = {B} and H = {H}", costs=costs)
 
 
 def sparse_product(starts, left, right, a, b):
@@ -190,17 +236,19 @@ def sparse_product(starts, left, right, a, b):
 
 @PUZZLES.rule_of(
     sparse_product,
-    "A planned product of sparse matrices",
     "return a[left] * b[right]",
     "All products first: a[left] * b[right]. Then the sum of each entry's own.",
     "Entry k's are those from starts[k] to starts[k + 1].",
     "np.add.reduceat adds up the parts of an array that begin at given places.",
+    learned="SciPy looks for the entries at every product. A plan looks once, for all training steps.",
+    explained="All products at once, those of an entry of C side by side; then one sum for each entry, from its start "
+    "to the next one.",
 )
 def _rule_sparse_product(answer):
     from scipy import sparse
 
     rng = np.random.default_rng(0)
-    for rows, inner, columns in ((4, 5, 3), (6, 4, 7), (1, 1, 1)):
+    for rows, inner, columns in ((4, 5, 3), (1, 1, 1), (6, 4, 7)):
         A, B = (rng.standard_normal(shape) * (rng.random(shape) < 0.6) for shape in ((rows, inner), (inner, columns)))
         A[0, 0] = B[0, 0] = 1.5
         A, B = sparse.csr_array(A), sparse.csr_array(B)
@@ -214,7 +262,8 @@ def _rule_sparse_product(answer):
         ]
         found = call(answer, sparse_product, *(array.copy() for array in (*plan, A.data, B.data)))
         compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
-    return "Right. What SciPy does at every product, and this does not, is to find out where the entries are."
+    costs = _products(answer, sparse_product, *plan, A.data, B.data)
+    return Verdict(True, "Right.", example=f"{len(terms)} products", costs=costs)
 
 
 def _plan(A, B):

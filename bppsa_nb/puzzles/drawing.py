@@ -1,7 +1,11 @@
-"""Draw a verdict: the scan that an answer really was, with what is wrong in red, beside the right one."""
+"""Draw a verdict: the scan that an answer really was, with what is wrong in red, beside the right one.
+
+Of a right answer: what it costs, what it has shown, a solution with its reason, and what comes next.
+"""
 
 from html import escape
 
+from bppsa_nb.puzzles import contents
 from bppsa_nb.schedule import svg
 
 
@@ -9,12 +13,36 @@ def verdict(found):
     """Return the HTML of a `bppsa_nb.puzzles.checker.Verdict`."""
     color, sign = ("#00795a", "✓") if found.right else ("#c00000", "✗")
     said = f'<p role="status"><b style="color:{color}">{sign}</b> {escape(found.message)}</p>'
-    if not found.yours or len(found.yours[0]) > 12:  # what could not be read
-        return said
-    drawn = [f"<div>Your scan{_draw(found.yours, _marks(found))}</div>"]
-    if found.solution:
-        drawn.append(f"<div>As it should be{_draw(found.solution)}</div>")
-    return said + f'<div class="scans">{"".join(drawn)}</div>'
+    drawn = []
+    if found.yours and len(found.yours[0]) <= 12:  # what can be read
+        drawn.append(f"<div>Your scan{_draw(found.yours, _marks(found))}</div>")
+        if found.solution:
+            drawn.append(f"<div>As it should be{_draw(found.solution)}</div>")
+    scans = f'<div class="scans">{"".join(drawn)}</div>' if drawn else ""
+    return said + scans + (_afterwards(found) if found.puzzle else "")
+
+
+def _afterwards(found):
+    """Return what follows a right answer."""
+    puzzle, name = found.puzzle, contents.following(found.puzzle.name)
+    parts = []
+    if found.costs:
+        table = f"<caption>Counted for {escape(found.example)}</caption>"
+        table += "<tr><td><th scope=col>yours<th scope=col>best known"
+        for what, took, best in found.counted:
+            table += f"<tr><th scope=row>{escape(what)}<td>{took}<td>{best}"
+        parts.append(f"<table>{table}</table>")
+    parts.append(f"<p>{escape(puzzle.learned)}</p>")
+    solution = f"<pre><code>{escape(puzzle.text())}</code></pre><p>{escape(puzzle.explained)}</p>"
+    parts.append(f"<details><summary>A solution, and why it is so</summary>{solution}</details>")
+    # A heading of the same notebook, or another one; the page of puzzles goes by the name.
+    if name is None:
+        to, text = "../docs/after_puzzles.md", "what you can do now"
+    else:
+        other = name not in contents.SCANS and puzzle.name in contents.SCANS
+        to, text = f"#{contents.title(name).replace(' ', '-')}", contents.title(name)
+        to = f"02b_solve_kernel_puzzles.ipynb{to}" if other else to
+    return "".join(parts) + f'<p>Next: <a href="{to}" data-puzzle="{name or ""}">{escape(text)}</a></p>'
 
 
 def watched(scan):

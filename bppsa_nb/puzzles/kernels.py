@@ -9,11 +9,12 @@ import numpy as np
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.puzzles.arrays import compare
 from bppsa_nb.puzzles.checker import LETTERS, Puzzles, Verdict, Word, Wrong, name, told
-from bppsa_nb.puzzles.launches import launch
+from bppsa_nb.puzzles.launches import costs, launch, see_who
 from bppsa_nb.puzzles.scans import pairs
+from bppsa_nb.puzzles.warps import PUZZLES as WARPS
 from bppsa_nb.scan import levels
 
-PUZZLES = Puzzles()
+PUZZLES = Puzzles(WARPS)
 H = 3
 LENGTHS = (8, 4, 7, 3, 2, 6)  # places of the lists that are tried, the gradient's included
 left_of = cuda.jit(levels.pair_left, device=True)
@@ -124,31 +125,48 @@ def up_level(mats, d):
 
 @PUZZLES.rule_of(
     up_level,
-    "A kernel for the way up",
     "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
     "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
     "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
     "cuda.syncthreads() waits until all threads of the block have come so far.",
+    learned="A level is a launch, a pair is a block, an entry is a thread; and who works in place needs a barrier.",
+    explained="A thread reads a row of mats[r] and a column of mats[l], and keeps the sum to itself. Only when all of "
+    "the block have read may anyone write.",
 )
 def _rule_up_level(answer):
+    found = []
     for n in LENGTHS:
         letters = LETTERS[:n]
         mats = np.stack([spelled(letter) for letter in letters])
-        _words(answer, mats, [_Levels(f"a list of {n}", letters, _PRODUCT)])
+        found.append(_words(answer, mats, [_Levels(f"a list of {n}", letters, _PRODUCT)]))
     _numbers(answer, 6)
-    return "Right, in words and in numbers: one launch per level, one block per pair."
+    letters = LETTERS[: LENGTHS[0]]
+    best = _words(up_level, np.stack([spelled(letter) for letter in letters]), [_Levels("", letters, "")])
+    return _right(f"a list of {len(letters)}, {len(best)} launches", costs(found[0], best))
+
+
+def _right(what, rows):
+    return Verdict(True, "Right, in words and in numbers.", costs=rows, example=what)
 
 
 def _words(answer, mats, seen):
-    """See that a kernel of the way up is right for words; `mats` (n, H, H), or (n, B, H, H) of as many `_Levels`."""
-    n, *batch = mats.shape[:-2]
+    """See that a kernel of the way up is right for words, and that its work is shared; return its launches' reports.
+
+    `mats` are (n, H, H), or (n, B, H, H) of as many `_Levels`.
+    """
+    (n, *batch), reports = mats.shape[:-2], []
+    places = np.arange(mats.size).reshape(n, -1, H * H)
     for d in range(levels.up_levels(n - 1)):
         there = pairs(n - 1, d)
-        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
+        launched = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
+        mats = launched.arrays[0]
         for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
             words = [word.text for word in each.right[-1]]
             made = {r: (words[l] + words[r], (l, r)) for l, r in there}
             each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)})
+        see_who(launched, (H, H), [sample for _, r in there for sample in places[r]], "products")
+        reports.append(launched.report)
+    return reports
 
 
 def _numbers(answer, n, batch=()):
@@ -158,7 +176,7 @@ def _numbers(answer, n, batch=()):
         wanted, there = mats.copy(), pairs(n - 1, d)
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
-        (mats,) = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
+        (mats,), *_ = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
         compare("words come out right, but of numbers mats", mats, wanted)
 
 
@@ -191,35 +209,16 @@ def down_level(mats, vecs, d):
 
 @PUZZLES.rule_of(
     down_level,
-    "A kernel for the way down",
     "pair, i = cuda.blockIdx.x, cuda.threadIdx.x\n" + _GIVEN,
     "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
     "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
     "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
+    learned="With the way up, this is back-propagation on a GPU. What goes down is a vector: H times less work.",
+    explained="op(a[r], a[l]) is mats[l] times vecs[r], a sum in every thread. All of them read vecs[r], so they wait "
+    "for each other before it changes; then the left half gets what was there.",
 )
 def _rule_down_level(answer):
-    for n in LENGTHS:
-        letters, ones = LETTERS[:n], np.ones(H)
-        words = list(letters)
-        for d in range(levels.up_levels(n - 1)):
-            for l, r in pairs(n - 1, d):
-                words[r] = words[l] + words[r]
-        mats = np.stack([spelled(word.removeprefix("a")) for word in words])
-        for place, word in enumerate(words):
-            if word.startswith("a"):
-                mats[place] = (mats[place] @ ones)[:, None]
-        vecs, seen = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n, _HANDED_DOWN)
-        for d in reversed(range(levels.down_levels(n - 1))):
-            there, before, made = pairs(n - 1, d), {p: word.text for p, word in enumerate(seen.right[-1])}, {}
-            for l, r in there:
-                first = r == there[0][1]
-                made[r] = before[r] + words[l], () if first else (r,)
-                if not first:
-                    made[l] = before[r], (r,)
-            mats, vecs = launch(answer, len(there), H, mats, vecs, d)
-            found = {p: None if (text := read_vector(vecs[p])) is None else "a" + text for p in made}
-            found = {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made}
-            seen.level(d, made, found, {there[0][1]: "of pair 0, which gets it from mats[l], where the gradient is"})
+    found = [_words_down(answer, n) for n in LENGTHS]
     rng = np.random.default_rng(0)
     jacobians_T, g = rng.standard_normal((5, H, H)), rng.standard_normal(H)
     mats, vecs, right = np.stack([np.tile(g[:, None], H), *jacobians_T]), np.zeros((6, H)), [g]
@@ -229,9 +228,41 @@ def _rule_down_level(answer):
         for l, r in pairs(5, d):
             mats[r] = mats[r] @ mats[l]
     for d in reversed(range(levels.down_levels(5))):
-        mats, vecs = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
-    compare("words come out right, but of numbers vecs", vecs, np.stack([vecs[0], *right]))
-    return "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
+        (mats, vecs), *_ = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
+    compare("words come out right, but of numbers vecs", vecs, np.stack([np.zeros(H), *right]))
+    best = _words_down(down_level, LENGTHS[0])
+    return _right(f"a list of {LENGTHS[0]}, {len(best)} launches", costs(found[0], best))
+
+
+def _words_down(answer, n):
+    """See that a kernel of the way down is right for a list of n words; return its launches' reports."""
+    letters, ones = LETTERS[:n], np.ones(H)
+    words = list(letters)
+    for d in range(levels.up_levels(n - 1)):
+        for l, r in pairs(n - 1, d):
+            words[r] = words[l] + words[r]
+    mats = np.stack([spelled(word.removeprefix("a")) for word in words])
+    for place, word in enumerate(words):
+        if word.startswith("a"):
+            mats[place] = (mats[place] @ ones)[:, None]
+    vecs, seen, reports = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n, _HANDED_DOWN), []
+    places = np.arange(vecs.size).reshape(vecs.shape)
+    for d in reversed(range(levels.down_levels(n - 1))):
+        there, before, made = pairs(n - 1, d), {p: word.text for p, word in enumerate(seen.right[-1])}, {}
+        for l, r in there:
+            first = r == there[0][1]
+            made[r] = before[r] + words[l], () if first else (r,)
+            if not first:
+                made[l] = before[r], (r,)
+        launched = launch(answer, len(there), H, mats, vecs, d)
+        mats, vecs = launched.arrays
+        found = {p: None if (text := read_vector(vecs[p])) is None else "a" + text for p in made}
+        found = {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made}
+        seen.level(d, made, found, {there[0][1]: "of pair 0, which gets it from mats[l], where the gradient is"})
+        groups = [places[r] if r == there[0][1] else places[[l, r]].ravel() for l, r in there]
+        see_who(launched, H, groups, "pairs' vectors")
+        reports.append(launched.report)
+    return reports
 
 
 @cuda.jit
@@ -252,17 +283,20 @@ def up_level_of_batch(mats, d):
 
 @PUZZLES.rule_of(
     up_level_of_batch,
-    "A batch",
     "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
     "What differs between two samples of a pair? Not where they stand.",
     "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
     "That is all: blocks know nothing of each other.",
+    learned="B samples are B times as many blocks, and not a launch more: a batch is what fills a GPU.",
+    explained="Samples are separate lists, so a second axis of the grid counts them, and every index has b in it.",
 )
 def _rule_up_level_of_batch(answer):
-    for n in (4, 7, 2):
+    found = []
+    for kernel, n in ((answer, 4), (answer, 7), (answer, 2), (up_level_of_batch, 4)):
         samples = LETTERS[:n], LETTERS[n : 2 * n]
         mats = np.stack([[spelled(sample[place]) for sample in samples] for place in range(n)])
         what, questions = f"a batch of two lists of {n}, sample", f"{_PRODUCT} Is block (pair, b) alone with sample b?"
-        _words(answer, mats, [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)])
+        seen = [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)]
+        found.append(_words(kernel, mats, seen))
     _numbers(answer, 5, (3,))
-    return "Right: B samples are B times as many blocks, and not a launch more."
+    return _right("two lists of 4, 2 launches", costs(found[0], found[-1]))

@@ -1,62 +1,125 @@
-"""Launch what a learner wrote, on a GPU or, watched, on the CPU: what goes wrong is told by line, block and thread."""
+"""Launch what a learner wrote, watched, on the CPU: what is wrong is told by line, block and thread; who did what."""
 
 import inspect
 import re
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
 from bppsa_nb.ptx.launch import launch as launch_watched
 from bppsa_nb.puzzles.checker import Given, Wrong, said
 
-SECONDS = 10  # that a launch may take on a GPU
-STEPS = 1 << 14  # that one may take on the CPU, where a right one takes some dozens
+STEPS = 1 << 14  # basic blocks that a launch may run; a right one takes some dozens
+
+
+class Launched(NamedTuple):
+    """What arrays hold after a launch, the `Report` on it, and who stored into the last one, as `launch` has it."""
+
+    arrays: list
+    report: object
+    stored: np.ndarray
 
 
 def launch(kernel, blocks, threads, *arguments):
-    """Launch a kernel on copies of host arrays, wait for it, and return what they hold then; `Wrong` if it fails.
+    """Run a kernel on copies of arrays, from its PTX on the CPU, every access watched: `Launched`, or `Wrong`.
 
-    All arrays but the last one are only to be read.
+    All arrays but the last one are only to be read. Of that one, `stored` has rows (element, block, thread), each once.
+    Of what is found, a barrier is the cause of the rest.
     """
-    if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
-        raise Wrong(f"{getattr(kernel, '__name__', kernel)!r} is a function and no kernel; write @cuda.jit above it")
-    if inspect.isgeneratorfunction(kernel.py_func):
-        raise Wrong("it has a yield, which makes it wait for one who asks; a kernel's threads run to the end, once")
-    given, watched = Given(kernel.py_func, arguments), backends.emulated() or not backends.cuda_available()
+    check_kernels(kernel)
+    report, copies, given = watch(kernel, blocks, threads, *arguments)
+    names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
+    if report.findings:
+        raise Wrong(told_finding(report, kernel, names))
+    arrays = {name: each for name, each in names.items() if isinstance(each, np.ndarray)}
+    given.check(list(arrays.values())[:-1])
+    return Launched(list(arrays.values()), report, report.stores[list(arrays)[-1]])
+
+
+def check_kernels(*kernels):
+    """See that an answer has kernels, as Numba makes them."""
+    for kernel in kernels:
+        if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
+            name = getattr(kernel, "__name__", kernel)
+            raise Wrong(f"{name!r} is a function and no kernel; write @cuda.jit above it")
+        if inspect.isgeneratorfunction(kernel.py_func):
+            raise Wrong("it has a yield, which makes it wait for one who asks; a kernel's threads run to the end, once")
+
+
+def watch(kernel, blocks, threads, *arguments):
+    """Run a kernel on copies of arrays; return the report, the copies, and what tells whether they were changed."""
+    given = Given(kernel.py_func, arguments)
+    copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     try:
-        after = (_on_cpu if watched else _on_gpu)(kernel, blocks, threads, arguments)
-    except (Wrong, ModuleNotFoundError):
+        return launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores"), copies, given
+    except ModuleNotFoundError:
         raise
     except Exception as error:
         raise Wrong(_told(error, kernel.py_func)) from error
-    given.check(after[:-1])
-    return after
 
 
-def _on_gpu(kernel, blocks, threads, arguments):
-    """Launch on a GPU, and wait for it no longer than a launch may take."""
-    on_device = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
-    kernel[blocks, threads](*on_device)
-    done, start = cuda.event(), time.monotonic()
-    done.record()
-    while not done.query():
-        if time.monotonic() - start > SECONDS:
-            raise Wrong(f"it has not ended after {SECONDS} seconds; restart the notebook: no GPU can be told to stop")
-        time.sleep(0.001)
-    return [each.copy_to_host() for each in on_device if hasattr(each, "copy_to_host")]
+def told_finding(report, kernel, arguments):
+    """Say what was found in a launch, in lines of the learner's own; `arguments` are arrays and numbers by name."""
+    return _found(min(report.findings, key=lambda found: found.kind != "barrier"), kernel.py_func, arguments)
 
 
-def _on_cpu(kernel, blocks, threads, arguments):
-    """Run what a GPU would run, every access watched; what is found is `Wrong`, and a barrier the cause of the rest."""
-    copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
-    report = launch_watched(kernel, blocks, threads, copies, steps=STEPS)
-    if report.findings:
-        names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
-        raise Wrong(_found(min(report.findings, key=lambda found: found.kind != "barrier"), kernel.py_func, names))
-    return [each for each in copies if isinstance(each, np.ndarray)]
+def see_who(launched, block, groups, what):
+    """See that the work of a launch is shared: each block stores a group of its own, and its threads equal parts.
+
+    `groups` are elements of the last array; `block` is how many threads one has, as it was launched; `what` are the
+    groups, in words.
+    """
+    report, (element, blocks, threads) = launched.report, launched.stored.T
+    number, seen, done = int(np.prod(block)), {}, "The numbers are right, but"
+    for n, group in enumerate(groups):
+        mine = np.isin(element, group)
+        (first, *others), most = np.unique(blocks[mine]), -(-len(group) // number)
+        if others:
+            raise Wrong(f"{done} {len(others) + 1} blocks store parts of one of the {what}; each block makes its own")
+        name, _ = report.form((int(first), 0))
+        if first in seen:
+            raise Wrong(f"{done} block {name} stores several of the {what}, while others wait; each makes its own")
+        seen[first] = n
+        stores = np.bincount(threads[mine], minlength=number)
+        if stores.max() > most:
+            _, thread = report.form((0, int(stores.argmax())))
+            idle = int((stores == 0).sum())
+            raise Wrong(
+                f"{done} thread {thread} of block {name} stores {stores.max()} numbers, where {most} for each of its "
+                f"{number} threads {'are' if most > 1 else 'is'} enough" + f"; {idle} of them store none" * (idle > 0)
+            )
+    if report.sharing is not None and report.sharing <= min(number, 32) / 2:
+        raise Wrong(
+            f"{done} of the {number} threads of a block, {report.sharing:.3g} on average make a multiply-add at a "
+            "time, while the others wait; each thread makes what it stores"
+        )
+
+
+def costs(yours, best):
+    """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`."""
+    rows = []
+    for what in ("warp instructions", "idle lanes, in percent", "sectors per request", "passes per request", "barriers",
+                 "atomics"):  # fmt: skip
+        took, least = _count(yours, what), _count(best, what)
+        rows += [(what, took, least)] if took or least else []
+    return rows
+
+
+def _count(reports, what):
+    total = lambda name: sum(float(getattr(each, name).sum()) for each in reports)  # noqa: E731
+    if what == "warp instructions":
+        return sum(each.counters[what].total() for each in reports)
+    if what == "idle lanes, in percent":
+        issued = [each.counters["warp instructions"].total() for each in reports]
+        active = sum(n * each.counters["active lanes"] for n, each in zip(issued, reports, strict=True))
+        return round(100 * (1 - active / sum(issued)))
+    if what == "sectors per request":
+        return total("sectors") / max(total("requests"), 1)
+    if what == "passes per request":
+        return total("passes") / max(total("shared_requests"), 1)
+    return sum(each.counters[what] for each in reports)
 
 
 def _found(found, function, arguments):

@@ -1,34 +1,12 @@
-"""Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length; `workers` has those that follow."""
+"""Puzzles about scans, in pure Python: from running totals to Algorithm 1 for any length.
 
-from bppsa_nb.puzzles import checker, workers
-from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, shown, told, words
+`operators` and `workers` have those that follow.
+"""
 
-PUZZLES = checker.Puzzles(workers.PUZZLES)
+from bppsa_nb.puzzles import checker, operators, workers
+from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, returned, told, words
 
-
-def diamond(a, b):
-    """Return a ⋄ b, of two matrices. `a` is the one closer to the loss. You have ``@``."""
-    return b @ a
-
-
-@PUZZLES.rule_of(
-    diamond,
-    "Multiplication in reverse",
-    "return a @ b",
-    "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
-    "gradient one step earlier?",
-    "It is A g. So g ⋄ A = A g.",
-    "A ⋄ B = B A, for any two.",
-)
-def _rule_diamond(answer):
-    A, B, g = checker.Terms("A"), checker.Terms("B"), checker.Terms("g")
-    for a, b in ((A, B), (g, A), (B @ A, B)):
-        found, wanted = call(answer, diamond, a, b), b @ a
-        if not isinstance(found, checker.Terms) or found != wanted:
-            swapped = isinstance(found, checker.Terms) and found == a @ b
-            why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
-            raise Wrong(f"diamond({a}, {b}) is {found} and should be {wanted}: {why}")
-    return "Right: multiplication in reverse. g ⋄ A ⋄ B is B A g, whichever ⋄ comes first."
+PUZZLES = checker.Puzzles(operators.PUZZLES | workers.PUZZLES)
 
 
 def totals(items, op):
@@ -44,21 +22,25 @@ def totals(items, op):
 
 @PUZZLES.rule_of(
     totals,
-    "Running totals",
     "return items",
     "A loop with one variable, the total so far.",
     "Start with the first item. Every total is the one before it, joined with the next item.",
     "for item in items[1:]: found.append(op(found[-1], item))",
+    learned="This is a scan. Python has it, too: list(itertools.accumulate(items, op)).",
+    explained="Each total is the one before it, joined with one more item: n - 1 joins, one after the other.",
 )
 def _rule_totals(answer):
     for n in LENGTHS:
-        found = call(answer, totals, words(LETTERS[:n]), checker.Join(n * n))
+        op = checker.Join(n * n)
+        found = call(answer, totals, words(LETTERS[:n]), op)
         if not isinstance(found, list) or len(found) != n:
-            raise Wrong(f"a list of {n}: it returned {shown(found)} and should return a list of {n}, a total per item")
+            said = f"a list of {n}: it returned {returned(found)} and should return a list of {n}, a total per item"
+            raise Wrong(said)
         for place, word in enumerate(found):
             if not isinstance(word, Word) or word.text != LETTERS[: place + 1]:
                 raise Wrong(f"a list of {n}, {told(place, word, LETTERS[: place + 1])}")
-    return f"Right for every list of up to {max(LENGTHS)}. Python has it, too: list(itertools.accumulate(items, op))."
+    costs, example = [("joins", len(op.made), n - 1)], f"a list of {n}"
+    return checker.Verdict(True, f"Right for every list of up to {n} items.", costs=costs, example=example)
 
 
 def reduce(a, op):
@@ -78,17 +60,19 @@ def reduce(a, op):
 
 @PUZZLES.rule_of(
     reduce,
-    "A tree",
     "yield",
     "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
     "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the right one's.",
     "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
+    learned="A tree takes log2(n) levels where the loop takes n - 1 turns, and no more joins than the loop.",
+    explained="After each level, blocks are twice as long, and the last place of a block holds all of it. So the two "
+    "words to join stand `half` places apart, the first pair's right one at place 2 * half - 1.",
 )
 def _rule_reduce(answer):
     tasks = []
     for n in (4, 8, 2, 1, 16, 32):
         start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
-        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1, n - 1))
+        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1))
     return checker.check_scan(answer, reduce, tasks)
 
 
@@ -105,11 +89,13 @@ def before(letters, r, d):
 
 @PUZZLES.rule_of(
     before,
-    "What a place knows on the way down",
     "return letters[:r]",
     "Where does the block begin whose last place is r?",
     "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
     "r // size * size",
+    learned="On the way down, the last place of a block holds everything before the block.",
+    explained="Blocks begin at multiples of their size. The block of place r begins at the largest multiple that is "
+    "not beyond r, and that is r // size * size, even where the last block is cut short.",
 )
 def _rule_before(answer):
     for letters in [text for n in LENGTHS[:17] for text in (LETTERS[:n], LETTERS[n - 1 :: -1])]:
@@ -129,8 +115,7 @@ def _rule_before(answer):
                     why = f"its own block, {block!r}, is not before it"
                 else:
                     why = f"its block is {block!r}; what stands before that"
-                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {shown(found)} and should be {wanted!r}: {why}")
-    return "Right: on the way down, the last place of a block holds everything before the block."
+                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {returned(found)} and should be {wanted!r}: {why}")
 
 
 def down_sweep(a, op, pairs, levels):
@@ -148,11 +133,13 @@ def down_sweep(a, op, pairs, levels):
 
 @PUZZLES.rule_of(
     down_sweep,
-    "The way down",
     "for d in reversed(range(levels)):\n    for l, r in pairs(d):\n        pass\n    yield",
     "The left half needs what stands before the block; the right half needs that, followed by the left half.",
     "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
     "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
+    learned="This is the down-sweep of Algorithm 1. It works for every associative operation: sums, maxima, matrices.",
+    explained="The left half begins where its block begins, so the same stands before it: a[l] gets a[r]. Before the "
+    "right half stands that, and then the left half: op(a[r], a[l]), in this order.",
 )
 def _rule_down_sweep(answer):
     tasks = []
@@ -165,7 +152,7 @@ def _rule_down_sweep(answer):
             word.level = 0
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
-        tasks.append(Task(f"a list of {n}", a, wanted, levels, n, lambda d, n=n: pairs(n - 1, d), levels))
+        tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels))
     return checker.check_scan(answer, down_sweep, tasks)
 
 
@@ -203,23 +190,25 @@ def sweeps_by(pairs):
 
 @PUZZLES.rule_of(
     pairs,
-    "Any length",
     "return [(0, 1)]",
     "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first + half?",
     "For first up to n - half. l is first + half - 1.",
     "r is first + 2 * half - 1, or n if that is less.",
+    learned="Both sweeps meet the same pairs, and lists of any length need no padding.",
+    explained="A block that begins at `first` has a right half if place first + half is there, so up to n. The right "
+    "half ends where the block ends, at first + 2 * half - 1, or with the list.",
 )
 def _rule_pairs(answer):
     tasks = []
     for places in LENGTHS:
         n, levels = places - 1, (places - 1).bit_length()
         wanted = {place: LETTERS[:place] for place in range(places)}
-        tasks.append(Task(f"a list of {places}", words(LETTERS[:places]), wanted, max(1, 2 * levels - 1), 2 * places))
+        tasks.append(Task(f"a list of {places}", words(LETTERS[:places]), wanted, max(1, 2 * levels - 1)))
         for d in range(levels):
             found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
                 drawn = checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
-                said = f"pairs({n}, {d}) is {shown(found)} and should be {right}{_why_not(found, n, d, right)}"
+                said = f"pairs({n}, {d}) is {returned(found)} and should be {right}{_why_not(found, n, d, right)}"
                 return checker.Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
     return checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
 
@@ -234,6 +223,8 @@ def _why_not(found, n, d, wanted):
     if not isinstance(found, list):
         return ", a list"
     there = [pair for pair in map(_pair, found) if len(pair) == 2]
+    if sorted((r, l) for l, r in there) == wanted:
+        return ": these are (r, l), and l comes first"
     missing = set(wanted) - set(there)
     if missing and all(r - l < 2**d for l, r in missing):
         return ": a block whose right half is cut short has a pair, too"
@@ -244,34 +235,3 @@ def _why_not(found, n, d, wanted):
     if any(l >= r for l, r in there):
         return ": a block without a right half has no pair"
     return f": blocks have {2 ** (d + 1)} places, the first one from 0 on"
-
-
-def affine(first, second):
-    """Return what two steps back do together, where each adds a loss term.
-
-    `first` is (A, p): it takes a gradient g to A g + p. `second` is (B, q), and takes that to B (A g + p) + q. Return a
-    matrix and a loss term again.
-    """
-    (A, p), (B, q) = first, second
-    return B @ A, B @ p + q
-
-
-@PUZZLES.rule_of(
-    affine,
-    "A loss at every step",
-    "(A, p), (B, q) = first, second\nreturn A, p",
-    "Multiply out B (A g + p) + q.",
-    "What is multiplied with g is the matrix, the rest is the loss term.",
-    "The loss term is B p + q.",
-)
-def _rule_affine(answer):
-    A, p, B, q = map(checker.Terms, "ApBq")
-    found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise Wrong(f"{call_} is {shown(found)} and should be a matrix and a loss term, as what it is given")
-    matrix, offset = found
-    for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
-        if not isinstance(what, checker.Terms) or what != wanted:
-            why = "a gradient g becomes A g + p, and then B (A g + p) + q"
-            raise Wrong(f"{call_} has the {name} {what} and should have {wanted}: {why}")
-    return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."

@@ -1,7 +1,7 @@
 """Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
 
 from bppsa_nb.puzzles import checker
-from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Task, Word, Wrong, call, shown, told, words
+from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Task, Word, Wrong, call, returned, shown, told, words
 
 PUZZLES = checker.Puzzles()
 
@@ -31,11 +31,13 @@ def chunks(a, op, length):
 
 @PUZZLES.rule_of(
     chunks,
-    "Few workers",
     "yield",
     "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
     "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
     "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its first place.",
+    learned="With p workers, chunks wait for about 2 n / p + p joins: less than a tree with as few workers.",
+    explained="While chunks make their own totals, and while they repair them, all workers are busy. Only the ends of "
+    "chunks wait for each other, and there are few of them.",
 )
 def _rule_chunks(answer):
     tasks = []
@@ -43,13 +45,13 @@ def _rule_chunks(answer):
         for length in (4, 3, 2, 1, 5, n):
             what, count = f"a list of {n} in chunks of {length}", -(-n // length)
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
-            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, 2 * n, length))
+            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, length))
             tasks[-1].also = lambda op, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
     return checker.check_scan(answer, chunks, tasks)
 
 
 def _see_chunks(op, length, most):
-    """See that words are made chunk by chunk, and that no chunk has others wait for long."""
+    """See that words are made chunk by chunk, and no chunk has others wait for long; return what the busiest joins."""
     joins = {}  # by level, and then by the chunk that has the place
     for word in op.made:
         first, last = (LETTERS.index(letter) for letter in (word.text[0], word.text[-1]))
@@ -67,6 +69,7 @@ def _see_chunks(op, length, most):
             f"the busiest chunk joins {' + '.join(map(str, busiest))} = {sum(busiest)} times, level by level, while "
             f"others wait, and {most} are enough: join the ends of chunks only, and then, on one level, all the rest"
         )
+    return [("joins of the busiest chunk, level by level", sum(busiest))]
 
 
 def exscan(run, op, identity):
@@ -89,13 +92,16 @@ def exscan(run, op, identity):
 
 @PUZZLES.rule_of(
     exscan,
-    "Ranks",
     "before = yield identity\nreturn run",
     "Which word must others know of this run?",
     "All of it, joined. Then go through the run once more, from `before` on.",
     "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
+    learned="Machines scan one word each, by one message; the rest is two passes over a rank's own run.",
+    explained="The first pass makes what others must know of this run. The second begins with what stands before it, "
+    "and each place takes the total before its own word is joined.",
 )
 def _rule_exscan(answer):
+    joins = []
     for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
         before = ""
         for rank, run in enumerate(runs):
@@ -103,7 +109,7 @@ def _rule_exscan(answer):
             own = words(run)
             given, steps = Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY)
             if not hasattr(steps, "send"):
-                raise Wrong(f"{where}: it returned {shown(steps)} and never asked; write before = yield total")
+                raise Wrong(f"{where}: it returned {returned(steps)} and never asked; write before = yield total")
             total = checker.go_on(answer, steps, None, where)
             if not isinstance(total, Word) or total.text != run:
                 raise Wrong(f"{where}: it hands {shown(total)} to Exscan, and should hand {run!r}, all that it has")
@@ -112,9 +118,11 @@ def _rule_exscan(answer):
             if not isinstance(found, checker.Returned):
                 raise Wrong(f"{where}: it asks a second time, with {shown(found)}; Exscan is called once")
             if not isinstance(found.value, list) or len(found.value) != len(run):
-                raise Wrong(f"{where}: it returned {shown(found.value)}, and should return a list of {len(run)}")
+                raise Wrong(f"{where}: it returned {returned(found.value)}, and should return a list of {len(run)}")
             for place, word in enumerate(found.value):
                 if not isinstance(word, Word) or word.text != before + run[:place]:
                     raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
             before += run
-    return "Right, for empty runs, too: two passes over one's own run, and one message between them."
+            joins.append(len(op.made))
+    costs, example = [("joins", joins[1], 5)], "rank 1 of 3, which has 'cde'"
+    return checker.Verdict(True, "Right, for empty runs, too.", costs=costs, example=example)

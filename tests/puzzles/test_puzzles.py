@@ -17,7 +17,7 @@ from bppsa_nb.machine import files
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "puzzles.json"
+    return tmp_path / "cache" / "answers.json"
 
 
 def swapped(a, op, pairs, levels):
@@ -83,23 +83,23 @@ def solved(name):
 
 
 def test_what_was_solved_is_kept(cache):
-    assert repr(puzzles.progress()).startswith("0 of 16\n○ totals")
+    assert repr(puzzles.progress()).startswith("0 of 24 puzzles solved: 0 of 48 points\n○  1 totals")
     assert not puzzles.check("diamond", lambda a, b: a @ b) and not cache.exists()
     for name in ("diamond", "reduce", "diamond"):
         assert puzzles.check(name, solved(name))
-    assert files.read_json(cache) == ["diamond", "reduce"]
+    assert list(files.read_json(cache)["puzzles"]) == ["reduce", "diamond"]
     shown = puzzles.progress()
-    assert shown.solved == ["reduce", "diamond"] and "● reduce" in repr(shown) and "○ totals" in repr(shown)
+    assert shown.solved == ["reduce", "diamond"] and "●  2 reduce" in repr(shown) and "○  1 totals" in repr(shown)
     drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
-    assert [text.text for text in drawn.iter("text")][:3] == ["totals", "✓ reduce", "before"]
-    assert drawn.get("aria-label") == "2 of 16 puzzles solved: reduce, diamond"
+    assert [text.text for text in drawn.iter("text")][:3] == ["1 totals", "✓ 2 reduce", "3 before"]
+    assert drawn.get("aria-label") == "2 of 24 puzzles solved: 3 of 48 points: reduce, diamond"
 
 
-@pytest.mark.parametrize("text", ["", "{", "3", "\xff", '["totals", 3]', '[["totals"]]'])
+@pytest.mark.parametrize("text", ["", "{", "3", "\xff", '["totals"]', '{"puzzles": {"x": {}}}'])
 def test_a_damaged_record_is_named_and_hides_no_verdict(cache, text):
     cache.parent.mkdir()
     cache.write_bytes(text.encode("latin-1"))
-    with pytest.raises(files.CorruptFileError, match=r"puzzles\.json is damaged: .*; delete it to begin anew"):
+    with pytest.raises(files.CorruptFileError, match=r"answers\.json is damaged: .*; delete it to begin anew"):
         puzzles.progress()
     verdict = puzzles.check("diamond", solved("diamond"))
     assert verdict and "But that cannot be kept for `progress()`: " in verdict.message
@@ -113,8 +113,8 @@ def test_hints_and_solutions_are_printed(capsys):
     assert first.startswith("The left half needs") and third.startswith("a[l], a[r] = a[r]")
     puzzles.solution("down_sweep")
     text, names = capsys.readouterr().out, {}
-    assert '"""' not in text and "_rule" not in text
-    exec(text, names)
+    assert '"""' not in text and "_rule" not in text and "The left half begins where its block begins" in text
+    exec(text.partition("\n\n")[0], names)
     assert puzzles.check("down_sweep", names["down_sweep"])
     for depth in (0, 4, "a"):
         with pytest.raises(ValueError, match=f"depth must be from 1 to 3, got {depth!r}"):

@@ -14,7 +14,8 @@ from wrong_scans import RIGHT, WRONG
 
 from bppsa_nb import puzzles
 from bppsa_nb.puzzles import scans
-from bppsa_nb.puzzles.checker import LETTERS, Join, Terms, Word
+from bppsa_nb.puzzles.checker import LETTERS, Join, Word
+from bppsa_nb.puzzles.operators import Terms
 from bppsa_nb.scan import levels
 
 

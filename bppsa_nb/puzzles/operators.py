@@ -1,0 +1,263 @@
+"""Puzzles about what is scanned, in pure Python: matrices, affine maps, lists that begin anew; their uses."""
+
+from bppsa_nb.puzzles import checker
+from bppsa_nb.puzzles.checker import LETTERS, Word, Wrong, call, returned, told, words
+
+PUZZLES = checker.Puzzles()
+
+
+def diamond(a, b):
+    """Return a ⋄ b, of two matrices. `a` is the one closer to the loss. You have ``@``."""
+    return b @ a
+
+
+@PUZZLES.rule_of(
+    diamond,
+    "return a @ b",
+    "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
+    "gradient one step earlier?",
+    "It is A g. So g ⋄ A = A g.",
+    "A ⋄ B = B A, for any two.",
+    learned="Gradients are running totals: g ⋄ A ⋄ B is B A g, whichever ⋄ comes first.",
+    explained="The later step is applied to what the earlier ones made, so its matrix stands on the left.",
+)
+def _rule_diamond(answer):
+    A, B, g = Terms("A"), Terms("B"), Terms("g")
+    for a, b in ((A, B), (g, A), (B @ A, B)):
+        found, wanted = call(answer, diamond, a, b), b @ a
+        if not isinstance(found, Terms) or found != wanted:
+            swapped = isinstance(found, Terms) and found == a @ b
+            why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
+            raise Wrong(f"diamond({a}, {b}) is {returned(found)} and should be {wanted}: {why}")
+
+
+def affine(first, second):
+    """Return what two steps back do together, where each adds a loss term.
+
+    `first` is (A, p): it takes a gradient g to A g + p. `second` is (B, q), and takes that to B (A g + p) + q. Return a
+    matrix and a loss term again.
+    """
+    (A, p), (B, q) = first, second
+    return B @ A, B @ p + q
+
+
+@PUZZLES.rule_of(
+    affine,
+    "(A, p), (B, q) = first, second\nreturn A, p",
+    "Multiply out B (A g + p) + q.",
+    "What is multiplied with g is the matrix, the rest is the loss term.",
+    "The loss term is B p + q.",
+    learned="Maps g -> A g + p can be scanned as matrices can, so a loss at every step costs a sum, and no level.",
+    explained="B (A g + p) + q is (B A) g + (B p + q): a matrix, and what does not depend on g.",
+)
+def _rule_affine(answer):
+    A, p, B, q = map(Terms, "ApBq")
+    found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
+    _pair(call_, found, "a matrix and a loss term")
+    matrix, offset = found
+    for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
+        if not isinstance(what, Terms) or what != wanted:
+            why = "a gradient g becomes A g + p, and then B (A g + p) + q"
+            raise Wrong(f"{call_} has the {name} {what} and should have {wanted}: {why}")
+
+
+def _pair(what, found, wanted):
+    """See that an answer returned a tuple of two."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        listed = isinstance(found, list) and len(found) == 2
+        slip = "; a list is no pair: write round brackets, or none" if listed else ""
+        raise Wrong(f"{what} is {returned(found)} and should be {wanted}, as what it is given{slip}")
+
+
+def segmented(first, second, op):
+    """Join two words of a list in which new lists begin.
+
+    Each is a pair (begins, word): `begins` is true if a new list begins somewhere in it. The word has only what stands
+    in the last of its lists. ``op(x, y)`` joins two words, x first. Return a pair again.
+    """
+    (begins, x), (begins_too, y) = first, second
+    return begins or begins_too, y if begins_too else op(x, y)
+
+
+@PUZZLES.rule_of(
+    segmented,
+    "(begins, x), (begins_too, y) = first, second\nreturn begins, op(x, y)",
+    "If a new list begins in the second, does it matter what stands in the first?",
+    "The word is y alone if the second begins anew, and op(x, y) if it does not.",
+    "A new list begins in both together if one begins in either: begins or begins_too.",
+    learned="A scan with resets is a scan, too, of pairs. So a batch may hold many sequences one behind the other, and "
+    "`resets=` of `model.forward` costs no level more.",
+    explained="What stands before a beginning does not count, so y stays alone there. The first flag still has to be "
+    "handed on: to whoever is joined from the left, this pair is one in which a list begins.",
+)
+def _rule_segmented(answer):
+    for one in (False, True):
+        for two in (False, True):
+            first, second, op = (one, Word("ab")), (two, Word("c")), checker.Join(2)
+            found, call_ = call(answer, segmented, first, second, op), f"segmented(({one}, 'ab'), ({two}, 'c'))"
+            _pair(call_, found, "a pair (begins, word)")
+            wanted = "c" if two else "abc"
+            if not isinstance(found[1], Word) or found[1].text != wanted:
+                why = "the second begins anew, so nothing before it counts" if two else "no list begins in the second"
+                raise Wrong(f"{call_} has the word {returned(found[1])} and should have {wanted!r}: {why}")
+            if bool(found[0]) != (one or two):
+                why = "in neither of them a list begins" if not one and not two else "a list begins in one of them"
+                raise Wrong(f"{call_} has begins = {returned(found[0])} and should have {one or two}: {why}")
+    for n in range(1, 12):  # running totals by a tree: the operation is associative, or this shows that it is not
+        for begin in range(n):
+            items = [(place in (begin, 2 * begin), word) for place, word in enumerate(words(LETTERS[:n]))]
+            half = 1
+            while half < n:
+                joined = [answer(items[i - half], items[i], checker.Join(2)) for i in range(half, n)]
+                items, half = items[:half] + joined, 2 * half
+            for place, (_, word) in enumerate(items):
+                since = max(each for each in (0, begin, 2 * begin) if each <= place)
+                if word.text != LETTERS[since : place + 1]:
+                    where = f"a list of {n} in which new ones begin at places {begin} and {2 * begin}"
+                    raise Wrong(f"{where}, {told(place, word, LETTERS[since : place + 1])}")
+
+
+def left_out(shrink, n, levels):
+    """Return the largest error of a scan that stops early.
+
+    In a list of n steps back, every step adds a loss term of length 1 at most, and a step makes a gradient at most
+    `shrink` times as long. After so many `levels` of doubling, each place has joined the last ``2 ** levels`` items,
+    its own included, and nothing before. How long can what is left out be at the last place, at most?
+    """
+    return sum(shrink**steps for steps in range(2**levels, n))
+
+
+@PUZZLES.rule_of(
+    left_out,
+    "return shrink",
+    "What was added s steps before the last place has shrunk s times on its way there: to shrink ** s at most.",
+    "The scan has s = 0, 1, ... up to 2 ** levels - 1. The list has s up to n - 1.",
+    "Add up shrink ** s for all s that are left out. If shrink is 1, no formula that divides by 1 - shrink will do.",
+    learned="Where steps shrink, few levels are enough: with 0.9 and 1000 steps, 6 of 10 levels leave out 0.012. Where "
+    "they do not shrink, every level is needed, which is why the package's truncated scan leaves out nothing.",
+    explained="The terms of a geometric series, from the first one that is left out to the last one that there is. Its "
+    "sum (shrink ** (2 ** levels) - shrink ** n) / (1 - shrink) is quicker, but for shrink = 1.",
+)
+def _rule_left_out(answer):
+    cases = ((0.5, 8, 1), (0.5, 8, 3), (0.9, 1000, 6), (0.0, 4, 1), (1.0, 8, 2), (1.5, 6, 1), (0.25, 5, 2), (0.5, 1, 0))
+    for shrink, n, levels in cases:
+        found, wanted = call(answer, left_out, shrink, n, levels), left_out(shrink, n, levels)
+        call_ = f"left_out(shrink={shrink}, n={n}, levels={levels})"
+        if isinstance(found, (Word, str)) or not hasattr(found, "__float__"):
+            raise Wrong(f"{call_} is {returned(found)} and should be a number, {wanted:.6g}")
+        if abs(found - wanted) <= 1e-9 * max(1, wanted):
+            continue
+        joined = 2**levels
+        mistakes = [
+            (sum(shrink**s for s in range(joined)), "that is what it has joined; the rest is left out"),
+            (sum(shrink**s for s in range(joined + 1, n)), "a place has joined 2 ** levels items, its own included"),
+            (sum(shrink**s for s in range(joined - 1, n)), "a place has joined 2 ** levels items, its own included"),
+            (sum(shrink**s for s in range(joined, n + 1)), "a list of n has steps 0 to n - 1 before its last place"),
+            (sum(shrink**s for s in range(2 * levels, n)), "each level doubles: 2 ** levels, and not 2 * levels"),
+            (shrink**joined, "that is the largest term that is left out; add up all of them"),
+            (max(0, n - joined), "that many are left out; but they have shrunk on their way"),
+        ]
+        if shrink < 1:
+            mistakes.append((shrink**joined / (1 - shrink), "the list ends: there are n steps, and no more"))
+        whys = [why for wrong, why in mistakes if abs(found - wrong) <= 1e-9 * max(1, wanted)]
+        why = f": {whys[0]}" if whys else f": add up shrink ** s for s from {joined} to {n - 1}"
+        raise Wrong(f"{call_} is {float(found):.6g} and should be {wanted:.6g}{why}")
+
+
+def newton_step(states, step, slope, scan):
+    """Return better guesses of the states of a loop, all at once: a step of Newton's method.
+
+    The loop is ``h = step(h)``; `states` begins with the state before it, which is right, and goes on with guesses.
+    From a guess h, a step leads to about ``step(h) + slope(h) * (new - h)``, if `new` comes in the place of h. That is
+    an affine map of `new`, A new + p. ``scan(maps)`` takes a list of (A, p), and returns their running totals: the
+    first map, the first two together, and so on, as pairs (A, p). Return a list as long as `states`.
+    """
+    maps = [(slope(h), step(h) - slope(h) * h) for h in states[:-1]]
+    return [states[0], *(A * states[0] + p for A, p in scan(maps))]
+
+
+@PUZZLES.rule_of(
+    newton_step,
+    "maps = [(slope(h), step(h)) for h in states[:-1]]\nreturn states",
+    "step(h) + slope(h) * (new - h) is A new + p. What is A? What is left when new is 0?",
+    "A is slope(h), and p is step(h) - slope(h) * h, for each h but the last one.",
+    "The total of the first t maps takes the first state to state t: A * states[0] + p.",
+    learned="A loop that looks serial is solved by a few scans. Here t steps of Newton's method make at least t states "
+    "right; where the loop forgets, many more. `model.forward(x, method=\"newton\")` does this.",
+    explained="One map for each step, made from the guess before it, so all at once; the scan joins them in log2(n) "
+    "levels; then every state comes from the first one by its own total.",
+)
+def _rule_newton_step(answer):
+    step, slope, called = lambda h: h * h - 3, lambda h: 2 * h, []
+
+    def scan(maps):
+        called.append(maps)
+        if not isinstance(maps, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in maps):
+            raise Wrong(f"scan was given {checker.shown(maps)}; it takes a list of pairs (A, p)")
+        totals = maps[:1]
+        for B, q in maps[1:]:
+            A, p = totals[-1]
+            totals.append((B * A, B * p + q))
+        return totals
+
+    for start, n in ((2, 4), (-1, 1), (3, 6), (0, 3)):
+        right = [start]
+        for _ in range(n):
+            right.append(step(right[-1]))
+        guess = [start, *range(1, n + 1)]
+        for done in range(1, n + 1):
+            called.clear()
+            found = call(answer, newton_step, list(guess), step, slope, scan)
+            wanted, what = newton_step(guess, step, slope, scan), f"newton_step({guess}, ...)"
+            if not isinstance(found, list) or len(found) != n + 1:
+                raise Wrong(f"{what} is {returned(found)} and should be a list of {n + 1}, the first state included")
+            if found != wanted:
+                raise Wrong(f"{what} is {found} and should be {wanted}{_why_not(found, guess, step, slope)}")
+            if len(called) == 1:
+                why = "the numbers are right, but it goes one step after the other: scan joins all maps in few levels"
+                raise Wrong(f"{what}: {why}")
+            guess = found
+            if guess[: done + 1] != right[: done + 1]:
+                raise Wrong(f"{what} is {found}, and its first {done + 1} should be {right[: done + 1]}")
+
+
+def _why_not(found, guess, step, slope):
+    """Say what is wrong with the states after a step of Newton's method."""
+    whole = [guess[0]]
+    for h in guess[:-1]:
+        whole.append(slope(h) * whole[-1] + step(h))
+    if found == guess:
+        return ": these are the guesses as they came"
+    if found[0] != guess[0]:
+        return ": the first state is right, and stays"
+    if found == whole:
+        return ": p is step(h) - slope(h) * h; if new is h, the map gives step(h)"
+    if found == [guess[0], *map(step, guess[:-1])]:
+        return ": that is one step from each guess; the slopes say how it moves if the state before it does"
+    A, h = slope(guess[0]), guess[0]
+    return f": from the guess {h} the map is {A} new + {step(h) - A * h}"
+
+
+class Terms:
+    """Matrices and vectors without numbers: a sum of products of letters. It prints as one would write it."""
+
+    def __init__(self, *terms):
+        self.terms = sorted(terms)
+
+    def __matmul__(self, other):
+        return Terms(*(a + b for a in self.terms for b in _terms(self, "@", other)))
+
+    def __add__(self, other):
+        return Terms(*self.terms, *_terms(self, "+", other))
+
+    def __eq__(self, other):
+        return isinstance(other, Terms) and self.terms == other.terms
+
+    def __repr__(self):
+        return " + ".join(" ".join(term) for term in self.terms) or "0"
+
+
+def _terms(left, sign, right):
+    if not isinstance(right, Terms):
+        raise TypeError(f"{left} {sign} {right!r}: only matrices and vectors can be multiplied and added here")
+    return right.terms

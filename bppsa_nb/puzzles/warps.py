@@ -1,0 +1,311 @@
+"""Puzzles about what threads do at the same time: where two of them meet, and what a warp asks of memory."""
+
+import numpy as np
+from numba import float32, float64
+
+from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.puzzles import launches
+from bppsa_nb.puzzles.arrays import compare
+from bppsa_nb.puzzles.checker import Puzzles, Verdict, Wrong, call, returned
+
+PUZZLES = Puzzles()
+
+
+@cuda.jit
+def suspect(values):
+    """Sum 8 numbers by a tree in shared memory, for one block of 8 threads. It lacks a barrier."""
+    t, half = cuda.threadIdx.x, 4
+    sums = cuda.shared.array(8, float64)
+    sums[t] = values[t]
+    cuda.syncthreads()
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        half //= 2
+    if t == 0:
+        values[0] = sums[0]
+
+
+def detective():
+    """Find two threads that meet: one writes a place of `sums`, the other reads it, and no barrier stands between.
+
+    The kernel is `suspect`, run by one block of 8 threads. Return three numbers: the thread that writes, the thread
+    that reads, and the place of `sums`.
+    """
+    return 2, 0, 2
+
+
+def _meetings():
+    """List (writer, reader, place) of all that meet in `suspect` after its only barrier."""
+    reads, writes = set(), set()
+    for half in (4, 2, 1):
+        for t in range(half):
+            reads |= {(t, t), (t, t + half)}
+            writes.add((t, t))
+    return {(one, other, place) for one, place in writes for other, there in reads if place == there and one != other}
+
+
+@PUZZLES.rule_of(
+    detective,
+    "writes, reads, place = 0, 0, 0\nreturn writes, reads, place",
+    "In the first turn of the loop, half is 4: which threads write, and where? In the second, it is 2: who reads what?",
+    "Nothing makes thread 0 wait in its second turn until thread 2 has done its first one. What does it read there?",
+    "Run it: from bppsa_nb import ptx; print(ptx.run(suspect, 1, 8, np.ones(8))). The report names two threads.",
+    learned="A race is two threads, one place, a write, and no barrier between. A barrier orders what is before it and "
+    "what is behind it; each turn of a loop whose threads read each other's results needs one.",
+    explained="In its first turn, thread 2 writes sums[2]. In its second, thread 0 adds sums[0 + 2]. So do threads 3 "
+    "and 1 at place 3, and threads 1 and 0 at place 1. The barrier belongs at the end of each turn.",
+)
+def _rule_detective(answer):
+    found, met = call(answer, detective), _meetings()
+    numbers = isinstance(found, tuple | list) and len(found) == 3 and all(hasattr(each, "__index__") for each in found)
+    if not numbers:
+        raise Wrong(f"it returned {returned(found)} and should return three numbers: writer, reader, place")
+    one, other, place = map(int, found)
+    said = f"thread {one} writes sums[{place}] and thread {other} reads it"
+    if (one, other, place) in met:
+        report, *_ = launches.watch(suspect, 1, 8, np.ones(8))
+        seen = "; ".join(f"thread {each.thread} {each.message}" for each in report.findings)
+        return Verdict(True, f"Right: {said}, and no barrier stands between. Seen when it ran: {seen}.")
+    if (other, one, place) in met:
+        raise Wrong(f"you say that {said}; it is the other way round")
+    if one == other:
+        raise Wrong(f"you say that {said}; a thread goes through its own lines in order, and meets nobody")
+    if not {one, other, place} <= set(range(8)):
+        raise Wrong(f"you say that {said}; threads and places are 0 to 7")
+    if place == one and one - other == 4:
+        raise Wrong(f"you say that {said}; sums[{place}] is written before the barrier, and read behind it")
+    if not any(writer == one and there == place for writer, _, there in met):
+        raise Wrong(f"you say that {said}; thread {one} never writes sums[{place}] behind the barrier for another one")
+    raise Wrong(f"you say that {said}; thread {other} never reads sums[{place}] behind the barrier")
+
+
+def race():
+    """Write two kernels: one that has a race, and one that only seems to have one.
+
+    Both are launched with one block of 32 threads, and take `values` (32) and `total` (1), which begins as 0. In the
+    first, threads meet in a race, and nothing else is wrong. In the second, all 32 threads store into ``total[0]``,
+    which in the end is the sum of all values, and no two of them race. Return both kernels.
+    """
+
+    @cuda.jit
+    def racing(values, total):
+        total[0] += values[cuda.threadIdx.x]
+
+    @cuda.jit
+    def orderly(values, total):
+        cuda.atomic.add(total, 0, values[cuda.threadIdx.x])
+
+    return racing, orderly
+
+
+@PUZZLES.rule_of(
+    race,
+    "@cuda.jit\ndef racing(values, total):\n    total[0] = 0.0\n\n"
+    "@cuda.jit\ndef orderly(values, total):\n    total[0] = 0.0\n\nreturn racing, orderly",
+    "total[0] += values[t], by all threads: each reads the sum, adds, and writes it back. Who came in between?",
+    "For the second there are two ways: threads take turns, with a barrier behind each; or an atomic operation.",
+    "cuda.atomic.add(total, 0, values[cuda.threadIdx.x]) reads, adds and writes in one piece.",
+    learned="Touching one place is no race, as long as something orders the touches. On a GPU, a race may give the "
+    "right sum a thousand times; here it is found the first time.",
+    explained="`+=` is a read and a write, and others come in between. An atomic operation is both in one. Threads "
+    "that take turns with barriers are in order, too, at the price of 32 turns.",
+)
+def _rule_race(answer):
+    kernels, values = call(answer, race), np.arange(32.0)
+    if not isinstance(kernels, tuple | list) or len(kernels) != 2:
+        raise Wrong(f"it returned {returned(kernels)} and should return two kernels: return racing, orderly")
+    launches.check_kernels(*kernels)
+    reports = []
+    for kernel in kernels:
+        report, copies, given = launches.watch(kernel, 1, 32, values, np.zeros(1))
+        given.check(copies[:1])
+        reports.append(report)
+    names, told = dict(zip(("values", "total"), copies, strict=True)), ["", ""]
+    for n, report in enumerate(reports):
+        if report.findings:
+            told[n] = launches.told_finding(report, kernels[n], names)
+    kinds = [{finding.kind for finding in report.findings} for report in reports]
+    if not kinds[0] and kinds[1] == {"race"}:
+        raise Wrong(f"the first has no race, and the second has one: {told[1]}. Is it the other way round?")
+    if not kinds[0]:
+        same = "threads write the same value, so nobody can tell who came last; " if reports[0].notes else ""
+        raise Wrong(f"the first has no race: {same}let each thread read and write total[0] with a value of its own")
+    if kinds[0] != {"race"}:
+        raise Wrong(f"the first should have a race, and nothing else: {told[0]}")
+    if kinds[1]:
+        raise Wrong(f"the second has something wrong, too: {told[1]}")
+    mistakes = [(values[-1:], "that is the last value alone"), (values[:1], "nothing has come there")]
+    compare("in the second, total", copies[1], np.array([values.sum()]), mistakes)
+    threads = set(reports[1].stores[list(reports[1].stores)[-1]][:, 2].tolist())
+    if len(threads) < 32:
+        raise Wrong(f"the second is right, but only {len(threads)} of 32 threads store into total: that seems no race")
+    report, *_ = launches.watch(race()[1], 1, 32, values, np.zeros(1))
+    costs = launches.costs(reports[1:], [report])
+    return Verdict(True, f"Right. The race of the first: {told[0]}.", costs=costs, example="the second")
+
+
+WIDTH, ROWS = 32, 64
+
+
+@cuda.jit
+def coalesced(hidden, grads):
+    """Multiply gradients by the slopes of tanh, with a quarter of the sectors.
+
+    `hidden` and `grads` are (64, 32), in float64: ``grads[t, i]`` becomes ``grads[t, i] * (1 - hidden[t, i] ** 2)``.
+    Two blocks of 32 threads have 32 rows each. Memory answers a warp in sectors of 32 bytes: ask for few.
+    """
+    i, first = cuda.threadIdx.x, 32 * cuda.blockIdx.x
+    for t in range(first, first + 32):
+        grads[t, i] *= 1 - hidden[t, i] ** 2
+
+
+@cuda.jit
+def _by_rows(hidden, grads):
+    t = 32 * cuda.blockIdx.x + cuda.threadIdx.x
+    for i in range(32):
+        grads[t, i] *= 1 - hidden[t, i] ** 2
+
+
+@PUZZLES.rule_of(
+    coalesced,
+    "t = 32 * cuda.blockIdx.x + cuda.threadIdx.x\nfor i in range(32):\n    grads[t, i] *= 1 - hidden[t, i] ** 2",
+    "The threads of a warp do one instruction at once. In the stub, which 32 places do they ask for in the first turn?",
+    "grads[t, i] and grads[t, i + 1] are neighbors in memory; grads[t + 1, i] is 256 bytes away. Neighbors should be "
+    "asked for by neighbors.",
+    "Let i be the thread's number, and loop over the 32 rows t of the block.",
+    learned="Access is coalesced when neighbors in a warp touch neighbors in memory. 32 numbers of 8 bytes fill 8 "
+    "sectors; rows apart, they lie in 32. Bytes that nobody asked for take their time, too.",
+    explained="Each turn of the loop takes a whole row: 32 threads, 256 bytes side by side, 8 sectors. The work of "
+    "each thread is the same as before, along a column.",
+)
+def _rule_coalesced(answer):
+    rng = np.random.default_rng(0)
+    hidden, grads = rng.uniform(-1, 1, (ROWS, WIDTH)), rng.standard_normal((ROWS, WIDTH))
+    launched, worst, best = (launches.launch(each, 2, 32, hidden, grads) for each in (answer, _by_rows, coalesced))
+    slope = 1 - hidden**2
+    mistakes = [
+        (grads, "it is as it was"),
+        (grads * (1 - hidden), "the slope is 1 - hidden ** 2"),
+        (slope, "the gradients are missing"),
+        (grads * slope**2, "everything is multiplied twice"),
+    ]
+    compare("grads", launched.arrays[1], grads * slope, mistakes)
+    counts = np.unique(launched.stored[:, 1:], axis=0, return_counts=True)[1]
+    if counts.max() > 32:
+        raise Wrong(f"the numbers are right, but one thread stores {counts.max()} of them, and 32 for each are enough")
+    took, most = int(launched.report.sectors.sum()), int(worst.report.sectors.sum()) // 4
+    if took > most:
+        raise Wrong(
+            f"the numbers are right, but warps ask for {took} sectors in all, where {most} are enough: "
+            f"{launched.report.counters['sectors per request']:.3g} a request, and not 8. What do threadIdx.x and "
+            "threadIdx.x + 1 touch at the same time?"
+        )
+    costs = launches.costs([launched.report], [best.report])
+    return Verdict(True, "Right: a quarter of the sectors.", costs=costs, example="64 rows of 32")
+
+
+@cuda.jit
+def padded(matrix, out):
+    """Transpose a matrix by way of shared memory, without bank conflicts.
+
+    `matrix` and `out` are (64, 64), in float32: ``out[j, i]`` becomes ``matrix[i, j]``. A block of 32 by 32 threads
+    takes a tile, so that both matrices are read and written along rows. Shared memory has 32 banks: word w is in bank
+    w % 32, and words of one bank come one after the other. Each request should take one pass.
+    """
+    x, y, i, j = cuda.threadIdx.x, cuda.threadIdx.y, 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y
+    tile = cuda.shared.array((32, 33), float32)
+    tile[y, x] = matrix[i + y, j + x]
+    cuda.syncthreads()
+    out[j + y, i + x] = tile[x, y]
+
+
+@PUZZLES.rule_of(
+    padded,
+    "x, y, i, j = cuda.threadIdx.x, cuda.threadIdx.y, 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y\n"
+    "tile = cuda.shared.array((32, 32), float32)\ntile[y, x] = matrix[i + y, j + x]\ncuda.syncthreads()\n"
+    "out[j + y, i + x] = tile[x, y]",
+    "A warp has one y and all x. Which words are tile[0, y], tile[1, y], tile[2, y] ... if a row has 32 of them?",
+    "They are y, 32 + y, 64 + y: all in bank y. How long should a row be, so that they are in different banks?",
+    "Rows of 33: word 33 x + y is in bank (x + y) % 32. The last column is never used.",
+    learned="A column of a tile with 32 words a row is in one bank, and costs 32 passes. With one word of padding a "
+    "row, each request is one pass.",
+    explained="With rows of 33 words, the words of a column are 33 apart, in 32 different banks; the words of a row "
+    "are side by side, as before.",
+)
+def _rule_padded(answer):
+    matrix = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    given = (2, 2), (32, 32), matrix, np.zeros_like(matrix)
+    launched, best = (launches.launch(each, *given) for each in (answer, padded))
+    compare("out", launched.arrays[1], matrix.T, [(matrix, "that is the matrix itself; transpose it")])
+    counters, done = launched.report.counters, "the numbers are right, but"
+    if launched.report.sectors.sum() > 1.2 * best.report.sectors.sum():
+        raise Wrong(
+            f"{done} it asks global memory for {counters['sectors per request']:.3g} sectors a request, where 4 are "
+            "enough: read and write along rows, and turn the tile in shared memory"
+        )
+    if (passes := counters["shared passes per request"]) > 1:
+        raise Wrong(
+            f"{done} a request of shared memory takes {passes:.3g} passes on average, where 1 is enough: which bank is "
+            "tile[x, y] in, for x = 0, 1, 2 ...?"
+        )
+    costs = launches.costs([launched.report], [best.report])
+    return Verdict(True, "Right: one pass for every request.", costs=costs, example="four tiles")
+
+
+@cuda.jit
+def warp_sum(values, total):
+    """Sum the numbers of a warp, without shared memory: ``total[b]`` becomes the sum of ``values[b]``.
+
+    `values` are (4, 32), in float32; block b is one warp of 32 threads. ``cuda.shfl_down_sync(0xFFFFFFFF, x, k)`` gives
+    each thread the x of the thread k places further on; all threads of the warp call it. A warp needs no barrier.
+    """
+    t, x, k = cuda.threadIdx.x, values[cuda.blockIdx.x, cuda.threadIdx.x], 16
+    while k > 0:
+        x += cuda.shfl_down_sync(0xFFFFFFFF, x, k)
+        k //= 2
+    if t == 0:
+        total[cuda.blockIdx.x] = x
+
+
+@PUZZLES.rule_of(
+    warp_sum,
+    "b, t = cuda.blockIdx.x, cuda.threadIdx.x\nx = values[b, t]\nx += cuda.shfl_down_sync(0xFFFFFFFF, x, 16)\n"
+    "if t == 0:\n    total[b] = x",
+    "After one shuffle by 16, thread 0 has two numbers of the sum, and so has thread 1. It is the tree of puzzle 2.",
+    "Then by 8, by 4, by 2, by 1: each time, thread 0 has twice as many.",
+    "k = 16, and while k > 0: x += cuda.shfl_down_sync(0xFFFFFFFF, x, k), and k //= 2.",
+    learned="The threads of a warp hand each other registers: 5 shuffles sum 32 numbers, with no memory and no "
+    "barrier, and sums of one warp never wait for another.",
+    explained="The tree of puzzle 2, with the halves 16, 8, 4, 2 and 1 apart. All threads shuffle, also those whose "
+    "sums are of no use: a shuffle has to be reached by the whole warp.",
+)
+def _rule_warp_sum(answer):
+    values = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
+    launched, best = (launches.launch(each, 4, 32, values, np.zeros(4, np.float32)) for each in (answer, warp_sum))
+    mistakes = [
+        (np.zeros(4, np.float32), "nothing has come there"),
+        (values[:, 0], "that is the number of thread 0 alone"),
+        (values[:, 31], "that is the number of thread 31 alone"),
+        (values[:, [0, 16]].sum(1), "that is one step of the tree; threads 0 and 16"),
+        (values[:, ::2].sum(1), "the last step of the tree, by 1, is missing"),
+        (values[:, :16].sum(1), "only threads 0 to 15 are in it"),
+        (2 * values.sum(1), "everything is in it twice"),
+    ]
+    compare("total", launched.arrays[1], values.sum(1), mistakes)
+    counters, done = launched.report.counters, "the numbers are right, but"
+    shuffles, least = (_shuffles(each.report) / 4 for each in (launched, best))
+    used = {"shared memory": launched.report.shared_requests.sum(), "barriers": counters["barriers"],
+            "atomic operations": counters["atomics"]}  # fmt: skip
+    for what, count in used.items():
+        if count:
+            raise Wrong(f"{done} with {what}: a warp's threads hand over their numbers by cuda.shfl_down_sync alone")
+    if not shuffles:
+        raise Wrong(f"{done} one thread reads all of them, one after the other: let the warp shuffle")
+    costs = [("shuffles of a warp", shuffles, least), *launches.costs([launched.report], [best.report])]
+    return Verdict(True, "Right.", costs=costs, example="four warps")
+
+
+def _shuffles(report):
+    blocks = report.program.kernel.blocks
+    return sum(warps * sum(i.kind == "shfl" for i in blocks[n].body) for n, warps in report.issued.items())
