@@ -7,29 +7,29 @@ NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that
 
 
 class Cell(NamedTuple):
-    """A cell's step, its derivatives, and how many numbers of what kind a hidden unit has.
+    """A cell: its step, the step's derivatives, and how many numbers of each kind a hidden unit has.
 
-    Weights [shape=(G H, I)] and [shape=(G H, H)] multiply inputs and states, which is no matter of the cell: it begins
-    at the sums of these products and the biases, and never looks beyond a single unit. Sums come in this order: what
-    inputs add to each of the last `split` gates; whole sums of all other gates; what states add to the last `split`.
-    A GRU's gates are r, z, n, and of n it needs both parts by themselves: its sums are N, R, Z, M.
+    Weights [shape=(G H, I)] and [shape=(G H, H)] multiply inputs and states outside the cell. It begins at the sums of
+    these products and the biases, and computes each unit by itself. Sums come in this order: what inputs add to each of
+    the last `split` gates; whole sums of all other gates; what states add to the last `split`. A GRU's gates are r, z,
+    n, and it needs both parts of n by themselves: its sums are N, R, Z, M.
 
-    ``step(sums, before)`` takes a unit's sums and states, two tuples, and returns two more: the next states, and what
-    going back shall find besides, of which there are `kept`. The first state is h: what weights and other layers read.
+    ``step(sums, before)`` takes a unit's sums and states, two tuples, and returns two more: the next states, and the
+    `kept` others that going back needs. The first state is h, which weights and other layers read.
 
     ``back(grads, before, after, kept)`` takes the gradients of the loss at the next states, the states on both sides,
-    and what was kept; it returns two tuples: the gradients at the sums, and those that go past them to the states
-    before, the first of which is left out where h has an effect through sums only (`carry`).
+    and what was kept; it returns two tuples: the gradients at the sums, and those that go directly to the states
+    before. The first of the latter is left out where h acts through sums only (`carry`).
 
     Whole sums may go through functions of their own, the `activations`, one for each gate but the last `split`: the
-    step is given what these make of them, and a GPU computes them side by side.
+    step is given their results, and a GPU computes them side by side.
 
     A cell may have `vectors` of its own, parameters of one number for each unit, by name: the step is given them after
-    the sums, and keeps those that `back` needs; that returns the gradients at them after those at the sums. Kernels for
-    GPUs do not know them.
+    the sums, and keeps those that `back` needs; `back` returns their gradients after those at the sums. GPU kernels do
+    not support them.
 
-    All are written in Python's operators and `bppsa_nb.machine.pointwise`: they are given arrays in NumPy, and numbers
-    where they are compiled.
+    All are written in Python's operators and `bppsa_nb.machine.pointwise`: in NumPy they are given arrays, in compiled
+    code numbers.
     """
 
     step: Callable
@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
     @property
     def weights(self):
-        """How many weights as large as all states together are as much work as the chain's."""
+        """How many weights of the size of all states together take as much work as the chain's."""
         return max(1, round(self.gates / self.states**2))
 
     def activate(self, sums):

@@ -14,10 +14,10 @@ _UNITS, _NUDGE, _WITHIN = 200, 1e-6, 1e-6  # of which all are looked at; relativ
 
 
 def check_cell(cell, rng=0):
-    """Raise an error that says what is wrong with a cell of one's own; return nothing if nothing is.
+    """Check a cell of your own: raise an error that says what is wrong, or return nothing.
 
-    Derivatives are held against central differences, at sums and states drawn at random, and what compiled code
-    computes against NumPy, in float32 and float64.
+    Derivatives are compared with central differences, at random sums and states. Compiled code is compared with NumPy,
+    in float32 and float64.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ def check_cell(cell, rng=0):
     Raises
     ------
     TypeError, ValueError
-        If numbers of the cell do not fit together; if `step` or `back` returns something else than so many states,
-        kept numbers and gradients, or cannot be compiled; if a derivative is wrong, by which sum or state of which
-        state it is.
+        If numbers of the cell do not fit together; if `step` or `back` returns something else than so many states, kept
+        numbers and gradients, or cannot be compiled; if a derivative is wrong: the message says of which state, and by
+        which sum or state.
 
     Examples
     --------

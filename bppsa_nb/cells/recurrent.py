@@ -56,7 +56,7 @@ class Activations:
 class Recurrent:
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN`, `GRU` and `LSTM`.
 
-    A subclass has a `cell`, like `bppsa_nb.cells.rnn`, and that is all.
+    A subclass needs only a `cell`, as in `bppsa_nb.cells.rnn`.
     """
 
     cell: Cell = None
@@ -105,40 +105,40 @@ class Recurrent:
         Parameters
         ----------
         x : np.ndarray [shape=(T, B, I)]
-            Inputs, time first, in the model's dtype. T may be 0. On a GPU (an array of Numba, CuPy, PyTorch or any
-            library with ``__cuda_array_interface__``; T at least 1), so are the activations, and then the gradients.
+            Inputs, time first, in the model's dtype. T may be 0. If they are on a GPU (an array of Numba, CuPy, PyTorch
+            or any library with ``__cuda_array_interface__``; T at least 1), so are activations and gradients.
         h0 : np.ndarray [shape=(L, B, H)], optional
-            Initial hidden state of every layer, zeros if not given. Of an LSTM, a tuple of h and c.
+            Initial hidden state of every layer, zeros if not given. For an LSTM, a tuple of h and c.
         backend : {"auto", "numpy", "cpu", "cuda"}
         comm : mpi4py.MPI.Intracomm, optional
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
-            of them call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates are
-            those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one.
+            of them must call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates
+            are those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one.
         method : {"auto", "linear", "chunked", "newton"}
             How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
-            once, from a guess, and repairs each from what the one before really ended with, until it meets the states
-            it had. ``"newton"`` corrects what chunks begin with by products of their Jacobians, until they meet, and
-            where that fails goes on as ``"chunked"``; with ``length=1``, it is DEER. A sequence of one chunk is a loop.
-            ``"auto"`` takes what `bppsa_nb.explain` expects to be faster, with ``forward=True``: the loop, or chunks
-            whose repairs are no more work than the loop (``most=1``).
+            once, from a guess. It repairs each chunk from the state at the end of the one before, until it meets the
+            states it had. ``"newton"`` corrects the states at which chunks begin by products of Jacobians, until chunks
+            meet. If that fails, it goes on as ``"chunked"``. With ``length=1``, it is DEER. A sequence of one chunk is
+            a loop. ``"auto"`` takes what `bppsa_nb.explain` expects to be faster, with ``forward=True``: the loop, or
+            chunks whose repairs are no more work than the loop (``most=1``).
         length : int, optional
             Steps of a chunk.
         tol : float, optional
-            Chunks meet where states differ by no more than so many times the largest number of a state; 2.4e-7 in
-            float32 and 1e-12 in float64 by default, which is as if the loop had been rounded otherwise there. 0 asks
-            for the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another
-            order where more samples go together. A network in chaos magnifies whatever is rounded or let stand.
+            Chunks meet where states differ by at most `tol` times the largest number of a state. The default is 2.4e-7
+            in float32 and 1e-12 in float64, as if the loop had been rounded differently. 0 asks for the loop's own
+            bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums over more samples are rounded in another
+            order. A chaotic network magnifies any such difference.
         most : float, optional
-            What may be spent. For ``"chunked"``, how much work repairs may be, in that of the loop, before chunks are
-            taken one after the other (4); for ``"newton"``, how many corrections there may be (8).
+            A limit. For ``"chunked"``, after repairs with the work of `most` loops, chunks run one after the other
+            (default: 4). For ``"newton"``, the number of corrections (default: 8).
         checkpoint_every : int, optional
-            Keep the states at every so many steps only, and no gates; `backward` finds the others again, by a second
-            forward pass. With √T, memory for some 2 √T steps takes the place of that for T.
+            Keep only the states of every so many steps, and no gates; `backward` computes the others again, by a second
+            forward pass. With √T, memory for some 2 √T steps is enough, instead of T.
         lengths : array_like of int [shape=(B,)], optional
-            How many steps each sample has, 1 to T: its logits are of its own last state. What `x` holds after that is
-            padding, any finite numbers, and has no effect. In the order of their lengths samples take the least time.
+            How many steps each sample has, 1 to T: its logits come from its own last state. After that, `x` is padding:
+            any finite numbers, without effect. Samples that are sorted by length take the least time.
         resets : array_like of bool [shape=(T, B)], optional
-            True where a sample begins anew: before this step, its state is set to zeros, and no gradient goes back.
+            True where a sample starts over: its state is set to zeros before this step, and no gradient goes back.
 
         Returns
         -------
@@ -148,7 +148,7 @@ class Recurrent:
         ------
         TypeError, ValueError
             For another dtype than the model's, shapes that do not fit, an empty batch, NaN or infinity, an unknown
-            backend. With `comm` whatever one rank raises, the others raise as a ValueError that names it.
+            backend. With `comm`, an error on one rank is a ValueError on the others, which names it.
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """

@@ -82,16 +82,16 @@ class Unrolled:
 
 
 def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):
-    """Run a recurrence of one's own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once.
+    """Run a recurrence of your own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once.
 
     Parameters
     ----------
     step : callable
-        ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, which it may not change, and
-        returns their next states. It is called more than once for a step: it may depend on nothing else, neither on
-        other samples nor on chance nor on calls before.
+        ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, must not change them, and
+        returns the next states. It is called more than once for a step, so it may depend on nothing else: not on other
+        samples, chance, or earlier calls.
     h0 : np.ndarray [shape=(B, ...)]
-        Where samples begin, in float32 or float64.
+        The initial states, in float32 or float64.
     inputs : np.ndarray [shape=(T, B, ...)]
         Time first. Where there are none, ``np.empty((T, B, 0))``.
     method : {"linear", "chunked", "newton"}
@@ -100,7 +100,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     jacobian : callable, optional
         ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
     length, tol, most
-        As for the `forward` of a model; but chunks are repaired up to the work of 16 loops, if nothing else is said.
+        As for the `forward` of a model, but by default chunks are repaired up to the work of 16 loops.
 
     Returns
     -------

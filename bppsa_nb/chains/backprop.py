@@ -38,15 +38,15 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     local_grads : np.ndarray [shape=(T + 1, B, H)], optional
         Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
     method : {"auto", "linear", "blelloch", "truncated", "chunked"}
-        ``"auto"`` takes what `explain` names. A structured chain's Jacobians are never stored by ``"linear"`` and
-        ``"chunked"``; ``"blelloch"`` and ``"truncated"`` write them out.
+        ``"auto"`` takes the method that `explain` names. A structured chain's Jacobians are never stored by
+        ``"linear"`` and ``"chunked"``; ``"blelloch"`` and ``"truncated"`` write them out.
     backend : {"auto", "numpy", "cpu", "cuda"}
     levels : int, optional
         The k of ``"truncated"``: k = 0 is the linear scan, the tree's depth and beyond is Blelloch's.
     comm : mpi4py.MPI.Intracomm, optional
         Ranks that hold runs of the chain, in the order of time: rank 0 begins at x_0, the last rank ends at x_T. All of
-        them call, each with its own run (of any length, 0 included) in `jacobians_T`. `grad_output` is given on the
-        last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
+        them must call, each with its own run (of any length, 0 included) in `jacobians_T`. `grad_output` is given on
+        the last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
         term at a point where runs meet is given by the rank whose run starts there. Methods are ``"linear"``, rank
         after rank, and ``"chunked"``: every rank reduces its run to one product, MPI scans the products, every rank
         goes back along its run (Equation 6, with n / p links on each). Backends may differ.
@@ -54,18 +54,18 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     Returns
     -------
     np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
-        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64), in the library that `grad_output`
-        came from: arrays of PyTorch, JAX and others with DLPack are taken and given back without copies. Where the
-        arrays are on a GPU (those of Numba, CuPy, PyTorch or any library with ``__cuda_array_interface__``; all of
-        them, contiguous), so is the result, and nothing passes through the host, not even for checks. With `comm` at
-        the points of this rank's run, both ends included.
+        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64), in the library that `grad_output` came
+        from: arrays of PyTorch, JAX and others with DLPack are taken and given back without copies. If all arrays are
+        on a GPU (contiguous, of Numba, CuPy, PyTorch or any library with ``__cuda_array_interface__``), so is the
+        result, and nothing passes through the host, not even for checks. With `comm`, the gradients at the points of
+        this rank's run, both ends included.
 
     Raises
     ------
     TypeError, ValueError
         For dtypes other than float32 and float64, a mixture of the two, shapes that do not chain, an empty batch, NaN
-        or infinity, an unknown method or backend. With `comm` whatever one rank raises, the others raise as a
-        ValueError that names it.
+        or infinity, an unknown method or backend. With `comm`, an error on one rank is a ValueError on the others,
+        which names it.
     RuntimeError, MemoryError
         For ``backend="cuda"`` without a GPU; if Jacobians written out, or products of chunks, do not fit.
 

@@ -58,18 +58,18 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     weights : int
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
     forward : bool
-        Whether it is about the forward pass of a layer of such cells, of H hidden units; weights are 1 or more then.
+        Whether to explain the forward pass of a layer of such cells, of H hidden units; `weights` is then 1 or more.
 
     Returns
     -------
     Explanation
-        Its `method` and `backend` are what runs, `seconds` the predicted time of every candidate, by method, `reason`
-        says why in a sentence, `source` where the prices come from. Printed, it says all of it.
+        Its `method` and `backend` are those that run. `seconds` has the predicted time of every method, `reason` says
+        why in a sentence, and `source` says where the prices come from. Printing it shows all of this.
 
     Raises
     ------
     TypeError, ValueError
-        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
+        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is not a valid one.
     """
     check_flag("forward", forward)
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))

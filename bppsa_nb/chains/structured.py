@@ -16,25 +16,25 @@ from bppsa_nb.operands import rows
 class StructuredChain(Fixed):
     """T transposed Jacobians made of shared weights and diagonals of their own.
 
-    ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
-    recurrent cell has whose sums ``weights[k] @ h`` go through elementwise functions. `slopes` says how far the next
-    state moves with each sum, `carry` how far with the state itself. Arrays of these shapes are neither copied nor
+    ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: every recurrent cell has
+    this form if its sums ``weights[k] @ h`` go through elementwise functions. `slopes` are the derivatives of the next
+    state by each sum, `carry` its derivative by the state itself. Arrays of these shapes are neither copied nor
     replaced.
 
     Parameters
     ----------
     weights : np.ndarray [shape=(K, H, H)]
-        What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be on a
-        GPU instead, those of any library.
+        The K matrices that multiply the state, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be
+        on a GPU instead, from any library.
     slopes : np.ndarray [shape=(K, T, B, S H)]
     carry : np.ndarray [shape=(T, B, H)] or float, or [shape=(S, T, B, S H)] where S > 1, optional
-        An axis along which it stays the same may have a length of one, or be left out.
+        An axis along which it is constant may have length one, or be left out. S is the number of states, 2 in an LSTM.
 
     Raises
     ------
     TypeError, ValueError
-        For dtypes other than float32 and float64, a mixture of the two, what is no array; for shapes that do not fit
-        together, an empty batch or state.
+        For dtypes other than float32 and float64, a mixture of the two, or what is not an array; for shapes that do not
+        fit together, an empty batch or state.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class StructuredChain(Fixed):
 
     @classmethod
     def made(cls, weights, slopes, carry=None):
-        """Put together what is known to fit; the arrays may be on a device."""
+        """Make a chain of arrays that are known to fit; they may be on a device."""
         chain = object.__new__(cls)
         chain._fix(weights=weights, slopes=slopes, carry=carry)
         return chain
@@ -98,12 +98,12 @@ class StructuredChain(Fixed):
 
     @property
     def states(self):
-        """S, of how many vectors a state consists."""
+        """S, the number of vectors that a state consists of."""
         return self.slopes.shape[3] // self.weights.shape[2]
 
     @property
     def num_weights(self):
-        """How many weights as large as a whole state, but one at least, are as much work."""
+        """How many weights of a whole state's size take as much work; at least one."""
         return max(1, round(len(self.weights) / self.states**2))
 
     @property

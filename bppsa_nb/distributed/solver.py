@@ -32,11 +32,11 @@ class Solution:
     method : {"linear", "chunked"}
         What computed them.
     combined : int
-        Times that this rank computed ⋄ of two maps while they were scanned.
+        How often this rank computed ⋄ of two maps in the scan over ranks.
     communication : float
         Seconds spent in communication, waiting for other ranks included.
     finite : bool
-        Whether the gradients of all ranks are.
+        Whether the gradients of all ranks are finite.
     """
 
     gradients: np.ndarray | list

@@ -26,8 +26,8 @@ _COMPUTE = {
 class Graph:
     """A graph of stateless operations, described by computing with its inputs.
 
-    A node only ever takes nodes that are there already, so that `nodes` is in an order to run them, and no
-    cycle can be described. An activation that is used several times is copied; the copy is implicit.
+    A node's inputs are nodes that exist already. So `nodes` is in an order in which they can be run, and there are no
+    cycles. An activation that is used several times is copied; the copy is implicit.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ class Graph:
         return known
 
     def gradients(self, values, grad_outputs, saved=None):
-        """Run forward, keep some activations, recompute the others that the backward graph reads, and run that.
+        """Run forward, keep some activations, recompute the others that the backward graph reads, and run that graph.
 
         Parameters
         ----------
         values : dict of str to np.ndarray
-            Inputs and parameters; they stay at hand.
+            Inputs and parameters; they are always kept.
         grad_outputs : dict of str to np.ndarray
             The error term of every output.
         saved : iterable of str, optional

@@ -32,7 +32,7 @@ class Node:
         "step", "repeat" (one row for every sample) or "total" (the sum over samples).
     inputs : tuple of Node
     shape : tuple of (str or int)
-        A size each, such as ("B", "H"); text stands for a size that is known when the graph runs.
+        Its sizes, such as ("B", "H"); text stands for a size that is known when the graph runs.
     name : str
         Unique in the graph.
     transposed : tuple of bool
@@ -100,17 +100,17 @@ class _Transposed:
 
 
 def sigmoid(node):
-    """Apply the logistic function to every element; its derivative is a (1 - a) at the activation a put out."""
+    """Apply the logistic function to every element; its derivative is a (1 - a), where a is the result."""
     return _nonlinearity("sigmoid", node)
 
 
 def tanh(node):
-    """Apply the hyperbolic tangent to every element; its derivative is 1 - a² at the activation a put out."""
+    """Apply the hyperbolic tangent to every element; its derivative is 1 - a², where a is the result."""
     return _nonlinearity("tanh", node)
 
 
 def relu(node):
-    """Replace what is negative by zero; the derivative is 1 where the activation put out is positive."""
+    """Replace negative numbers by zero; the derivative is 1 where the result is positive."""
     return _nonlinearity("relu", node)
 
 

@@ -64,8 +64,8 @@ class ResidualModel:
     solver : dict, optional
         How multigrid solves for the states and for their gradients: arguments of `solve`, from `cycles` to
         `skip_downcycle`, such as ``{"cycles": 2}``, the paper's, or ``{"error": 0.01}``: as many cycles as the network
-        needs as it is then. None propagates serially. It may be changed at any time. Without either of the two, a `tol`
-        decides; rounding keeps float32, the default dtype, from the usual 1e-9: give a larger one.
+        needs then. None propagates serially. It may be changed at any time. With neither of the two, a `tol` decides;
+        in float32, the default dtype, rounding keeps residuals above the usual 1e-9: give a larger one.
     rng : int or np.random.Generator
         Where the initial parameters come from: uniform up to ``1 / sqrt(fan_in)``, PyTorch's default.
     dtype : {np.float32, np.float64}
@@ -167,10 +167,10 @@ class ResidualModel:
         backend : {"auto", "numpy", "cpu", "cuda"}
             Where residual layers are computed; opening and closing are NumPy's matrix products on all of them.
         comm : mpi4py.MPI.Intracomm, optional
-            Ranks that share out the residual layers, each with the states of its own: of those that
+            Ranks that share out the residual layers; each has the states of the layers that
             ``multigrid.partition(depth, comm.size, coarsening, levels)`` gives it. All of them give the same batch, and
-            have the same parameters. Logits are found on the last one. What one rank raises, the others raise as a
-            ValueError that names it.
+            have the same parameters. Logits are found on the last one. An error on one rank is a ValueError on the
+            others, which names it.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class ResidualModel:
             For ``"truncated"``; those of multigrid are an option of the `solver`.
         comm : mpi4py.MPI.Intracomm, optional
             As in `forward`. `grad_logits` is that of the last rank, and None on all others; gradients of all parameters
-            are returned on all ranks. Scans, which would need all Jacobians in one place, are not to be had.
+            are returned on all ranks. Scans are not available: they would need all Jacobians in one place.
 
         Returns
         -------

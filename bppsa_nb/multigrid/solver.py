@@ -98,8 +98,8 @@ def solve(
     comm : mpi4py.MPI.Comm, optional
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
         those from the first of its layers to the one after the last. `initial` is cut as the states are; all other
-        arguments are the same on all ranks. Layers count as they come: the whole network on every rank is a network so
-        many times as deep. A wrong argument on one rank is an error on all; for errors elsewhere, run scripts as
+        arguments are the same on all ranks. Every rank's layers count: the whole network on every rank is a network
+        that many times as deep. A wrong argument on one rank is an error on all; for errors elsewhere, run scripts as
         ``mpiexec -n 4 python -m mpi4py script.py``, which ends all ranks when one fails.
 
     Returns

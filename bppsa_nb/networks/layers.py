@@ -383,7 +383,7 @@ class AvgPool2d(_Pool):
     reads, jacobian_class, _together = "dtype", "AvgPool2d", np.add
 
     def forward(self, x):
-        """Divide the sum."""
+        """Average each window."""
         return super().forward(x) * x.dtype.type(1 / np.prod(self.kernel_size))
 
     def backward(self, grad, x, y):
@@ -396,7 +396,7 @@ class AvgPool2d(_Pool):
 
 
 class Flatten(Operator):
-    """Images to vectors. In a scan it is no link: gradients are flat there anyway."""
+    """Turn images into vectors. A scan needs no link for it: gradients are flat there anyway."""
 
     reads, jacobian_class = "dtype", "Flatten"
 

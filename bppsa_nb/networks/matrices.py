@@ -15,7 +15,7 @@ _MADE = """
     Returns
     -------
     scipy.sparse.csr_array [shape=(inputs, outputs)]
-        Of all numbers that go in, and all that come out.
+        A row for each number that goes in, a column for each that comes out.
 
     Raises
     ------
@@ -78,13 +78,13 @@ def relu_jacobian_T(x):
 
 @_makes_matrix
 def tanh_jacobian_T(y):
-    """Make the transposed Jacobian of tanh from its output y, as `relu_jacobian_T` from the input: 1 - y²."""
+    """Make the transposed Jacobian of tanh, 1 - y², from its output y; `relu_jacobian_T` takes the input."""
     return _at(jacobians.Tanh, "y", y)
 
 
 @_makes_matrix
 def sigmoid_jacobian_T(y):
-    """Make the transposed Jacobian of sigmoid from its output y, as `relu_jacobian_T` from the input: y (1 - y)."""
+    """Make the transposed Jacobian of sigmoid, y (1 - y), from its output y; `relu_jacobian_T` takes the input."""
     return _at(jacobians.Sigmoid, "y", y)
 
 
@@ -96,7 +96,7 @@ def flatten_jacobian_T(input_shape, *, dtype=np.float32):
     ----------
     input_shape : tuple of int
     dtype : {np.float32, np.float64}
-        No input or weight tells it here.
+        There is no input or weight to take it from.
     """
     return _matrix(jacobians.Flatten(input_shape), dtype)
 
@@ -128,7 +128,7 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
     kernel_size, stride
         As for `max_pool2d_jacobian_T`.
     dtype : {np.float32, np.float64}
-        No input or weight tells it here.
+        There is no input or weight to take it from.
     """
     return _matrix(jacobians.AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
 

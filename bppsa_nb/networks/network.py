@@ -49,8 +49,8 @@ class Network:
     operators : list of Operator
         From the image to the logits; the last one's output is a vector.
     scan_until : str, optional
-        The name of the last operator whose gradients the scan finds; those beyond it have theirs by ordinary backward.
-        The last of all if not given.
+        The name of the last operator whose gradients the scan computes. Ordinary backward computes those of the
+        operators after it. By default the last of all.
     init : {"uniform", "he"}
         ``"uniform"``: weights and biases uniform up to ``1 / sqrt(fan_in)``, PyTorch's default. ``"he"``: weights
         normal with variance ``2 / fan_in`` (He et al., 2015), biases zero.
@@ -68,8 +68,8 @@ class Network:
     Raises
     ------
     TypeError, ValueError
-        For an unknown dtype, `scan_until` or `init`; for no operators, or such as are none, whose shapes do not chain,
-        that do not end in a vector, or whose names occur twice.
+        For an unknown dtype, `scan_until` or `init`; for no operators, or objects of another type; for operators whose
+        shapes do not chain, that do not end in a vector, or whose names occur twice.
 
     Notes
     -----
@@ -108,7 +108,7 @@ class Network:
         x : np.ndarray [shape=(B, C, H, W)]
             Images, in the network's dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
-            Must be there, and makes no difference: the forward pass is NumPy's matrix products on all of them.
+            Must be available, but makes no difference: all of them use NumPy's matrix products going forward.
 
         Returns
         -------
@@ -230,8 +230,8 @@ class Network:
         """Make the transposed Jacobians that the scan multiplies, for `bppsa_nb.backprop`: a list of BatchedCSR.
 
         There is one for each operator of `linked`: all samples' values [shape=(B, nnz)], or [shape=(1, nnz)] where they
-        do not depend on the sample. The patterns are the network's, the values are the caller's. With `from_input` they
-        begin with the first operator's, from the image on; training does without.
+        do not depend on the sample. The patterns are the network's, the values are the caller's. With `from_input` the
+        first is that of the first operator, which reads the image; training does without.
         """
         self._check_activations(activations)
         checks.check_params(self.params, self.dtype, self._param_shapes)
@@ -292,7 +292,7 @@ class Network:
         self._jacobians, self._pieces = {}, {}
 
     def check_masks(self, masks, params):
-        """Raise what setting `masks` would raise, were these the parameters."""
+        """Raise what setting `masks` would raise if these were the parameters."""
         checks.check_params(params, self.dtype, self._param_shapes)
         if masks is None:
             return

@@ -11,7 +11,7 @@ def prune(params, rate, scheme="class_blind"):
     """Set the smallest weights to zero, in place.
 
     Weights are the arrays of two or more axes; biases stay. Weights that are zero already are the smallest, so they go
-    first. Of weights that the rule holds equal, the first go.
+    first. Of equally small weights, the first go.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def prune(params, rate, scheme="class_blind"):
     ------
     TypeError, ValueError
         For a rate out of range, an unknown scheme, no weights, NaN or infinity, anything else than arrays of floating
-        point numbers, or such as cannot be written to. Nothing is pruned then.
+        point numbers, or read-only arrays. Nothing is pruned then.
 
     Examples
     --------

@@ -24,13 +24,13 @@ class BatchedCSR(Fixed):
     Attributes
     ----------
     pattern : CSRPattern
-        The pattern, and the plans made for its products. Links of the next iteration that are made of it by
-        `of` need no new plans.
+        The pattern, and the plans made for its products. Links of the next iteration need no new plans if `of` makes
+        them from this pattern.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no CSR pattern of that shape, of integers, or `values` no float32 or float64, a row of nnz per sample.
+        If the arrays are not a CSR pattern of integers and that shape, or `values` not float32 or float64 rows of nnz.
     """
 
     _fixed = ("pattern", "values")

@@ -210,9 +210,9 @@ class PlannedProduct(checks.Fixed):
     def performed(self, a):
         """Count the multiply-adds that the numeric phase performs for certain values.
 
-        Where entries are sums, an entry of `a` that happens to be zero is passed over, as are those of every pixel
-        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply. `a` is
-        a np.ndarray [shape=(nnz,)], one sample's values of the left matrix.
+        Where entries are sums, an entry of `a` that happens to be zero is skipped, as for every pixel that max-pooling
+        did not choose. In products of the other kinds, skipping would take longer than multiplying. `a` is a np.ndarray
+        [shape=(nnz,)], one sample's values of the left matrix.
         """
         checks.check_floats("a", a)
         if a.shape != (self.left.nnz,):

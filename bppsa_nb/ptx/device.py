@@ -126,12 +126,12 @@ def current():
 
 @contextmanager
 def device(watch=False):
-    """Run what is launched with Numba's `cuda.jit` on the CPU, from its PTX, while the block runs.
+    """Inside the ``with`` block, run kernels of Numba's `cuda.jit` on the CPU, from their PTX.
 
     Parameters
     ----------
     watch : bool
-        Whether every access is watched, which takes a few times as long: what is found raises an AssertionError at the
+        Whether every access is watched, which takes a few times as long: findings raise an AssertionError at the
         launch. Without it, only accesses outside all arrays end a launch, with the same error.
 
     Yields

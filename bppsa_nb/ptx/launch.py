@@ -25,7 +25,7 @@ MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # wha
 
 
 def empty(shape, dtype=np.float32):
-    """Return an array that counts as never written, as `cuda.device_array` is: reading it is told.
+    """Return an array that counts as never written, as `cuda.device_array` is: reading it is reported.
 
     It holds NaN, or zeros. What a kernel has written counts as written in the launches that follow.
     """

@@ -16,8 +16,8 @@ def steps(a, method, levels=None, length=None):
     Parameters
     ----------
     a : list of operands [length n + 1]
-        Equation 5's array: the gradient at x_n, then the transposed Jacobians from the last to the first.
-        It ends as Equation 4's, with the product of all appended: ``[I, a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]``.
+        Equation 5's array: the gradient at x_n, then the transposed Jacobians from the last to the first. At the end it
+        is Equation 4's, with the product of all appended: ``[I, a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]``.
     method : {"linear", "blelloch", "truncated", "chunked", "hillis_steele"}
     levels : int, optional
         The k of ``"truncated"``.
@@ -56,8 +56,8 @@ def check_count(name, value, least, most=np.inf):
 def scan(operands, method, levels=None, length=None):
     """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
 
-    Parameters and errors are those of `steps`; `operands` is left as it is. Where operands do not fit each other, the
-    error is theirs.
+    Parameters and errors are those of `steps`; `operands` is left as it is. Operands that do not fit each other raise
+    their own error.
     """
     if isinstance(operands, (str, bytes)) or not hasattr(operands, "__iter__"):
         raise TypeError(f"operands must be a list of operands, got {operands!r}")

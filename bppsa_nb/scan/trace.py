@@ -43,7 +43,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class TracedLevel:
-    """What one level was seen to do: its ⋄, who moved (source, target), and what stands now where it changed."""
+    """What one level did: its ⋄, its moves (source, target), and the new operands where the array changed."""
 
     level: Level
     products: list = field(repr=False)
@@ -65,9 +65,9 @@ class Trace:
     needs : list of list of int
         Which products each of them waits for.
     steps, work : int
-        Levels, one after the other: the step complexity with a worker for every ⋄ (Equation 6); and ⋄ (Equation 7).
+        How many levels: the step complexity with a worker for every ⋄ (Equation 6); and how many ⋄ (Equation 7).
     mm, mv : int
-        Of these, how many multiplied a matrix by a matrix, and by a gradient.
+        How many ⋄ multiplied a matrix by a matrix, and by a gradient.
     """
 
     def __init__(self, n, method, inputs, levels, result):
@@ -85,8 +85,8 @@ class Trace:
     def critical_path(self, cost=UNIT):
         """Find the longest chain of products that wait for each other; moving data is free.
 
-        `cost` is what a product of kind ``"mm"`` and ``"mv"`` takes, a dict, or what each of `products` does. Returns
-        what the chain takes, which no number of workers beats, and its products, first to last.
+        `cost` says how long products take: a dict by kind, ``"mm"`` and ``"mv"``, or a list with one entry for each of
+        `products`. Returns the time of the chain, which no number of workers beats, and its products, first to last.
         """
         costs = [cost[product.product] for product in self.products] if isinstance(cost, dict) else cost
         end, before = [], []

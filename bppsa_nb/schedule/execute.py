@@ -75,8 +75,8 @@ class _Plan:
 class Executor:
     """Run timelines of a network's layers, in a ``with`` block.
 
-    Every device and link does what the timeline has it do, in that order, as soon as what that needs is there; the
-    times are the machine's own. BLAS has one thread per process.
+    Every device and link runs its operations in the timeline's order, each as soon as what it needs is there. The times
+    are those of this machine. BLAS has one thread per process.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Executor:
         caller's: ``optimizer.step(network.params, result.grads)``.
     processes : bool, optional
         Whether every device is a process; by default, if there are several. Otherwise all take turns in this one, in
-        the order of the starts, which gives the same results. So do two streams of one device, always.
+        the order of the starts, which gives the same results. Two streams of one device always do.
     replicas : int
         For timelines of `data_parallel`: how many processes train on a share of the batch each. S[δW] adds up their
         gradients, always in the same order. With one replica it has nothing to send.
@@ -109,8 +109,8 @@ class Executor:
     is that of its micro-batch's share of the mean loss. With one micro-batch they are those of
     ``network.backward(method="ordinary")`` to the last bit.
 
-    Processes are started anew, not forked: a script must start them under ``if __name__ == "__main__"``. Notebooks
-    need no such thing.
+    Processes are started anew, not forked: a script must start them under ``if __name__ == "__main__"``. Notebooks need
+    not.
 
     Examples
     --------

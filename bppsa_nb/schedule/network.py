@@ -10,7 +10,7 @@ from bppsa_nb.machine.reprs import with_repr
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the paper's text leaves open and a makespan depends on; the defaults give the paper's numbers.
+    """What the paper's text leaves open and makespans depend on; the defaults give the paper's numbers.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ def costs(name, values, length=None, of="layer"):
 
 
 def transfer_time(size, bandwidth, latency=0.0):
-    """Compute what it takes to send something over a link.
+    """Compute the time to send something over a link.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ def pipeline(
         does in 1F1B; False is ZB-H2, where it is almost twice as many, and devices end at different times (see
         `Timeline.span`). What δW reads waits with it, so output gradients come on top.
     boundary_cost : float or array_like [shape=(L - 1,)]
-        What it takes to send the output of each layer to the next one's device, and the gradient back; see
-        `transfer_time`. Each direction between two devices is a link that sends one thing at a time.
+        The time to send the output of each layer to the next one's device, and the gradient back; see `transfer_time`.
+        Each direction between two devices is a link that sends one thing at a time.
     assumptions : Assumptions
 
     Returns

@@ -79,8 +79,8 @@ class Regions:
 def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_over=False):
     """Schedule weight gradients beside the main stream: multi-region joint scheduling (Algorithm 1).
 
-    The main stream computes output gradients and the next iteration's forward pass, and the weight gradients that are
-    no kernels of the sub stream, in the conventional order. F_i waits for δW_i.
+    The main stream computes output gradients and the next iteration's forward pass, and the weight gradients that do
+    not go to the sub stream, in the conventional order. F_i waits for δW_i.
 
     Parameters
     ----------
@@ -90,21 +90,21 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
         The layers whose δW goes to the sub stream. The paper's are 2 to L: δW_1 ends the backward pass, and F_1 waits
         for it. None at all is conventional training in one stream.
     speedup : array_like [shape=(len(kernels), N)]
-        How much sooner each kernel and the main stream's in each region end together than one after the other, as
-        profiled: 1 gains nothing, 2 is a perfect overlap, and below 1 they are slower together.
+        How many times as fast each kernel and the main stream's kernels of each region are together as one after the
+        other, as profiled: 1 gains nothing, 2 is a perfect overlap, below 1 they are slower together.
     memory_limit : float, optional
         What `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. The first k regions are
         pre-scheduled: kernels of their layers run as soon as they are ready. k rises until the peak fits.
     k : int
-        How many regions are pre-scheduled at least. With N of them, all kernels run as soon as they are ready.
+        At least this many regions are pre-scheduled. With all N, all kernels run as soon as they are ready.
     carry_over : bool
-        Whether to count with it that a kernel that outlasts its region takes the beginning of the next. Algorithm 1
+        Whether the plan expects that a kernel that outlasts its region takes the beginning of the next. Algorithm 1
         plans every region by itself, and kernels may then start later than planned.
 
     Returns
     -------
     TwoStreams
-        Its `k` is the one that was taken.
+        Its `k` is the one that was used.
 
     Raises
     ------

@@ -24,7 +24,7 @@ def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions
         ``"fifo"``: gradients are computed layer by layer, and sent in that order.
         ``"priority"``: of the gradients that wait for the link, the lowest layer's goes first: the next forward pass
         needs it first.
-        ``"reverse_first_k"``: moreover, the weight gradients of layers 1 to k are computed last, and in reverse
+        ``"reverse_first_k"``: in addition, the weight gradients of layers 1 to k are computed last, and in reverse
         (Algorithm 2).
     k : int, optional
         For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by trying all.
@@ -36,7 +36,7 @@ def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions
     Returns
     -------
     Timeline
-        Its `k` is the one that was taken.
+        Its `k` is the one that was used.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions
     for the whole schedule.
 
     The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
-    places. What reverse first-k may miss is a better order of the δW among the δO.
+    places. Reverse first-k may only miss a better order of the δW among the δO.
     """
     check_problem(network, assumptions)
     if network.sync is None:

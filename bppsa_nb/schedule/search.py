@@ -15,17 +15,17 @@ _CLOSE = 1e-12  # relative: sums of the same costs in another order differ by ro
 def optimum(timeline, nodes=20_000):
     """Find the shortest schedule of a timeline's operations on the same workers, and prove that it is.
 
-    Only what operations need counts, not what a policy makes them wait for besides. Schedules are built up operation
-    by operation. Of two partial schedules that have placed the same operations, one is dropped if the other leaves
-    every operation to come no later a start. One is dropped, too, if a lower bound shows that it ends no sooner than
-    the shortest schedule known.
+    Only what operations need counts, not what else a policy makes them wait for. Schedules are built up operation by
+    operation. Of two partial schedules that have placed the same operations, one is dropped if the other leaves every
+    operation to come no later a start. One is dropped, too, if a lower bound shows that it ends no sooner than the
+    shortest schedule known.
 
     Parameters
     ----------
     timeline : Timeline
         Of `pipeline` or `data_parallel`.
     nodes : int
-        How many partial schedules of as many operations may be kept.
+        How many partial schedules with the same number of operations may be kept.
 
     Returns
     -------

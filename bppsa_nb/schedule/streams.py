@@ -116,7 +116,7 @@ class TwoStreams(Timeline):
 
     @property
     def sequential(self):
-        """float: what one stream takes for all of it, one after the other, as is conventional."""
+        """float: the time of all operations one after the other in one stream, as is conventional."""
         return float(self.operations.duration.sum())
 
     @property
@@ -141,7 +141,7 @@ class TwoStreams(Timeline):
 
     @cached_property
     def lower_bound(self):
-        """float: what no schedule of these operations in these streams is shorter than, with these speed-ups.
+        """float: no schedule of these operations in these streams is shorter than this, with these speed-ups.
 
         The longest chain of operations that wait for each other; or all work, less the most that running kernels
         beside regions can save: each kernel beside what the main stream does between its output gradient and its F,

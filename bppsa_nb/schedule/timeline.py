@@ -71,7 +71,7 @@ class Timeline:
 
     @cached_property
     def lower_bound(self):
-        """float: what no schedule of these operations on these workers is shorter than, up to rounding.
+        """float: no schedule of these operations on these workers is shorter than this, up to rounding.
 
         The longest chain of operations that wait for each other; or for some of a worker's operations, their work
         with the least time before and after it. Whatever else a policy waits for does not count.
@@ -97,7 +97,7 @@ class Timeline:
     def span(self):
         """np.ndarray of float64 [shape=(devices,)]: from the start of each device's first operation to its last's end.
 
-        Iterations that follow each other without a flush take the largest of them each, at best.
+        Without a flush, iterations that follow each other take the largest of these times each, at best.
         """
         computes = np.flatnonzero(self.operations.kind <= W)
         device = self._device(computes)
@@ -203,7 +203,7 @@ class Timeline:
         return np.maximum(counts, 0)  # where the forward pass is the next iteration's, nothing goes by
 
     def check(self):
-        """Hold the timeline to what makes it a schedule.
+        """Check that the timeline is a schedule.
 
         Raises ValueError if an operation is missing or there twice, has no start, starts before something it needs is
         over, or runs while its worker does something else.

@@ -51,7 +51,7 @@ class _Optimizer:
         Raises
         ------
         TypeError, ValueError, FloatingPointError
-            If names or shapes differ, or what is kept of the steps before was replaced; if a parameter or an average
+            If names or shapes differ, or the averages of earlier steps were replaced; if a parameter or an average
             would leave the range of its dtype. Nothing is changed then.
         """
         for what, group in ("params", params), ("grads", grads):

@@ -45,26 +45,26 @@ class Trainer:
     Parameters
     ----------
     model : RNN, GRU, sparse.Network or multigrid.ResidualModel
-        Or anything with `params`, `forward`, `backward` and `check_method` like these. On a GPU whole steps of `RNN`
-        and `GRU` run there with `SGD` and `Adam`; with subclasses, or methods or parameters of their own, a warning
+        Or anything with `params`, `forward`, `backward` and `check_method` like these. On a GPU, whole steps of `RNN`
+        and `GRU` run there with `SGD` and `Adam`. For subclasses, or with methods or parameters of their own, a warning
         says that `forward`, `backward` and the optimizer's `step` are called instead.
     optimizer : SGD or Adam
         Or anything with `step`, `settings`, `zeros`, `state` and `steps` like these.
     method, backend, levels
         How gradients are found; see the model's `backward`.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks that train an RNN, a GRU or a `ResidualModel` together: all make the same trainer, call the same methods,
-        and have the same losses, parameters and history then. What fails on one rank fails on all. Of a
-        `ResidualModel` they share out the layers, and all of them take whole batches.
+        Ranks that train an RNN, a GRU or a `ResidualModel` together: all make the same trainer and call the same
+        methods, and then have the same losses, parameters and history. What fails on one rank fails on all. They share
+        out the layers of a `ResidualModel`, and all take whole batches.
     sequence_ranks : int, optional
-        Of an RNN or a GRU: how many consecutive ranks share the steps of a sequence, in the order of time; by default
+        For an RNN or a GRU: how many consecutive ranks share the steps of a sequence, in the order of time; by default
         all. There are ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch,
         in order.
     forward : {"auto", "linear", "chunked", "newton"}
         How the states of an RNN or a GRU are found; see their `forward`. ``"auto"`` goes back to the loop for a while
         where chunks take longer to meet.
     checkpoint_every : int, optional
-        Keep the states of an RNN or a GRU at every so many steps only, and find the others again on the way back; see
+        Keep only the states of every so many steps of an RNN or a GRU, and compute the others again going back; see
         their `forward`. On the host, without `comm`.
 
     Attributes
@@ -74,9 +74,9 @@ class Trainer:
     epoch, position : int
         Epochs finished, and samples used since.
     steps : {"whole", "in parts", "on the GPU", "over ranks"}
-        How steps run. On a CPU those of an `RNN` or a `GRU` in loops, by `SGD` or `Adam`, are whole: arguments and
-        numbers are checked once. In parts go other methods, models and optimizers, and subclasses, through their own
-        `forward`, `backward` and `step`; and so does a step that needs a second look, or had better go in chunks.
+        How steps run. On a CPU, those of an `RNN` or a `GRU` in loops, by `SGD` or `Adam`, are whole: arguments and
+        numbers are checked once. Other methods, models and optimizers, and subclasses, run in parts, by their own
+        `forward`, `backward` and `step`. So does a step that needs a second check, or is faster in chunks.
 
     Raises
     ------
@@ -154,8 +154,8 @@ class Trainer:
         Parameters
         ----------
         dataset : Bitstream, ArrayDataset or other
-            Anything with a length and a `batch` method; see `bppsa_nb.training.datasets`. With `comm` each rank asks
-            for its own part of a batch only, of sequences.
+            Anything with a length and a `batch` method; see `bppsa_nb.training.datasets`. With `comm`, each rank asks
+            only for its own part of a batch of sequences.
         epochs : int
             Each visits every sample once, in a new random order; its last batch may be smaller.
         batch_size : int
@@ -235,7 +235,7 @@ class Trainer:
     def save(self, path):
         """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
-        With `comm` rank 0 writes, the same whatever the number of ranks, and the others wait, as Ctrl-C does.
+        With `comm`, rank 0 writes, the same for any number of ranks. The others wait, and so does Ctrl-C.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Trainer:
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
-        A network has the masks of the file then, and none if the file has none. With `comm` every rank reads the file.
+        A network then has the masks of the file, or none if the file has none. With `comm`, every rank reads the file.
 
         Parameters
         ----------

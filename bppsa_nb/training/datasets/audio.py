@@ -201,8 +201,8 @@ class Instruments(ArrayDataset):
         Parameters
         ----------
         share : float
-            How much to hold out, between 0 and 1: as near to that as whole recordings come, at least one of every
-            instrument on either side.
+            The share to hold out, between 0 and 1. The split comes as near to it as whole recordings allow, with at
+            least one of every instrument on either side.
         rng : int or np.random.Generator
             Decides which recordings.
 

@@ -37,7 +37,7 @@ class Images:
     Attributes
     ----------
     pixels : np.ndarray [shape=(N, 3, 32, 32), dtype=uint8]
-        All images, read-only. MNIST's have a margin of two zeros, and the same three times as color.
+        All images, read-only. MNIST's have a margin of two zeros, and three equal color channels.
     labels : np.ndarray [shape=(N,), dtype=int64]
         Indices into `classes`, read-only.
     classes : tuple of str [length=10]
@@ -85,8 +85,8 @@ class Images:
     def batch(self, indices):
         """Return the images (B, 3, 32, 32) in float32 and the labels (B,) of these numbers.
 
-        Red, green and blue go from -1 (pixel 0) to 1 (pixel 255), whatever the source. What bad numbers raise is what
-        `Bitstream.batch` says.
+        Red, green and blue go from -1 (pixel 0) to 1 (pixel 255), whatever the source. Bad numbers raise the same
+        errors as in `Bitstream.batch`.
         """
         indices = check_indices(indices, len(self))
         x = self.pixels[indices].astype(np.float32)
