@@ -61,7 +61,7 @@ def abort_on_error(comm, foreseen):
             if known:
                 sys.exit(f"{type(error).__name__}: {error}")
             raise
-        # A rank that left alone would have the others wait for ever.
+        # If one rank left alone, the others would hang.
         text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if known else traceback.format_exc()
         if known and comm.rank > 0:
             time.sleep(1)  # where all ranks fail, rank 0 says why, and ends the others meanwhile

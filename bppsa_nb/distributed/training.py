@@ -49,7 +49,7 @@ class RankStrategy(LocalStrategy):
 
     @contextmanager
     def stoppable(self):
-        """Hold Ctrl-C back: a rank that stopped by itself would have the others wait for ever."""
+        """Hold Ctrl-C back: if one rank stopped by itself, the others would hang."""
         with interrupts_held() as self._arrived:
             yield
 

@@ -92,7 +92,7 @@ def _keeping(what, done):
     except KeyboardInterrupt:
         kept = [f"Finished {what}: {', '.join(done) or 'none'}."]
         for name, scale, points in experiments.unfinished():
-            kept.append(f"Kept of {name} at scale {scale}: {points} measured; the next run goes on from there.")
+            kept.append(f"{name} at scale {scale}: {points} measured points are kept; the next run resumes there.")
         raise KeyboardInterrupt("\n".join(kept)) from None
 
 
@@ -130,7 +130,7 @@ def _info(arguments):
     executor = "the CPU, from their PTX (to check kernels; its times mean nothing)"
     print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
     print("backends    numpy")
-    print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'NUMBA_DISABLE_JIT forbids it'}")
+    print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'off, because NUMBA_DISABLE_JIT is set'}")
     print(f"            cuda: {gpu or (executor if backends.emulated() else 'no GPU found')}")
     print(f"            auto: takes {backends.resolve('auto')}")
     print(f"planner     {_planner()}")
@@ -154,15 +154,14 @@ def _kernels():
         for place, name in enumerate(machine_code.kernels()):
             cost = machine_code.read(name)
             if place == 0:
-                made = f"by CUDA {machine_code.toolkit()} for an H100 (H = 20, float32)"
-                print(f"What the hot kernels became {made}, and what one warp does in a step.")
-                print("Microseconds are predicted from machine code, not measured.\n")
+                print(f"Hot kernels, compiled by CUDA {machine_code.toolkit()} for an H100 (H = 20, float32).")
+                print("A row is one step of one warp. Microseconds are predicted from machine code, not measured.\n")
                 print(f"{'':<18}{''.join(f'{title:>14}' for title in titles)}  a step is")
             numbers = cost.registers, cost.spilled, cost.instructions, cost.products, cost.cycles, 1e6 * cost.seconds
             numbers = "".join(f"{number:14.4g}" for number in numbers)
             print(f"{name:<18}{numbers}  {machine_code.step_of(name)}", flush=True)
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise _Explained(f"kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`: {error}") from error
+        raise _Explained(f"no compiler for kernels here; `pip install 'bppsa-nb[gpu]'` brings it: {error}") from error
 
 
 def _planner():
@@ -190,7 +189,7 @@ def _calibrate(arguments):
     try:
         records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("Nothing is stored: prices are what they were.") from None
+        raise KeyboardInterrupt("Nothing is stored; the prices from before are kept.") from None
     if arguments.defaults:
         calibrate.write_defaults(records)
     for backend, record in records.items():
@@ -202,7 +201,7 @@ def _calibrate(arguments):
         for name in prices.NAMES:
             row = [record["prices"][kind][method].get(name, 0) for kind, method in columns]
             print(f"{name:<10}" + "".join(f"{1e9 * price:12.3g}" for price in row))
-        print(f"{len(record['points'])} points, predicted {median:.0%} off (median), {worst:.0%} off (worst)\n")
+        print(f"predictions of {len(record['points'])} points are {median:.0%} off (median), {worst:.0%} at worst\n")
     print(f"stored in {prices.DEFAULTS if arguments.defaults else prices.path()}")
 
 
@@ -211,8 +210,8 @@ def _fetch(arguments):
     try:
         folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
     except KeyboardInterrupt:
-        kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
-        raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
+        kept = "The downloaded part is kept" if title == "IRMAS" else "Complete files are kept"
+        raise KeyboardInterrupt(f"{kept}; the same command resumes.") from None
     print(f"{title} is in {folder}")
 
 
@@ -234,46 +233,45 @@ def _parser():
         return added.add_argument
 
     scale = {"choices": experiments.SCALES, "default": "quick"}
-    scale["help"] = "a laptop's sizes, or the paper's (%(default)s)"
-    add = command(_figures, "figures", "measure, and draw the figures",
+    scale["help"] = "sizes for a laptop, or those of the paper (default: %(default)s)"
+    add = command(_figures, "figures", "measure and draw the figures",
         "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
-        "in figures/. Ctrl-C keeps what is measured; the same command goes on from there.")
+        "in figures/. Ctrl-C keeps the finished measurements; the same command resumes.")
     add("--scale", **scale)
-    add("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
-    add("--seed", type=cli_train.natural, default=0, help="of everything random (%(default)s)")
-    add("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
+    add("--only", nargs="+", metavar="NAME", help="only these figures; `bppsa-nb list` names all")
+    add("--seed", type=cli_train.natural, default=0, help="seed of all random numbers (default: %(default)s)")
+    add("--device", help="draw the recordings of this device, such as nvidia-h200, and measure nothing")
     add("--reference", action="store_true",
-        help="record references, in data/results/, which git tracks, and say what they replace; with --device, draw "
-        "references even where something was measured here")
+        help="record references in data/results/, which git tracks, and say what they replace; with --device, draw "
+        "references even if something was measured here")
     add = command(_notebooks, "notebooks", "run the notebooks headless",
         "Run copies of the notebooks from top to bottom; they regenerate their figures.")
     add("--scale", **scale)
-    add("--only", nargs="+", metavar="NAME", help="these notebooks, by name or by number")
+    add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
     add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
-    command(_list, "list", "show figures, notebooks and recordings", "Show what there is.")
+    command(_list, "list", "show figures, notebooks and recordings", "Show all figures, notebooks and recordings.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",
         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
         "recordings of instruments; both have 20 hidden units, and learn by Adam.", cli_train.FORESEEN))
     sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
     add = command(_fetch, "fetch", "download a data set",
-        "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.", (ValueError,))
+        "Download a data set into data/downloads/. After Ctrl-C, the same command resumes.", (ValueError,))
     add("dataset", choices=["irmas", *openml.SETS], help=f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}")
-    add = command(_info, "info", "show devices, backends, versions and data sets", "Show what is here.")
+    add = command(_info, "info", "show devices, backends, versions and data sets", "Show what this machine has.")
     add("--kernels", action="store_true",
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")
     cli_kernel.add_options(command(cli_kernel.run, "check-kernel", "check a CUDA kernel without a GPU",
         cli_kernel.DESCRIPTION, epilog=cli_kernel.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter))
-    add = command(_calibrate, "calibrate", "measure what methods cost on this machine",
-        "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
-        "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "
-        'where method="auto" finds it. Best on a machine with nothing else to do. Ctrl-C leaves what was stored '
-        "before.", (ValueError,))
-    add("--backend", nargs="+", choices=backends.BACKENDS, help="these backends; all that run here if not given")
-    add("--defaults", action="store_true", help="make it what the package predicts by on other machines, too")
+    add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",
+        "Measure for half a minute per backend the cost of a step, a multiply-add and the like, best on an idle "
+        "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
+        'names), where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
+    add("--backend", nargs="+", choices=backends.BACKENDS, help="only these backends (default: all that run here)")
+    add("--defaults", action="store_true", help="store the result as the package's defaults for other machines")
     add = command(_report, "report", "write the reproduction report",
-        "Hold every claim of the papers against the recorded tables: against references, in REPRODUCTION.md, which "
-        "git tracks, or with --output against what was measured here, and references for the rest.")
-    add("--output", type=Path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
+        "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
+        "from references. With --output, measurements of this machine are used, and references for the rest.")
+    add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 
 

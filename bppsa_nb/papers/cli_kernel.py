@@ -17,17 +17,17 @@ from bppsa_nb.papers.cli_train import natural
 from bppsa_nb.ptx.launch import empty, launch
 
 DESCRIPTION = """\
-Run a CUDA kernel on the CPU, from the PTX that a GPU would get, and tell of races, of accesses outside of arrays or of
-what was written, of barriers that not all threads reach. The exit status is 0 where nothing is found, 1 where something
-is, 2 where the call is wrong. FILE.py is imported: what it does besides belongs under `if __name__ == "__main__":`."""
+Run a CUDA kernel on the CPU, from the PTX that a GPU would get. Report races, accesses outside of arrays, reads of
+memory that nothing has written, and barriers that not all threads reach. The exit status is 0 if nothing is found, 1 if
+something is, and 2 if the call is wrong. FILE.py is imported; put its program under `if __name__ == "__main__":`."""
 EPILOG = """\
-an argument, in the kernel's order, is one of
-  x:float32[64,3]        an array of random numbers: from 0 to 1, whole ones from 0 to 9
-  out:float32[64]=empty  one that nothing has written yet, so that reading it is found
-  x:float32[64]=0        one of zeros, or another number
-  x=file.npy             one that NumPy has saved
-  n=1000, a:float32=0.5  a number, of Numba's type for it or of its own
-for example
+give the arguments in the kernel's order, each like one of these
+  x:float32[64,3]        an array of random numbers: floats from 0 to 1, integers from 0 to 9
+  out:float32[64]=empty  an array that nothing has written yet, so reading it is reported
+  x:float32[64]=0        an array of zeros, or of another number
+  x=file.npy             an array saved by NumPy
+  n=1000, a:float32=0.5  a number, of Numba's type for it or of the given type
+example
   bppsa-nb check-kernel kernels.py:saxpy --grid 4 --block 256 n=1000 a=2.0 x:float32[1000] out:float32[1000]=empty"""
 WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
 MOST = 1 << 28  # numbers of an array
@@ -37,12 +37,12 @@ _ARGUMENT = re.compile(r"(\w+)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?(?:=(.+))?")
 def add_options(add):
     """Add the options of the command, by `add`, a parser's `add_argument`."""
     add("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function decorated with Numba's cuda.jit, or PTX")
-    add("arguments", nargs="+", metavar="ARGUMENT", help="as below")
-    add("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks")
+    add("arguments", nargs="+", metavar="ARGUMENT", help="see below")
+    add("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks of the grid")
     add("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
-    add("--shared", type=natural, default=0, metavar="BYTES", help="of dynamic shared memory (%(default)s)")
-    add("--entry", metavar="NAME", help="the kernel in FILE.ptx, where it has several")
-    add("--seed", type=natural, default=0, help="of random numbers (%(default)s)")
+    add("--shared", type=natural, default=0, metavar="BYTES", help="dynamic shared memory (default: %(default)s)")
+    add("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
+    add("--seed", type=natural, default=0, help="seed of random numbers (default: %(default)s)")
     add("--json", action="store_true", help="print findings, notes and counters as JSON")
 
 
@@ -70,14 +70,14 @@ def _report(arguments):
         except WRONG as error:
             raise ValueError(f"argument {text}: {error}") from error
         if name in given:
-            raise ValueError(f"argument {text}: there is one of that name already")
+            raise ValueError(f"argument {text}: its name is given twice")
         given[name] = value
     file, _, name = arguments.kernel.rpartition(":")
     if file.endswith(".py") and not arguments.entry:
         kernel = _kernel(Path(file), name)
         takes = list(inspect.signature(kernel.py_func).parameters)
         if takes != list(given):
-            raise ValueError(f"kernel {name} takes {', '.join(takes)}, in this order; what came is {', '.join(given)}")
+            raise ValueError(f"kernel {name} takes {', '.join(takes)}, in this order; got {', '.join(given)}")
     elif arguments.kernel.endswith(".ptx"):
         kernel = Path(arguments.kernel)
     else:
@@ -95,7 +95,7 @@ def _argument(text, rng):
     """Return an argument's name, and the array or number."""
     found = _ARGUMENT.fullmatch(text)
     if not found or not found[3] and found[4] in (None, "empty"):
-        raise ValueError("it should be such as x:float32[64,3], out:float32[64]=empty, x=file.npy or n=1000")
+        raise ValueError("expected x:float32[64,3], out:float32[64]=empty, x=file.npy, n=1000 or the like")
     name, kind, sizes, value = found.groups()
     if kind is None and value.endswith(".npy"):
         return name, np.load(value, allow_pickle=False)
@@ -103,7 +103,7 @@ def _argument(text, rng):
         return name, int(value) if value.lstrip("-").isdecimal() else float(value)
     dtype, shape = np.dtype(kind), tuple(map(int, sizes.split(","))) if sizes else ()
     if dtype.kind not in "biufc" or prod(shape) > MOST:
-        raise ValueError(f"an array is made of at most {MOST} numbers")
+        raise ValueError(f"an array needs a type of numbers, and at most {MOST} of them")
     if value == "empty":
         return name, empty(shape, dtype)
     if value is None:
@@ -122,7 +122,7 @@ def _kernel(file, name):
     try:
         found = runpy.run_path(str(file), run_name=file.stem)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{file}, which was imported, raises {type(error).__name__}: {error}") from error
+        raise ValueError(f"importing {file} raises {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
     kernels = {key: value for key, value in found.items() if hasattr(value, "py_func")}

@@ -25,40 +25,40 @@ def natural(text):
 
 def add_options(add):
     """Add the options of the command, by `add`, a parser's `add_argument`."""
-    add("--length", type=int, metavar="T", help="bits of a sample (100)")
-    add("--samples", type=int, metavar="N", help="bitstreams of an epoch (32000)")
+    add("--length", type=int, metavar="T", help="bits of a sample (default: 100)")
+    add("--samples", type=int, metavar="N", help="bitstreams of an epoch (default: 32000)")
     add("--audio", nargs="?", const=True, metavar="FOLDER",
-        help="train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it "
-        "was fetched, or else synthetic instruments; a quarter of the recordings is held out")
-    add("--features", choices=("S", "M", "L"), help="the set of Table 3 to make of the recordings (S)")
+        help="train on the recordings of a folder with cel/, cla/, ... as in IRMAS; without a folder, on IRMAS if it "
+        "was fetched, or else on synthetic instruments; a quarter of the recordings is held out")
+    add("--features", choices=("S", "M", "L"), help="features of the recordings, a set of Table 3 (default: S)")
     add("--multigrid", action="store_true",
         help="train residual layers on handwritten digits instead, by two cycles of multigrid forward and two "
-        "backward; the processes of --distributed share out the layers")
-    add("--cell", choices=("rnn", "gru", "lstm"), help="what to train (rnn, with --audio gru)")
-    add("--layers", type=int, metavar="L", help="recurrent layers (1), with --multigrid residual ones (64)")
-    add("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration (%(default)s)")
-    add("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included (%(default)s)")
+        "backward; the processes of --distributed share the layers")
+    add("--cell", choices=("rnn", "gru", "lstm"), help="the cell to train (default: rnn, with --audio gru)")
+    add("--layers", type=int, metavar="L", help="recurrent layers (default: 1); with --multigrid residual layers (64)")
+    add("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration (default: %(default)s)")
+    add("--epochs", type=int, default=1, metavar="E", help="epochs in all, with resumed ones (default: %(default)s)")
     add("--learning-rate", type=float, metavar="LR",
-        help="Adam's step size (1e-5, with --audio 3e-4, with --multigrid 1e-2)")
-    add("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found (%(default)s)")
-    add("--forward", choices=FORWARD, default="auto", help="how states are found (%(default)s)")
+        help="Adam's step size (default: 1e-5, with --audio 3e-4, with --multigrid 1e-2)")
+    add("--method", choices=("auto", *METHODS), default="auto", help="for the backward pass (default: %(default)s)")
+    add("--forward", choices=FORWARD, default="auto", help="for the forward pass (default: %(default)s)")
     add("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
-    add("--backend", choices=("auto", *BACKENDS), default="auto", help="what computes (%(default)s)")
+    add("--backend", choices=("auto", *BACKENDS), default="auto", help="backend that computes (default: %(default)s)")
     add("--plain-launches", action="store_true",
-        help="on a GPU, issue a step's launches one by one instead of recording them as a CUDA graph; "
+        help="on a GPU, do the launches of a step one by one instead of recording them as a CUDA graph; "
         "BPPSA_NB_CUDA_GRAPH=0 does the same for any program")
-    add("--seed", type=natural, default=0, help="of samples, their order and the initial parameters (%(default)s)")
+    add("--seed", type=natural, default=0, help="seed of samples, order and parameters (default: %(default)s)")
     add("--save", type=Path, metavar="PATH",
-        help="write the trainer's state here, after Ctrl-C too; a file that is there already is written only where "
-        "--resume goes on from it")
-    add("--save-every", type=int, metavar="N", help="and after every N iterations, whatever ends the process")
-    add("--resume", type=Path, metavar="PATH", help="go on from what --save wrote, on the data of the other options")
+        help="save the trainer's state here, also after Ctrl-C; a file that exists is replaced only if --resume names "
+        "it, too")
+    add("--save-every", type=int, metavar="N", help="save after every N iterations, too")
+    add("--resume", type=Path, metavar="PATH", help="resume from a file of --save, with the data of the other options")
     add("--distributed", action="store_true",
-        help="train on all processes of `mpiexec -n 4 bppsa-nb train --distributed ...`; --resume takes what any "
-        "number of them wrote")
+        help="train on all processes of `mpiexec -n 4 bppsa-nb train --distributed ...`; --resume takes files of any "
+        "number of processes")
     add("--sequence-ranks", type=int, metavar="P",
-        help="processes that share the steps of a sequence (all); as many of these groups as there are share the "
-        "samples of an iteration")  # fmt: skip
+        help="processes that share the steps of a sequence (default: all); the groups share the samples of "
+        "an iteration")  # fmt: skip
 
 
 def run(arguments):
@@ -131,7 +131,7 @@ def _train(arguments, comm):
         print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median){where}")
         print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
     else:
-        print(f"nothing to do: {arguments.epochs} epochs are done")
+        print(f"nothing to do: all {arguments.epochs} epochs are done")
     share = trainer.evaluate(unseen, 100)[1]
     print(f"accuracy {share:.1%} on {len(unseen)} unseen samples (chance is {1 / model.num_classes:.0%})")
 
@@ -145,9 +145,9 @@ def _shares(arguments, comm):
 def _kept(trainer, path):
     iterations = len(trainer.history.loss)
     if path is None:
-        return f"Nothing is kept of {iterations} iterations: --save PATH was not given."
+        return f"{iterations} iterations are not saved: --save PATH was not given."
     trainer.save(path)
-    return f"{iterations} iterations are kept in {path}: --resume {path} goes on from there."
+    return f"{iterations} iterations are saved in {path}; resume with --resume {path}."
 
 
 def _check_save(save, resume):

@@ -264,9 +264,9 @@ def _bytes(kernel, param, label, value, pointer):
         raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")
     real = isinstance(value, (int, float, np.number, np.bool_))
     if not real or isinstance(value, (np.complexfloating, np.timedelta64)):
-        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")
+        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
     if code[0] != "f" and isinstance(value, (float, np.floating)):
-        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, what came is {value!r}")
+        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
     if code[0] == "f":
         return np.array([value], code).view("u1")
     bits = 8 * SIZES[kind]

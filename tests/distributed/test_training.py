@@ -162,5 +162,5 @@ def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert f"Stopped. {len(curve(path))} iterations are kept in {path}: --resume {path} goes on from there." in said
+    assert f"Stopped. {len(curve(path))} iterations are saved in {path}; resume with --resume {path}." in said
     assert "iterations" not in out and "Traceback" not in said

@@ -57,7 +57,7 @@ def test_commands_say_what_cannot_run(monkeypatch, capsys):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
-    assert "cpu: NUMBA_DISABLE_JIT forbids it\n" in shown and "auto: takes numpy\n" in shown
+    assert "cpu: off, because NUMBA_DISABLE_JIT is set\n" in shown and "auto: takes numpy\n" in shown
     assert "not calibrated: numpy;" in shown
     for command in ("figures --only crossover_map", "train --backend cpu --samples 16 --length 3"):
         assert cli.main(command.split()) == 1

@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys
 
     toys.second.measure_point = stop_at_two
     said = run("figures", "--reference", ends=130)
-    assert "Finished figures: first." in said and "Kept of second at scale quick: 1 measured" in said
+    assert "Finished figures: first." in said and "second at scale quick: 1 measured points are kept" in said
     assert (project / "figures" / "first.png").exists()
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json", "second.quick.partial.json"]
     toys.second.measure_point = lambda point, rng: [{}]
@@ -304,7 +304,7 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, run):
         {name: 1e9 * price for name, price in linear.items()}
     )
     points = len(calibrate.points())
-    assert f"{points} points, predicted {calibrate.errors(prices.load('numpy'))[0]:.0%} off (median)" in shown
+    assert f"predictions of {points} points are {calibrate.errors(prices.load('numpy'))[0]:.0%} off (median)" in shown
     assert lines[-1] == f"stored in {prices.path()}"
     assert prices.DEFAULTS.read_bytes() == defaults
 
@@ -347,7 +347,7 @@ def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypa
 
     monkeypatch.setattr(machine_code, "read", read)
     said = run("info", "--kernels", ends=1)
-    assert "kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`" in said
+    assert "no compiler for kernels here; `pip install 'bppsa-nb[gpu]'` brings it" in said
 
 
 def test_info_shows_backends_versions_and_data_sets(project, run):
@@ -366,8 +366,8 @@ def test_info_shows_backends_versions_and_data_sets(project, run):
 
 @pytest.mark.parametrize(
     "key, title, kept",
-    [("irmas", "IRMAS", "What has come is"), ("cifar10", "CIFAR-10", "Files that came whole are"),
-     ("mnist", "MNIST", "Files that came whole are")],
+    [("irmas", "IRMAS", "The downloaded part is"), ("cifar10", "CIFAR-10", "Complete files are"),
+     ("mnist", "MNIST", "Complete files are")],
 )  # fmt: skip
 def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, key, title, kept):
     def fetched(what):
@@ -383,7 +383,7 @@ def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, ke
     assert fetched(Path("downloads")) == (0, f"{title} is in downloads/{key}\n", "")
     for error in (OSError("no network"), ValueError("wrong checksum")):
         assert fetched(error) == (1, "", f"bppsa-nb: {error}\n")
-    assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept: the same command goes on from there.\n")
+    assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept; the same command resumes.\n")
 
 
 def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, run):
@@ -407,7 +407,7 @@ def test_train_says_how_it_went_and_goes_on_from_what_it_saved(tmp_path, run):
     with np.load(whole, allow_pickle=False) as one, np.load(part, allow_pickle=False) as other:
         assert len(one["loss"]) == 8
         np.testing.assert_array_equal(one["loss"], other["loss"])
-    assert "nothing to do: 2 epochs are done" in run(*TRAIN, "--epochs", 2, "--resume", part)
+    assert "nothing to do: all 2 epochs are done" in run(*TRAIN, "--epochs", 2, "--resume", part)
     run(*TRAIN, "--cell", "gru", "--layers", 2, "--save", gru)
     with np.load(gru, allow_pickle=False) as kept:
         assert kept["params/weight_hh_l1"].shape == (60, 20)
@@ -426,7 +426,7 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, run):
     monkeypatch.setattr(Adam, "step", overflow)
     path = tmp_path / "kept.npz"
     said = run(*TRAIN, "--save", path, ends=1)
-    assert f"fc.bias leaves the range of float32; 3 iterations are kept in {path}: " in said
+    assert f"fc.bias leaves the range of float32; 3 iterations are saved in {path}; " in said
     trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
     trainer.load(path)
     assert len(trainer.history.loss) == 3
@@ -471,7 +471,7 @@ def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground
     monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
     monkeypatch.setattr(files.os, "fsync", lambda number: (press(), fsync(number)))  # while the file is written
     assert cli.main([*TRAIN, *(["--save", str(path)] if save else [])]) == 130
-    said = f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations"
+    said = f"2 iterations are saved in {path}" if save else "2 iterations are not saved"
     assert f"Stopped. {said}" in capsys.readouterr().err
     if save:
         with np.load(path) as kept:
@@ -505,7 +505,7 @@ def test_sigterm_stops_as_ctrl_c_does(tmp_path):
     path = tmp_path / "kept.npz"
     done = subprocess.run([sys.executable, "-c", SIGTERM, path], cwd=REPO, capture_output=True, text=True)
     assert done.stdout.split() == "train 143 figures 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
-    for said in (f"2 iterations are kept in {path}", "Finished figures: none", "Nothing is stored", "goes on from"):
+    for said in (f"2 iterations are saved in {path}", "Finished figures: none", "Nothing is stored", "resumes"):
         assert said in done.stderr
     with np.load(path) as kept:
         assert len(kept["loss"]) == 2
