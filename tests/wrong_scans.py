@@ -118,7 +118,7 @@ SAID = {  # a body, or old and new texts in turn; last, what is said
         ("identity if before is None else before", "identity", "'cde', place 0: the identity should be 'ab': nothing"),
         ("op(total, word)\n    return", "op(word, total)\n    return", "'cab' should be 'abc': right letters"),
         ("yield total", "yield total if run else 0", "rank 1 of 3, which has '': it hands 0 to Exscan, and should"),
-        ("return found", "return None", "rank 0 of 3, which has 'ab': it returned None (is a return missing?), and should"),
+        ("return found", "return None", "rank 0 of 3, which has 'ab': it returned None (is a return missing?), and"),
         ("return run", "rank 0 of 3, which has 'ab': it returned ['a', 'b'] and never asked; write before = yield tot"),
         ("return found", "run.clear()\n    return found", "it changes run, which others still read; work on a copy"),
         ("= yield total", "= (yield total), (yield total)", "it asks a second time, with 'ab'; Exscan is called once"),

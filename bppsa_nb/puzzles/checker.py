@@ -138,7 +138,7 @@ class Puzzle:
         self.name, code = function.__name__, function.__code__
         self.title = contents.title(self.name)
         head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
-        self.stub = "\n    ".join([head, *body.split("\n")])
+        self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in body.split("\n"))])
         if function is not solution:
             self.stub = f"@cuda.jit\n{self.stub}"
 

@@ -213,7 +213,8 @@ def padded(matrix, out):
     takes a tile, so that both matrices are read and written along rows. Shared memory has 32 banks: word w is in bank
     w % 32, and words of one bank come one after the other. Each request should take one pass.
     """
-    x, y, i, j = cuda.threadIdx.x, cuda.threadIdx.y, 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    i, j = 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y
     tile = cuda.shared.array((32, 33), float32)
     tile[y, x] = matrix[i + y, j + x]
     cuda.syncthreads()
@@ -222,7 +223,7 @@ def padded(matrix, out):
 
 @PUZZLES.rule_of(
     padded,
-    "x, y, i, j = cuda.threadIdx.x, cuda.threadIdx.y, 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y\n"
+    "x, y = cuda.threadIdx.x, cuda.threadIdx.y\ni, j = 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y\n"
     "tile = cuda.shared.array((32, 32), float32)\ntile[y, x] = matrix[i + y, j + x]\ncuda.syncthreads()\n"
     "out[j + y, i + x] = tile[x, y]",
     "A warp has one y and all x. Which words are tile[0, y], tile[1, y], tile[2, y] ... if a row has 32 of them?",
