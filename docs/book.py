@@ -31,7 +31,7 @@ HOW_TO = (
     "without_make",
 )
 PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
-LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md")
+LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md", "docs/after_puzzles.md")
 LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
 LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
 
@@ -98,6 +98,7 @@ def _contents(written):
             "docs/reference",
             "notebooks/GLOSSARY",
             "notebooks/TEACH",
+            "docs/after_puzzles",
             "CONTRIBUTING",
             "docs/extend",
             "docs/maintain",

@@ -12,7 +12,7 @@ from pathlib import Path
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, extras, files, output
 from bppsa_nb.machine.interrupts import ended_once
-from bppsa_nb.papers import cli_kernel, cli_train, experiments, notebooks, provenance
+from bppsa_nb.papers import cli_kernel, cli_puzzles, cli_train, experiments, notebooks, provenance
 from bppsa_nb.training.datasets import irmas, openml
 
 
@@ -262,6 +262,8 @@ def _parser():
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")
     cli_kernel.add_options(command(cli_kernel.run, "check-kernel", "check a CUDA kernel without a GPU",
         cli_kernel.DESCRIPTION, epilog=cli_kernel.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter))
+    cli_puzzles.add_options(command(cli_puzzles.run, "puzzles", "export or grade answers to the puzzles",
+        cli_puzzles.DESCRIPTION, (ValueError,)))
     add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",
         "Measure for half a minute per backend the cost of a step, a multiply-add and the like, best on an idle "
         "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
