@@ -158,6 +158,9 @@ def answered():
     for name in (*scans.PUZZLES, *arrays.PUZZLES):
         assert puzzles.check(name, {**scans.PUZZLES, **arrays.PUZZLES}[name].solution), name
         puzzles.solution(name)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "answers.json"
+        assert puzzles.export(file) >= 16 and puzzles.grade(file, only=["pairs"])["pairs"][0] == 2
     assert puzzles.show(scans.PUZZLES["reduce"].solution, "abcd")
     assert kernels.PUZZLES and puzzles.progress() is not False
 
