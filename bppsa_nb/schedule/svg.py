@@ -11,8 +11,8 @@ from pathlib import Path
 from bppsa_nb.schedule.colors import COLORS
 
 SIDE = 32  # pixels, of a square
-_GAP, _ROW, _TOP, _LEFT = 14, 62, 36, 128  # between two, from row to row, the margins
-_LETTER = 7.5  # about as wide as one is
+_GAP, _ROW, _TOP = 14, 62, 36  # between two, from row to row, the margin above
+_LETTER, _SMALL = 7.5, 6  # about as wide as one is: in a square, in the name of a level
 _LEGEND = (
     ("square matrix", "transposed Jacobian(s)"),
     ("square vector", "gradient"),
@@ -47,20 +47,22 @@ class Drawing:
 def figure(drawing, legend=_LEGEND, steps=True):
     """Return a `Drawing` as HTML; `legend` has classes and names; with `steps`, a slider shows level by level."""
     head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
-    caption = f'<figcaption role="status" aria-live="polite">{escape(drawing.sentences[-1])}</figcaption>'
     explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)
-    figure = f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>{svg(drawing)}'
+    drawn = f'<div class="drawing">{svg(drawing)}</div><div class="legend">{explained}</div>'
+    caption = f'<figcaption role="status" aria-live="polite">{escape(drawing.sentences[-1])}</figcaption>'
     stepper = f"{caption}<script>{read('scan.js')}</script>" if steps else ""
-    return f'{figure}<div class="legend">{explained}</div>{stepper}</figure>'
+    return f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>{drawn}{stepper}</figure>'
 
 
 def svg(drawing):
     """Draw the rows alone; see `figure`."""
     rows, sentences, result, marked = drawing.rows, drawing.sentences, drawing.result, drawing.marked
     styles = {id(x): drawing.style(x) for row in rows for x in row if x is not None}
-    side = max(SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in styles.values()))
-    column, number = side + _GAP, {key: i for i, key in enumerate(styles)}
-    middle = lambda place: _LEFT + column * place + side / 2  # noqa: E731
+    sides, number = [SIDE] * max(map(len, rows)), {key: i for i, key in enumerate(styles)}
+    for place, x in (each for row in rows for each in enumerate(row) if each[1] is not None):
+        sides[place] = max(sides[place], min(9, len(styles[id(x)].label)) * _LETTER + 8)
+    left = [14 + _SMALL * max(map(len, drawing.levels)), *(side + _GAP for side in sides)]
+    middle = lambda place: sum(left[: place + 1]) + sides[place] / 2  # noqa: E731
     groups = []
     for r, row in enumerate(rows):
         above = {id(x): place for place, x in enumerate(rows[r - 1])} if r else {}
@@ -82,13 +84,12 @@ def svg(drawing):
             kind = here.kind + " old" * (not fresh) + " wrong" * ((r, place) in marked)
             parents = " ".join(str(number[id(p)]) for p in here.parents if id(p) in number)
             data = f' data-id="{number[id(x)]}"' + f' data-from="{parents}"' * bool(parents)
-            squares.append(_square(kind, at, y, here.width or side, SIDE, here.label, data))
+            squares.append(_square(kind, at, y, here.width or sides[place], SIDE, here.label, data))
         name = f'<text class="level" x="4" y="{y + 20}">{escape(drawing.levels[r])}</text>'
         said = f'data-level="{r}" data-sentence="{escape(sentences[r])}"'
         below = _names(result, middle, y + 48) if r == len(rows) - 1 else ""
         groups.append(f"<g {said}>{name}{''.join(lines)}{''.join(squares)}{below}</g>")
-    width = round(middle(max(map(len, rows)) - 1) + column / 2)
-    height = _TOP + _ROW * len(rows) - (0 if result else _ROW - SIDE - 8)
+    width, height = round(sum(left) - _GAP / 2), _TOP + _ROW * len(rows) - (0 if result else _ROW - SIDE - 8)
     return (
         f'<svg viewBox="0 0 {width} {height}" style="--w:{width}px;--h:{height}px" role="img" '
         f'aria-label="{escape(sentences[-1])}">{_names(drawing.names, middle, 22)}{"".join(groups)}</svg>'
@@ -109,8 +110,7 @@ def _line(kind, x1, y1, x2, y2):
 
 
 def _names(names, middle, y):
-    places = enumerate(names)
-    return "".join(f'<text class="name" x="{middle(i):g}" y="{y}">{escape(name)}</text>' for i, name in places)
+    return "".join(f'<text class="name" x="{middle(i):g}" y="{y}">{escape(x)}</text>' for i, x in enumerate(names))
 
 
 @cache

@@ -46,8 +46,9 @@ def test_each_level_is_a_group_with_what_the_array_holds(n, method, levels):
 def test_squares_tell_letters_or_shapes():
     run = trace(12, "blelloch")
     letters = traced.scan_figure(run, "letters")
-    drawn = {each.find("text").text for each in squares(drawing(letters))}
-    assert {*"abcdefghijklm", "abcd", "efgh", "abc…jkl"} < drawn and "0:3" not in drawn
+    drawn = {each.find("text").text: each.find("rect").get("width") for each in squares(drawing(letters))}
+    assert drawn["a"] == "32" and float(drawn["abc…jkl"]) > 60  # a column is as wide as its longest word
+    assert {*"abcdefghijklm", "abcd", "efgh", "abc…jkl"} < set(drawn) and "0:3" not in drawn
     assert "computes 3 products: (ab) ⋄ (cd), (ef) ⋄ (gh), (ij) ⋄ (kl)" in letters
     shapes = squares(drawing(traced.scan_figure(run, "shapes")))
     widths = {(each.get("class").split()[0], float(each.find("rect").get("width"))) for each in shapes}
