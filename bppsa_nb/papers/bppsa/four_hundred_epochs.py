@@ -102,7 +102,7 @@ def values(table):
     return {
         "last": last.assign(epoch=last["seconds"] / EVERY),
         "printed": where(published.table("table_6"), B=BATCH),
-        "told": [f"{accuracies(rows)} on {features}" for features, rows in sets],
+        "told": "; ".join(f"{features}, {accuracies(rows)}" for features, rows in sets),
         "controlled": pd.DataFrame(controlled),
     }
 
