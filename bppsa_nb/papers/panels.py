@@ -2,6 +2,8 @@
 
 import io
 
+import numpy as np
+
 from bppsa_nb.machine import extras
 
 with extras.explained():
@@ -42,6 +44,16 @@ def name_end(ax, x, y, name, color, up=0):
     """Write the name of a line at its end."""
     end, style = (list(x)[-1], list(y)[-1]), {"va": "center", "size": 9, "annotation_clip": False}
     ax.annotate(name, end, (6, up), textcoords="offset points", color=color, **style)
+
+
+def name_ends(ax, lines, apart=10.5):
+    """Write names at the ends of lines, {name: (x, y, color)}, so many points apart; what is drawn is complete."""
+    ax.autoscale_view()
+    lowest = -np.inf
+    for name, (x, y, color) in sorted(lines.items(), key=lambda line: list(line[1][1])[-1]):
+        at = 72 / ax.figure.dpi * ax.transData.transform((list(x)[-1], list(y)[-1]))[1]
+        lowest = max(at, lowest + apart)
+        name_end(ax, x, y, name, color, lowest - at)
 
 
 def patches(colors):

@@ -120,7 +120,8 @@ def test_a_heavy_picture_is_refused(tmp_path):
 def test_roles_have_colors_that_tell_methods_apart():
     assert all(re.fullmatch("#[0-9A-F]{6}", color.upper()) for color in figures.COLORS.values())
     methods = ["linear", "blelloch", "truncated", "chunked", "baseline"]
-    for roles in (["matrix", "vector", "identity"], methods):
+    forward, layers = ["linear", "chunked", "newton", "auto"], ["linear", "blelloch", "pipeline", "multigrid"]
+    for roles in (["matrix", "vector", "identity"], methods, forward, layers, ["ours", "PyTorch", "JAX"]):
         assert len({figures.COLORS[role] for role in roles}) == len(roles)
 
 

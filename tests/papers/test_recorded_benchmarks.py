@@ -131,4 +131,4 @@ def test_growth_is_a_power_fitted_to_the_last_sizes():
     assert found["ours, checkpoint_every=√T", "bytes"] == pytest.approx(0.5) and np.isnan(found["JAX", "bytes"])
     assert found["ours", "bytes"] == pytest.approx(1)  # of 1000 and 10,000: the one before is too small to see
     said = text.fill(growing_steps, table, "caption")
-    assert "its memory with power 1.00, and with every √T-th state kept, others computed again, 0.50" in said
+    assert "its memory with power 1.00. With every √T-th state kept" in said and "grows with power 0.50" in said

@@ -4,7 +4,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import published
+from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.training_curves import BATCH
 from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, differences, ends  # noqa: F401 - for words
@@ -55,17 +55,22 @@ def values(table):
 
 
 def plot(table):
-    """Draw the loss over iterations and over seconds, and how far it is from BPTT's."""
-    fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.5, 3.9), layout="constrained")
+    """Draw each seed's loss over iterations; below, the first one's over seconds, and how far losses are apart."""
+    fig, seeds = pyplot.figure(figsize=(10.5, 6.4), layout="constrained"), list(table.groupby("seed"))
+    above, below = fig.subfigures(2, 1)
     if "machine" in table:
-        fig.suptitle(table["machine"].iloc[0], size=10)
-    whole_trainings.draw_losses((left, middle), table, "iteration", 4, 24)
-    whole_trainings.draw_differences(right, table)
-    right.legend(loc="lower right")
-    left.set(title="Per iteration", xlabel="iteration", ylabel=f"loss, mean of {EVERY} iterations")
-    middle.set(title="Per second", xlabel="seconds", xscale="log")
-    right.set(title="Against BPTT", xlabel="iteration", ylabel="relative difference of losses")
-    left.legend(loc="best")
-    for ax in (left, right):
-        ax.locator_params(axis="x", nbins=4)
+        above.suptitle(table["machine"].iloc[0], size=10)
+    axes, (left, right) = above.subplots(1, len(seeds), sharey=True, squeeze=False)[0], below.subplots(1, 2)
+    for ax, (seed, rows) in zip(axes, seeds, strict=True):
+        whole_trainings.draw(ax, rows, "iteration")
+        ax.set(title=f"Seed {seed}", xlabel="iteration")
+        ax.locator_params(axis="x", nbins=3)
+    axes[0].set_ylabel(f"loss, mean of {EVERY} iterations")
+    axes[0].legend(loc="upper right", fontsize=8)
+    left.set(title="Seed 0 over time", xlabel="seconds", ylabel="loss", xscale="log")
+    right.set(title="How far from BPTT's loss", xlabel="iteration", ylabel="relative difference")
+    whole_trainings.draw(left, table, "seconds")
+    left.legend(loc="lower left", fontsize=8)
+    panels.name_ends(right, whole_trainings.draw_differences(right, table))
+    right.locator_params(axis="x", nbins=4)
     return fig

@@ -3,8 +3,7 @@
 from functools import partial
 
 import numpy as np
-from matplotlib import pyplot
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
@@ -13,9 +12,10 @@ from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
 
 BATCH = iterations.RNN_BATCH
-TITLES = "Backward latency", "Backward speedup", "Breakdown"
-LABELS = {"linear": "BP", "blelloch": "BPPSA, levels", "chunked": "BPPSA, chunks"}
-MARKS = {"numpy": ("s", ":"), "cpu": ("o", "-"), "cuda": ("^", "-")}
+LABELS = {"bp": ("BP", "linear"), "bppsa": ("levels", "blelloch"), "chunked": ("chunks", "chunked")}
+PANELS = {"Backward pass": "ms per iteration", "Backward speedup": "BP's time / BPPSA's time"}
+PANELS["Both passes"] = "time / BP's; gray: forward"
+GAINS = {"backward": LABELS["bppsa"], "backward_chunked": LABELS["chunked"]}
 
 
 def measure(scale, rng, progress):
@@ -30,59 +30,42 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 5.8), layout="constrained")
-    both = speedups(table)
-    length = table.attrs["length_while_B_varies"]
-    over_T = both[both["B"] == BATCH].assign(place=lambda rows: rows["T"].map(str))
-    over_B = both[both["T"] == length].sort_values("B", ascending=False, kind="stable")
-    over_B = over_B.assign(place=over_B["B"].map("1/{}".format))
-    for rows, letters, label, fixed, row in (
-        (over_T, "abc", "sequence length, T", f"B = {BATCH}", axes[0]),
-        (over_B, "def", "fraction of the machine per sample, 1/B", f"T = {length}", axes[1]),
-    ):
-        latency, speedup, breakdown = row
-        _lines(latency, rows, {"bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}, 1e3)
-        latency.set(yscale="log", ylabel="ms per iteration")
-        _lines(speedup, rows, {"backward": "blelloch", "backward_chunked": "chunked"})
-        speedup.axhline(1, color="black", lw=1.1)
-        panels.log_scale(speedup, "y")
-        speedup.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        speedup.set_ylabel("BP's time / BPPSA's time")
-        _breakdown(breakdown, rows)
-        for ax, letter, title in zip(row, letters, TITLES, strict=True):
-            ax.set_title(f"({letter}) {title}, {fixed}", size=10)
-            ax.set_xlabel(label)
-            ax.tick_params(axis="x", labelsize=7)
-            ax.grid(axis="x", visible=False)
-    handles = panels.patches({"FP": COLORS["baseline"]} | {name: COLORS[method] for method, name in LABELS.items()})
-    for backend in both["backend"].unique():
-        marker, style = MARKS[backend]
-        handles += panels.lines({f"on {backend}": "black"}, marker=marker, ls=style, ms=4.5)
-    panels.legend(fig, handles)
+    """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second; a block for each backend."""
+    both, length = speedups(table), table.attrs["length_while_B_varies"]
+    fig, parts = panels.machines(both.assign(machine="backend " + both["backend"]), 11.4, 5.8)
+    for part, here in parts:
+        axes = part.subplots(2, 3)
+        over_T, over_B = here[here["B"] == BATCH], here[here["T"] == length].sort_values("B", ascending=False)
+        lengths = over_T["T"].map(lambda T: f"{T // 1000}k" if T >= 10_000 else str(T))
+        shares = over_B["B"].map("1/{}".format)
+        _row(axes[0], "abc", over_T, lengths, f"B = {BATCH}", "sequence length, T")
+        _row(axes[1], "def", over_B, shares, f"T = {length}", "share of the machine a sample has, 1/B")
     return fig
 
 
+def _row(axes, letters, rows, names, fixed, label):
+    """Draw three panels, with names for the places of their rows."""
+    latency, speedup, breakdown = axes
+    _lines(latency, rows, LABELS, 1e3)
+    _lines(speedup, rows, GAINS)
+    speedup.axhline(1, color="black", lw=1.1)
+    bars = [("forward", name) for name in LABELS]
+    colors = {"forward": COLORS["baseline"]} | {name: COLORS[role] for name, (_, role) in LABELS.items()}
+    list(epochs.draw_bars(breakdown, rows, np.arange(len(rows)), bars, colors))  # which draws as it yields
+    for ax, letter, (title, words) in zip(axes, letters, PANELS.items(), strict=True):
+        ax.set_xticks(range(len(rows)), names, size=7.5)
+        ax.set_title(f"({letter}) {title}, {fixed}", size=10)
+        ax.set(xlim=(-0.5, len(rows) - (0.5 if ax is breakdown else 0.9)), xlabel=label, ylabel=words)
+        ax.grid(axis="x", visible=False)
+
+
 def _lines(ax, rows, columns, scale=1):
-    """Draw columns in the colors of their methods, a line per backend, with their standard deviations if known."""
-    for backend, part in rows.groupby("backend", sort=False):
-        marker, line = MARKS[backend]
-        for column, method in columns.items():
-            if f"{column}_std" in part:
-                bars = {"fmt": "none", "ecolor": "black", "capsize": 3, "elinewidth": 1.2}
-                ax.errorbar(part["place"], scale * part[column], scale * part[f"{column}_std"], **bars)
-            ax.plot(part["place"], scale * part[column], color=COLORS[method], marker=marker, ls=line, ms=4.5)
-
-
-def _breakdown(ax, rows):
-    rows = rows[rows["backend"] == rows["backend"].iloc[-1]]  # the fastest; two would be hard to read
-    colors = {"forward": "baseline", "bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}
-    bars, places, top = [("forward", name) for name in ("bp", "bppsa", "chunked")], np.arange(len(rows)), 2.2
-    drawn = epochs.draw_bars(ax, rows, places, bars, {name: COLORS[role] for name, role in colors.items()})
-    for ink, tops in zip(("white", "white", "black"), drawn, strict=True):
-        for place, height in tops:
-            if height > top:  # a bar that leaves the panel has its height written on it
-                style = {"rotation": 90, "ha": "center", "va": "top", "size": 7, "color": ink}
-                ax.text(place, 0.98 * top, f"{height:.2g}×", **style)
-    ax.set_xticks(places, rows["place"])
-    ax.set(ylim=(0, top), ylabel="time / baseline's time")
+    """Draw columns in the colors of their methods, with their standard deviations if known, and name them."""
+    places, lines = np.arange(len(rows)), {}
+    for column, (name, role) in columns.items():
+        spread = scale * rows[f"{column}_std"] if f"{column}_std" in rows else None
+        ax.errorbar(places, scale * rows[column], spread, color=COLORS[role], marker="o", ms=4)
+        lines[name] = places, scale * rows[column], COLORS[role]
+    panels.log_scale(ax, "y")
+    ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator())
+    panels.name_ends(ax, lines)

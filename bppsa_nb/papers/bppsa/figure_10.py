@@ -66,14 +66,14 @@ def ordinary_costs(network):
 
 
 def values(table):
-    """Work out how the dearest products compare with the dearest gradient operator, and where they are."""
-    dearest = table.groupby(["storage", "kind"])["multiply_adds"].agg(["max", "idxmax"])
-    ratios = {storage: dearest["max"][storage, "mm"] / dearest["max"]["BP", "BP"] for storage in STORAGE}
-    return {"ratios": ratios, "dearest": table["level"][dearest["idxmax"]["planned", "mm"]]}
+    """Work out how the costliest products compare with the costliest gradient operator, and where they are."""
+    costliest = table.groupby(["storage", "kind"])["multiply_adds"].agg(["max", "idxmax"])
+    ratios = {storage: costliest["max"][storage, "mm"] / costliest["max"]["BP", "BP"] for storage in STORAGE}
+    return {"ratios": ratios, "costliest": table["level"][costliest["idxmax"]["planned", "mm"]]}
 
 
 def plot(table):
-    """Draw the products as the paper does, for both ways to store, and the dearest of each level."""
+    """Draw the products as the paper does, for both ways to store, and the costliest of each level."""
     fig, axes = pyplot.subplots(1, 3, figsize=(11.2, 4.4), width_ratios=(1, 1, 0.9), layout="constrained")
     baseline = table[table["storage"] == "BP"]
     for ax, (storage, title) in zip(axes, STORAGE.items(), strict=False):
@@ -83,8 +83,8 @@ def plot(table):
             on = part["critical"].astype(bool)
             ax.plot(part["dense"][on], part["multiply_adds"][on], marker, color=color, ms=6, label=name, zorder=3)
             ax.plot(part["dense"][~on], part["multiply_adds"][~on], marker, color=color, mfc="white", ms=6, zorder=2)
-        dearest, style = rows.loc[rows["multiply_adds"].idxmax()], {"ha": "right", "va": "center", "size": 9}
-        at, text = dearest[["dense", "multiply_adds"]], f"{dearest['multiply_adds'] / 1e6:.0f} M"
+        costliest, style = rows.loc[rows["multiply_adds"].idxmax()], {"ha": "right", "va": "center", "size": 9}
+        at, text = costliest[["dense", "multiply_adds"]], f"{costliest['multiply_adds'] / 1e6:.0f} M"
         ax.annotate(text, at, (-8, 0), textcoords="offset points", color=COLORS["matrix"], **style)
         ax.set(title=title, xlabel="multiply-adds if matrices were dense", xscale="log", yscale="log")
         ax.sharey(axes[0])
@@ -100,8 +100,8 @@ def _levels(ax, table, baseline):
     for storage, style in (("maxima", {"mfc": "white"}), ("planned", {})):
         rows = table[table["storage"] == storage]
         for kind in ("mm", "mv"):
-            dearest = rows[rows["kind"] == kind].groupby("level")["multiply_adds"].max()
-            ax.plot(dearest.index, dearest, STYLES[kind][2], color=STYLES[kind][1], ms=6, **style)
+            costliest = rows[rows["kind"] == kind].groupby("level")["multiply_adds"].max()
+            ax.plot(costliest.index, costliest, STYLES[kind][2], color=STYLES[kind][1], ms=6, **style)
     ax.axhline(baseline["multiply_adds"].max(), color=STYLES["BP"][1], lw=1.2, ls="--", zorder=1)
     phases = table[table["storage"] == "planned"].groupby("level")["phase"].first()
     spans = []
@@ -110,6 +110,6 @@ def _levels(ax, table, baseline):
         spans.append(f"{numbers.min()}-{numbers.max()} {phase}")
         if phase == "linear":
             ax.axvspan(numbers.min() - 0.5, numbers.max() + 0.5, color="#f0f0f0", zorder=0)
-    ax.set(title="dearest of each level", xlabel=f"level: {', '.join(spans)}", yscale="log")
+    ax.set(title="costliest of each level", xlabel=f"level: {', '.join(spans)}", yscale="log")
     ax.set_xticks(phases.index)
     ax.grid(False, axis="x")

@@ -102,7 +102,7 @@ def values(table):
     return {
         "last": last.assign(epoch=last["seconds"] / EVERY),
         "printed": where(published.table("table_6"), B=BATCH),
-        "told": [f"{accuracies(rows)} on {features}" for features, rows in sets],
+        "told": "; ".join(f"{features}, {accuracies(rows)}" for features, rows in sets),
         "controlled": pd.DataFrame(controlled),
     }
 
@@ -117,5 +117,6 @@ def plot(table):
 
 
 def _draw(axes, rows):
-    whole_trainings.draw_losses(axes[:3], rows, "epoch", 1, 4)
+    for ax, x, quantity in zip(axes, ("epoch", "seconds", "epoch"), ("loss", "loss", "accuracy"), strict=False):
+        whole_trainings.draw(ax, rows, x, quantity)
     whole_trainings.draw_differences(axes[3], rows)

@@ -6,12 +6,10 @@ import pandas
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
-SERIES = {  # in the order of the legend, and how each is drawn
-    "ours": {"color": COLORS["linear"], "marker": "o"},
-    "ours, checkpoint_every=√T": {"color": COLORS["chunked"], "marker": "s"},
-    "PyTorch": {"color": COLORS["identity"], "marker": "^"},
-    "JAX": {"color": COLORS["vector"], "marker": "v"},
-}
+SERIES, FEWER = ["ours", "PyTorch", "JAX"], "ours, checkpoint_every=√T"
+PARTS = {"seconds": "time", "bytes": "memory"}
+SHADES = COLORS | {"time": COLORS["baseline"], "memory": COLORS["chunked"]}
+ROWS = "seconds a step", "MiB at most", "every √T-th state\nkept / all kept"
 LABELS = {"T": "sequence length, T", "B": "batch size, B", "H": "hidden size, H", "layers": "layers, L"}
 KEYS = ["machine", "over", "T", "B", "H", "layers"]
 RESOLVED = 2**16  # bytes that are told apart from what a process does by the way
@@ -45,40 +43,42 @@ def exponents(table):
 
 def values(table):
     """Name what the words are taken from."""
-    return {"fitted": exponents(table).replace({"series": {"ours, checkpoint_every=√T": "fewer kept"}})}
+    return {"fitted": exponents(table).replace({"series": {FEWER: "fewer kept"}})}
 
 
 def plot(table):
-    """Draw times above memory, over each of the sizes; a block for each machine."""
+    """Draw times, memory, and what fewer kept states change of both, over all sizes; a block for each machine."""
     rows, fitted = best(table), exponents(table)
-    fig, parts = panels.machines(rows, 11.5, 6.4)
+    fig, parts = panels.machines(rows, 10.5, 7.8)
     for part, here in parts:
         overs = here["over"].unique()
-        axes = part.subplots(2, len(overs), sharex="col", sharey="row", squeeze=False)
-        for what, line in zip(("seconds", "bytes"), axes, strict=True):
-            for over, ax in zip(overs, line, strict=True):
-                powers = fitted[(fitted["machine"] == here["machine"].iloc[0]) & (fitted["over"] == over)]
-                powers = powers[powers["what"] == what].set_index("series")["exponent"]
-                _draw(ax, here[here["over"] == over].sort_values(over), over, what, powers)
-        axes[0, 0].set_ylabel("seconds a step")
-        axes[1, 0].set_ylabel("MiB at most")
-        for over, ax in zip(overs, axes[1], strict=True):
-            ax.set_xlabel(LABELS[over])
-    panels.legend(fig)
+        axes = part.subplots(3, len(overs), sharex="col", sharey="row", squeeze=False)
+        powers = fitted[(fitted["machine"] == here["machine"].iloc[0]) & (fitted["series"] == "ours")]
+        powers = powers.set_index(["over", "what"])["exponent"]
+        for over, column in zip(overs, axes.T, strict=True):
+            known = here[here["over"] == over].pivot(index=over, columns="series", values=["seconds", "bytes"])
+            _draw(column, known, over, powers[over])
+        for ax, label in zip(axes[:, 0], ROWS, strict=True):
+            ax.set_ylabel(label)
     return fig
 
 
-def _draw(ax, rows, over, what, powers):
-    for place, (series, style) in enumerate(SERIES.items()):
-        part = rows[rows["series"] == series]
-        ax.plot(part[over], part[what] / (2**20 if what == "bytes" else 1), label=series, ms=4, **style)
-        if series in powers and not np.isnan(powers[series]):
-            text, at = f"${LABELS[over][-1]}^{{{powers[series]:.2f}}}$", (0.03, 0.97 - 0.085 * place)
-            ax.text(*at, text, transform=ax.transAxes, color=style["color"], size=8.5, va="top", weight="bold")
-    panels.log_scale(ax, "xy")
-    sizes = sorted(rows[over].unique())
+def _draw(column, known, over, powers):
+    """Draw a size's panels; the first one's lines have names, for which it is wider."""
+    fewer, every = (known.xs(name, axis=1, level="series") for name in (FEWER, "ours"))
+    drawn = known["seconds"][SERIES], known["bytes"][SERIES] / 2**20, (fewer / every).rename(columns=PARTS)
+    names = [f"$10^{{{np.log10(size):.0f}}}$" if over == "T" else f"{size:g}" for size in known.index]
+    for ax, lines in zip(column, drawn, strict=True):
+        for name in lines:
+            ax.plot(lines[name], "o-", ms=3.5, color=SHADES[name])
+        panels.log_scale(ax, "xy")
+        ax.set_xticks(known.index, names)
+        ax.minorticks_off()
+    for ax, what in zip(column, PARTS, strict=False):
+        ax.set_title(f"ours ∝ ${LABELS[over][-1]}^{{{powers[what]:.2f}}}$", size=10)
+    column[2].axhline(1, color="black", lw=0.8)
+    column[2].set_xlabel(LABELS[over])
     if over == "T":
-        ax.set_xticks(sizes, [f"$10^{{{np.log10(size):.0f}}}$" for size in sizes])
-    else:
-        panels.sizes_axis(ax, sizes)
-    ax.minorticks_off()
+        column[0].set_xlim(right=known.index[-1] * 60)
+        for ax, lines in zip(column, drawn, strict=True):
+            panels.name_ends(ax, {name: (lines.index, lines[name], SHADES[name]) for name in lines})

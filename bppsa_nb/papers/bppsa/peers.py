@@ -13,7 +13,7 @@ def role(name):
     """Return the color of a competitor: its method's if it is ours, gray for peers."""
     if not name.startswith("ours"):
         return COLORS["baseline"]
-    return next((COLORS[method] for method in ("blelloch", "chunked", "linear") if method in name), COLORS["identity"])
+    return next((COLORS[method] for method in ("blelloch", "chunked", "linear") if method in name), COLORS["auto"])
 
 
 def values(table):

@@ -17,7 +17,7 @@ B, H = 16, 20
 COUNTED = {"quick": (3,), "paper": (3, 5, 6, 7, 8)}  # ranks on which ⋄ calls alone are looked at
 COUNTED_STEPS = 100
 WIDTHS = (4, 8, 20, 40)  # of maps that are scanned
-METHODS = {"linear": ("linear", COLORS["linear"], "s"), "chunked": ("chunked", COLORS["matrix"], "o")}
+METHODS = {"linear": ("linear", COLORS["linear"], "s"), "chunked": ("chunked", COLORS["chunked"], "o")}
 RANKS = {1: "-", 2: "--", 4: ":"}
 _SHADES = {1: COLORS["baseline"], 2: COLORS["vector"], 4: COLORS["identity"]}
 

@@ -28,8 +28,8 @@ METHODS = {  # color
     "scan": COLORS["blelloch"],
     LONGER: COLORS["truncated"],
     "rank after rank": COLORS["linear"],
-    "GPipe": COLORS["vector"],
-    "MGRIT": COLORS["identity"],
+    "GPipe": COLORS["pipeline"],
+    "MGRIT": COLORS["multigrid"],
 }
 DASHES = {SLOW: "--", FAST: "-"}
 

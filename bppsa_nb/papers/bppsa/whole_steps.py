@@ -55,11 +55,11 @@ def plot(table):
 
 def _draw_named(ax, rows):
     sizes = list(rows[KEYS[2:]].drop_duplicates().itertuples(index=False))
-    colors, places = {"PyTorch": COLORS["identity"], "JAX": COLORS["vector"]}, np.arange(len(sizes))
+    places = np.arange(len(sizes))
     for peer, part in rows.groupby("peer", sort=False):
         part = part.set_index(KEYS[2:]).loc[[tuple(size) for size in sizes]]
         bars = [part["ratio"] - part["low"], part["high"] - part["ratio"]]
-        ax.errorbar(part["ratio"], places, xerr=bars, fmt="o", color=colors[peer], label=peer)
+        ax.errorbar(part["ratio"], places, xerr=bars, fmt="o", color=COLORS[peer], label=peer)
         for place, ratio in zip(places, part["ratio"], strict=True):
             up = 6 if peer == "PyTorch" else -12  # the two may be close to each other
             ax.annotate(f"{ratio:.3g}", (ratio, place), (0, up), textcoords="offset points", ha="center", size=8)

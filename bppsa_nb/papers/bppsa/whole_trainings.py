@@ -20,11 +20,11 @@ METHODS = {
     "blelloch": "BPPSA, by levels",
 }
 LIMIT = 2  # times the control's difference from BPTT, for BPPSA's
-STYLES = {
-    "linear": {"color": COLORS["linear"]},
-    CONTROL: {"color": "black", "ls": "--"},
-    "chunked": {"color": COLORS["vector"], "marker": "s", "ls": "", "ms": 4, "mfc": "none"},
-    "blelloch": {"color": COLORS["blelloch"], "marker": "o", "ls": "", "ms": 4, "mfc": "none"},
+STYLES = {  # what lies on BPTT's line is thinner
+    "linear": {"color": COLORS["linear"], "lw": 3.5, "alpha": 0.6},
+    CONTROL: {"color": "black", "ls": "--", "lw": 1.5},
+    "chunked": {"color": COLORS["chunked"], "lw": 1.6},
+    "blelloch": {"color": COLORS["blelloch"], "lw": 1.2, "ls": "--"},
 }
 
 
@@ -109,27 +109,27 @@ def against_the_control(table):
     return ratios
 
 
-def draw_losses(axes, table, x, first, every):
-    """Draw losses over `x`, the first seed's over seconds, and on a third panel, accuracy; BPPSA by few marks."""
-    over, over_seconds, *accuracy = axes
-    for place, (method, style) in enumerate(STYLES.items()):
-        for seed, rows in table[(table["method"] == method) & (method != CONTROL)].groupby("seed"):
-            few = rows if method == "linear" else rows.iloc[first * place :: every]
-            over.plot(few[x], few["loss"], label=METHODS[method] if seed == 0 else None, **style)
-            if seed == 0:
-                over_seconds.plot(rows["seconds"].cumsum(), rows["loss"], color=style["color"], lw=2)
-            for ax in accuracy:
-                ax.plot(few[x], few["accuracy"], **style)
+def draw(ax, table, x, quantity="loss"):
+    """Draw a quantity over `x`, or the first seed's over seconds, by all methods."""
+    for method in ("linear", "chunked", "blelloch"):
+        for seed, rows in table[table["method"] == method].groupby("seed"):
+            if seed == 0 or x != "seconds":
+                at = rows["seconds"].cumsum() if x == "seconds" else rows[x]
+                ax.plot(at, rows[quantity], label=METHODS[method] if seed == 0 else None, **STYLES[method])
 
 
 def draw_differences(ax, table):
-    """Draw how far mean losses are from BPTT's over iterations: the seeds' median, and all of them (shaded)."""
-    compared = differences(table)
-    for method in reversed(STYLES):
-        style = {"color": STYLES[method]["color"], "zorder": 3 if method == CONTROL else 2}
+    """Draw how far mean losses are from BPTT's over iterations: running medians of three of the seeds' median.
+
+    The band has all seeds of the control. Returned are lines for `panels.name_ends`.
+    """
+    compared, lines = differences(table), {}
+    for method in list(STYLES)[1:]:
         rows = compared[compared["method"] == method].pivot(index="iteration", columns="seed", values="mean")
-        if rows.shape[1] > 1:
-            ax.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, **style)
+        if method == CONTROL and rows.shape[1] > 1:
+            ax.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, color="black")
         if not rows.empty:
-            line = "--" if method == CONTROL else "-"
-            ax.semilogy(rows.index, rows.median(axis=1), line, label=METHODS[method], lw=1.5, **style)
+            middle, style = rows.median(axis=1).rolling(3, center=True, min_periods=1).median(), STYLES[method]
+            ax.semilogy(rows.index, middle, label=METHODS[method], **style | {"zorder": 2 + (method == CONTROL)})
+            lines[METHODS[method]] = rows.index, middle, style["color"]
+    return lines

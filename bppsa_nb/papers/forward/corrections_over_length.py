@@ -17,11 +17,11 @@ SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000,
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
 RIGHT = {"float32": 1e-5, "float64": 1e-10}
 MOST = 100
-KINDS = {  # words, color, marker
-    "rnn": ("RNN, H = 20, DEER", "vector", "o"),
-    "quasi": ("RNN, H = 20, quasi-DEER", "linear", "s"),
-    "gru": ("GRU, H = 20, DEER", "identity", "^"),
-    "example": ("GRU, H = 2, B = 16, DEER", "matrix", "D"),
+KINDS = {
+    "rnn": "RNN, H = 20, DEER",
+    "gru": "GRU, H = 20, DEER",
+    "example": "GRU, H = 2, B = 16, DEER",
+    "quasi": "RNN, H = 20, quasi-DEER",
 }
 
 
@@ -57,16 +57,19 @@ def span_of(table, kind):
 
 
 def plot(table):
-    """Draw corrections over length."""
-    fig, ax = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for i, (kind, (words, role, marker)) in enumerate(KINDS.items()):  # later ones lie on earlier ones
-        for dtype, dash in zip(RIGHT, ("--", "-"), strict=True):
-            found = where(table, network=kind, dtype=dtype).groupby("T")["corrections"].median()
-            style = {"color": COLORS[role], "marker": marker, "ms": 10 - 2 * i, "lw": 3 - 0.6 * i, "fillstyle": "none"}
-            label = f"{words}, {'single' if dtype == 'float32' else 'double'} precision"
-            ax.plot(found.index, found, dash, label=label, **style)
-    panels.log_scale(ax, "x", "{x:,g}", ticks=sorted(table["T"].unique()))
-    panels.log_scale(ax, "y", ticks=(1, 2, 3, 5, 10, 20, 50))
-    ax.set(xlabel="length of the sequence, T", ylabel="corrections", ylim=(0.9, 500))
-    ax.legend(loc="upper left", fontsize=8, ncols=2)
+    """Draw corrections over length, a panel per network: medians, and from the fewest to the most."""
+    fig, axes = pyplot.subplots(1, len(KINDS), figsize=(10.4, 3.4), sharey=True, layout="constrained")
+    lengths, color = sorted(table["T"].unique()), COLORS["newton"]
+    for ax, (kind, words) in zip(axes, KINDS.items(), strict=True):
+        for dtype, precision, dash in zip(RIGHT, ("single", "double"), ("--", "-"), strict=True):
+            found = where(table, network=kind, dtype=dtype).groupby("T")["corrections"]
+            ax.fill_between(lengths, found.min(), found.max(), color=color, alpha=0.25, lw=0)
+            ax.plot(found.median(), "o", ls=dash, ms=4, color=color)
+            at = ("top", found.min().min() / 1.1) if dtype == "float32" else ("bottom", 1.1 * found.max().max())
+            ax.text(lengths[0], at[1], f"{precision} precision", va=at[0], size=9)
+        panels.log_scale(ax, "x", "{x:,g}", ticks=[T for T in lengths if np.log10(T) % 1 == 0])
+        panels.log_scale(ax, "y", ticks=(1, 2, 3, 5, 10, 20, 50))
+        ax.set_title(words, size=10)
+        ax.set(xlabel="length of the sequence, T", ylim=(0.9, 110))
+    axes[0].set_ylabel("corrections")
     return fig

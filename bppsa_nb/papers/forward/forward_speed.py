@@ -15,11 +15,9 @@ ITERATIONS, SECONDS = {"quick": 100, "paper": 300}, {"quick": 0.3, "paper": 3}
 KINDS = {"fresh": "RNN, fresh", "trained": "RNN, trained", "gru": "GRU, fresh"}
 METHODS = {  # words, color
     "chunked": ("chunks, repaired", "chunked"),
-    "auto": ("chosen by price", "blelloch"),
-    "newton": ("Newton on chunks", "vector"),
+    "auto": ("chosen by price", "auto"),
+    "newton": ("Newton on chunks", "newton"),
 }
-
-TICKS = {"numpy": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20), "cpu": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3)}
 
 
 def measure(scale, rng, progress):
@@ -51,22 +49,24 @@ def ratio(table, network, backend, method="chunked"):
 
 
 def plot(table):
-    """Draw ratios over length, a panel per network and backend."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(10, 5.6), sharey="row", layout="constrained")
+    """Draw ratios over length as bars that begin at the loop's, a panel per network and backend."""
+    fig, axes = pyplot.subplots(2, 3, figsize=(10, 5.8), sharex=True, sharey=True, layout="constrained")
     lengths = sorted(table["T"].unique())
-    for row, (backend, words) in enumerate({"numpy": "NumPy", "cpu": "compiled"}.items()):
-        for ax, (kind, name) in zip(axes[row], KINDS.items(), strict=True):
+    for row, (backend, words) in zip(axes, {"numpy": "NumPy", "cpu": "compiled"}.items(), strict=True):
+        for ax, (kind, name) in zip(row, KINDS.items(), strict=True):
             for i, (method, (_, role)) in enumerate(METHODS.items()):
                 rows = where(table, network=kind, backend=backend, method=method)
-                at = np.arange(len(lengths)) + 0.27 * (i - 1)
-                low, high = rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]
-                ax.bar(at, rows["ratio"], 0.25, yerr=[low, high], color=COLORS[role], error_kw={"lw": 0.8})
-            ax.axhline(1, color=COLORS["baseline"], lw=1)
-            ax.set_title(f"{name}, {words}")
+                style = {"bottom": 1, "color": COLORS[role], "error_kw": {"lw": 0.8}}
+                ends = [rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]]
+                ax.bar(np.arange(len(lengths)) + 0.27 * (i - 1), rows["ratio"] - 1, 0.25, yerr=ends, **style)
+            ax.axhline(1, color="black", lw=1)
+            ax.set_title(f"{name}, {words}", size=10)
             ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
-            panels.log_scale(ax, "y", ticks=TICKS[backend])
+            panels.log_scale(ax, "y", "{x:g}×", ticks=(0.1, 0.2, 0.5, 1, 2, 5, 10, 20))
             ax.grid(visible=False, axis="x")
-    pyplot.setp(axes[:, 0], ylabel="times the loop's speed")
+        row[0].set_ylabel("times the loop's speed")
+    for i, (words, role) in enumerate(METHODS.values()):
+        style = {"va": "top", "weight": "bold", "bbox": {"fc": "white", "ec": "none", "pad": 1}}
+        axes[0, 0].text(-0.4, 0.6 / 1.8**i, words, color=COLORS[role], size=9.5, **style)
     pyplot.setp(axes[1], xlabel="length of the sequence, T")
-    panels.legend(fig, panels.patches({words: COLORS[role] for words, role in METHODS.values()}), ncols=3)
     return fig

@@ -16,7 +16,7 @@ KINDS = {"fresh": "a fresh network", "trained": "trained at rate 1e-3"}
 ROADS = {  # name, role of the color
     "serial": ("loop, loop", "linear"),
     "backward": ("loop, then the scan backward", "blelloch"),
-    "newton": ("Newton, then the scan backward", "vector"),
+    "newton": ("Newton, then the scan backward", "newton"),
     "repair": ("repaired chunks, then the scan backward", "chunked"),
 }
 

@@ -22,7 +22,7 @@ ROUNDS = {"quick": {FEW: 5, MANY: 4}, "paper": {FEW: 9, MANY: 5}}
 COARSENING, LEVELS, CYCLES = 4, 4, 2
 DEPTH, RANKS = 4096, (1, 2, 4, 8, 16, 24, 32, 64)  # of the simulation
 METHODS = {  # name, color, marker
-    "multigrid": ("multigrid", COLORS["blelloch"], "o"),
+    "multigrid": ("multigrid", COLORS["multigrid"], "o"),
     "serial": ("model partitioning", COLORS["linear"], "s"),
 }
 DASHES = {SLOW: "--", FAST: ":"}
@@ -199,7 +199,7 @@ def _draw_published(inference, training):
 
 def _draw_decomposition(ax, rows):
     """Draw what a rank's time goes to, over serial propagation's time on one rank."""
-    for part, color, marker in ("compute", COLORS["identity"], "o"), ("communication", COLORS["vector"], "s"):
+    for part, color, marker in ("compute", COLORS["matrix"], "o"), ("communication", COLORS["vector"], "s"):
         for source, dash, drawn in _sources(rows[rows[part] > 0], marker):
             label = {"measured": f"{part}, measured"}.get(source)
             ax.plot(drawn["ranks"], drawn[part] / drawn["alone"], dash, color=color, label=label)

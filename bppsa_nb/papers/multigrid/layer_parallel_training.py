@@ -140,15 +140,10 @@ def counts(table):
 
 
 def values(table):
-    """Return what words need beside the table: how runs end, errors of gradients, cycles at first and last."""
-    errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
-    errors = np.exp(errors.rename(columns=lambda name: name[6:].replace("_", " "))).melt(
-        var_name="solver", value_name="error", ignore_index=False
-    )
+    """Return what words need beside the table: how runs end, and cycles at first and last."""
     taken = counts(table)
     return {
         "ends": gaps(table).assign(adaptive=gaps(table, "adaptive")["parallel"]),
-        "errors": errors.reset_index(),
         "taken": pd.DataFrame({"first": taken.iloc[:, 0], "last": taken.iloc[:, -1]}).reset_index(),
     }
 
@@ -159,8 +154,8 @@ def plot(table):
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     times = sorted(table["T"].unique())
     styles = {
-        "serial": ("serial passes", COLORS["baseline"], "s"),
-        "multigrid": ("two cycles", COLORS["matrix"], "o"),
+        "serial": ("serial passes", COLORS["linear"], "s"),
+        "multigrid": ("two cycles", COLORS["multigrid"], "o"),
         "adaptive": ("as many as it takes", COLORS["truncated"], "D"),
     }
     axes = above.subplots(1, len(times), sharey=True)
@@ -178,7 +173,7 @@ def plot(table):
     axes[0].legend(loc="lower right")
     left, middle, right = below.subplots(1, 3)
     middle.sharey(left)
-    colors = [COLORS[role] for role in ("vector", "matrix", "identity", "truncated", "linear", "chunked")]
+    colors = [COLORS[role] for role in ("vector", "multigrid", "matrix", "truncated", "baseline", "chunked")]
     solvers = dict(zip(SOLVERS, zip(colors, "^osDvP", strict=True), strict=True))
     errors = table[table["error_two cycles"].notna()]
     cycles, guesses = list(SOLVERS)[:4], list(SOLVERS)[4:]

@@ -13,19 +13,19 @@ WORKERS = {"quick": (1, 4, 16, 64, 256), "paper": (1, 4, 16, 64, 256, 1024)}
 CYCLES, WIDTHS, BATCHES = (1, 2, 4), (2, 8, 32), (4, 32)
 WIDTH, BATCH = 8, 32
 STYLES = {
-    "pipeline 32": ("pipeline, 32 samples", COLORS["vector"], "s-"),
-    "pipeline 4": ("pipeline, 4 samples", COLORS["vector"], "s:"),
-    "multigrid 1": ("multigrid, 1 cycle", COLORS["identity"], "o-"),
-    "multigrid 2": ("multigrid, 2 cycles", COLORS["identity"], "o--"),
-    "multigrid 4": ("multigrid, 4 cycles", COLORS["identity"], "o:"),
+    "pipeline 32": ("pipeline, 32 samples", COLORS["pipeline"], "s-"),
+    "pipeline 4": ("pipeline, 4 samples", COLORS["pipeline"], "s:"),
+    "multigrid 1": ("multigrid, 1 cycle", COLORS["multigrid"], "o-"),
+    "multigrid 2": ("multigrid, 2 cycles", COLORS["multigrid"], "o--"),
+    "multigrid 4": ("multigrid, 4 cycles", COLORS["multigrid"], "o:"),
     "scan 2": ("scan, q = 2", COLORS["blelloch"], "^:"),
     "scan 8": ("scan, q = 8", COLORS["blelloch"], "^-"),
     "scan 32": ("scan, q = 32", COLORS["blelloch"], "^--"),
-    "serial": ("back-propagation", COLORS["baseline"], "-"),
+    "serial": ("back-propagation", COLORS["linear"], "-"),
 }
 STARTS = {
-    "layers": ("first state on all layers", COLORS["identity"], "o"),
-    "skip": ("skip_downcycle", COLORS["linear"], "v"),
+    "layers": ("first state on all layers", COLORS["multigrid"], "o"),
+    "skip": ("skip_downcycle", COLORS["chunked"], "v"),
     "nested": ("nested iteration", COLORS["truncated"], "D"),
 }
 

@@ -3,20 +3,22 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
 DEPTH, WORKERS, WIDTH, BATCH = 128, 16, 8, 32
-STYLES = {
-    "F": ("forward F", draw.OPERATION_COLORS["F"]),
-    "F coarse": ("forward, coarse levels", "#0072B2"),
-    "δO": ("backward δO", draw.OPERATION_COLORS["δO"]),
-    "δO coarse": ("backward, coarse levels", "#D55E00"),
-    "J": ("Jacobians made, multiplied", "#CC79A7"),
-    "δW": ("weight gradient δW", draw.OPERATION_COLORS["δW"]),
+COLORS = draw.OPERATION_COLORS | {"F coarse": "#0072B2", "δO coarse": "#D55E00", "J": "#CC79A7"}
+NAMES = {  # timeline, time and worker at which a kind is named
+    "F": ("forward F", 0, 50, 3),
+    "δO": ("backward δO", 0, 170, 5),
+    "δW": ("weight gradient δW", 0, 215, 12),
+    "F coarse": ("coarse levels,\nforward", 2, 128, 4),
+    "δO coarse": ("coarse levels,\nbackward", 2, 170, 4),
+    "J": ("Jacobians made,\nmultiplied", 4, 232, 4),
 }
+COUNTS = {"steps": "steps in\na row", "work": "times\nthe work", "memory": "memory,\nstates"}
 
 
 def measure(scale, rng, progress):
@@ -42,20 +44,23 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw the timelines below each other, on one axis of time."""
+    """Draw the timelines below each other, on one axis of time, and what else a method takes beside them."""
     counts = table[table["part"] == "road"].set_index("road")
     events = table[table["part"] == "event"].astype({"worker": int})
-    fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)
-    colors = {kind: color for kind, (_, color) in STYLES.items()}
-    style = {"colors": colors, "unit": "", "until": 1.02 * counts["time"].max(), "legend": False}
+    fig, axes = pyplot.subplots(len(counts), figsize=(10.4, 8.0), layout="constrained", sharex=True)
+    style = {"colors": COLORS, "unit": "", "until": 1.02 * counts["time"].max(), "legend": False}
     for ax, (name, road) in zip(axes, counts.iterrows(), strict=True):
         draw.timeline(timelines.events(events[events["road"] == name], label=""), ax, **style)
         ax.set_yticks([])
         ax.axvline(road["time"], color="black", lw=1.0)
-        ax.set_title(f"{name}: {road['time']:.1f}", loc="left", size=10)
-        off = "exact" if road["error"] < 1e-12 else f"gradient off by {100 * road['error']:.1g} %"
-        words = f"{road['steps']:.0f} steps in a row · work × {road['work']:.2g} · memory {road['memory']:.2g} · {off}"
-        ax.set_title(words, loc="right", size=9, weight="normal")
+        off = "exact" if road["error"] < 1e-12 else f"off by {100 * road['error']:.1g} %"
+        ax.set_title(f"{name}: done at {road['time']:.1f}, gradient {off}", loc="left", size=10)
+        for place, (count, words) in enumerate(COUNTS.items()):
+            column = {"transform": ax.transAxes, "ha": "center", "size": 9.5}
+            ax.text(1.05 + 0.09 * place, 0.4, f"{road[count]:.{2 if road[count] < 10 else 3}g}", **column)
+            if ax is axes[0]:
+                ax.text(1.05 + 0.09 * place, 1.06, words, **column)
+    for kind, (words, row, time, worker) in NAMES.items():
+        axes[row].text(time, worker, words, color=COLORS[kind], weight="bold", size=9.5, va="center")
     axes[-1].set_xlabel(f"time in layer steps; on one worker, the step takes {3 * DEPTH}")
-    panels.legend(fig, panels.patches(dict(STYLES.values())), fontsize=8.5, columnspacing=1.2)
     return fig

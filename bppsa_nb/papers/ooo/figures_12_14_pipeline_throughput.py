@@ -25,13 +25,13 @@ DEEP, MANY, NODE, BETWEEN = 48, 32, 8, 25e9 / 8
 GPUS = (4, 8, 12, 16, 24, 32)
 SYSTEMS = {  # name: policy, flush, color
     "model parallelism": ("conventional", True, COLORS["baseline"]),
-    "GPipe": ("gpipe", True, COLORS["linear"]),
+    "GPipe": ("gpipe", True, COLORS["pipeline"]),
     "1F1B": ("1f1b", True, COLORS["truncated"]),
     "OOO-Pipe1": ("fast_forward", True, COLORS["chunked"]),
     "OOO-Pipe2": ("modulo", False, COLORS["matrix"]),
     "ZB-H1": ("zero_bubble", True, COLORS["identity"]),
     "ZB-H2": ("zero_bubble", False, "#F0E442"),
-    "PipeDream": ("1f1b", False, COLORS["vector"]),
+    "PipeDream": ("1f1b", False, COLORS["linear"]),
 }
 KEPT = ("GPipe", "1F1B", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "ZB-H2")
 COMPARED = ("GPipe", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "PipeDream")

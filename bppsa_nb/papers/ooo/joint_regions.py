@@ -88,12 +88,9 @@ def recorded(table):
 
 
 def values(table):
-    """Return what words need beside the table: the part of the bound's gain that every schedule has, and its memory."""
-    planned = schedules(recorded(table), corun(OWN[0], MOST))
-    peaks = pd.Series({name: planned[name].peak_memory[0] for name in STYLES}, name="memory").rename_axis("schedule")
+    """Return what words need beside the table: the part of the bound's gain that every schedule has."""
     gains = where(table, part="speedup", top=table["top"].max())
-    gains = gains.assign(gain=(gains["speedup"] - 1) / (gains["bound"] - 1))
-    return {"gains": gains, "peaks": (peaks / planned["conventional"].peak_memory[0]).reset_index()}
+    return {"gains": gains.assign(gain=(gains["speedup"] - 1) / (gains["bound"] - 1))}
 
 
 def plot(table):

@@ -54,7 +54,7 @@ def test_costs_are_those_of_the_products_that_run():
     assert rows[-1]["level"] == len({row["level"] for row in rows})
 
 
-def test_the_critical_path_is_the_dearest_chain():
+def test_the_critical_path_is_the_costliest_chain():
     # Two blocks of two: with levels=1, [g J1] [J2 J3] [J4]; the product of J3 and J2 is dear, J1's is cheap.
     full = CSRPattern.of(scipy_sparse.csr_array(np.ones((4, 4))))
     thin = CSRPattern.of(scipy_sparse.csr_array(np.eye(4)))
