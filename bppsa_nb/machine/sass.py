@@ -83,8 +83,8 @@ class MachineCode(NamedTuple):
         return max(map(self.part, leaves), key=lambda part: part.products / part.instructions)
 
 
-def read(kernel, signature, generation="sm_90"):
-    """Compile a CUDA kernel for the types of its arguments and a generation of GPUs; return its `MachineCode`.
+def read(kernel, signature, generation="sm_90", **options):
+    """Compile a kernel for types of arguments and a generation of GPUs, with options; return its `MachineCode`.
 
     Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError.
     """
@@ -92,9 +92,9 @@ def read(kernel, signature, generation="sm_90"):
 
     from bppsa_nb.machine.cuda_compiler import compile_ptx
 
-    ptx = compile_ptx(kernel.py_func, signature, divmod(int(generation[3:]), 10))
-    options = core.LinkerOptions(arch=generation, verbose=True)
-    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
+    ptx = compile_ptx(kernel.py_func, signature, divmod(int(generation[3:]), 10), **options)
+    told = core.LinkerOptions(arch=generation, verbose=True)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=told)
     cubin, log = linker.link("cubin").code, linker.get_info_log()
     registers = re.search(r"Used (\d+) registers", log)
     local = re.search(r"(\d+) bytes stack frame", log)

@@ -7,7 +7,7 @@ from bppsa_nb.machine import sass
 pytest.importorskip("cuda.core", reason="needs the gpu extra")
 
 
-def read(generation="sm_90"):
+def read(generation="sm_90", **options):
     from bppsa_nb.machine.cuda_compiler import cuda, types
 
     @cuda.jit
@@ -19,12 +19,13 @@ def read(generation="sm_90"):
         out[0] = total
 
     array = types.Array(types.float32, 1, "C")
-    return sass.read(kernel, (array, array), generation)
+    return sass.read(kernel, (array, array), generation, **options)
 
 
 @pytest.mark.parametrize("generation", ["sm_75", "sm_80", "sm_90"])
 def test_a_loop_of_one_step(generation):
     code = read(generation)
+    assert read(generation, lineinfo=True) == code
     assert 8 <= code.registers <= 64 and code.local == 0
     longest = code.part(code.loops[0])
     count = longest.names.count

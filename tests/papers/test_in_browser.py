@@ -9,7 +9,7 @@ from bppsa_nb.machine import files
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")]
 NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
-NOTEBOOKS = (*NOTEBOOKS, "02b_solve_kernel_puzzles")
+NOTEBOOKS = (*NOTEBOOKS, "02b_solve_kernel_puzzles", "02c_climb_a_ladder_of_kernels")
 WIDGET = "[...jupyterapp.shell.widgets('main')][0]"
 ERRORS = f"""{WIDGET}.content.widgets.flatMap((cell) => cell.model.outputs ? cell.model.outputs.toJSON() : [])
     .filter((output) => output.output_type == "error" || output.name == "stderr")
