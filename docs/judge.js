@@ -5,7 +5,8 @@ from browser import self as _window
 class Missing:  # rather than to look for it in the internet
     def find_spec(name, *_):
         raise ModuleNotFoundError(
-            f"this page has no {name}. Of Python's library it has OFFERED; a notebook has all of it", name=name
+            f"this page has no {name}. Do without it, or answer in the notebook, which has all of Python's library "
+            "and NumPy; what this page has is listed at its top", name=name
         )
 
 _window.__BRYTHON__.finders.stdlib_static = _window.__BRYTHON__.finders.path = Missing
@@ -14,5 +15,7 @@ from judge import judge
 
 _window.judge = judge
 `, "begin");
+self.XMLHttpRequest = self.fetch = undefined;
+judge("", "");  // imports what it needs before somebody waits for it
 onmessage = ({ data }) => postMessage(judge(...data));
 postMessage("ready");

@@ -8,26 +8,26 @@ from bppsa_nb.puzzles.scans import PUZZLES
 _MOST = 2000  # letters of what an answer prints
 _DEEP = 200  # calls within calls; the browser's own limit is some 300, and is not told in words
 _ALIKE = {  # what word processors, PDFs and web pages make of what was typed: what is meant
-    "“”„«»": 'the quote "',
-    "‘’‚′`´": "the quote '",
-    "–—−‐": "the minus -",
-    "×·∗": "the sign *",
-    "…": "...",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "（": "(",
-    "）": ")",
-    "，": ",",
-    "：": ":",
-    "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000": "a space from the space bar",
-    "\u200b\u200c\u200d\u2060\ufeff\u00ad": "nothing there: it has no width, so type the line anew",
+    "“”„«»": 'type the quote "',
+    "‘’‚′`´": "type the quote '",
+    "–—−‐": "type the minus -",
+    "×·∗": "type the sign *",
+    "…": "type three dots",
+    "≤": "type <=",
+    "≥": "type >=",
+    "≠": "type !=",
+    "←": "type =",
+    "（），：": "type the narrow one",
+    "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000": "type a space",
+    "\u200b\u200c\u200d\u2060\ufeff\u00ad": "type the line anew",
 }
 _ELSEWHERE = {  # what other languages have
     "++": "Python has no ++; write += 1",
     "&&": "Python writes and, not &&",
     "||": "Python writes or, not ||",
     "else if": "Python writes elif, not else if",
+    "function ": "Python writes def, not function",
+    "print ": "print has parentheses: print(...)",
 }
 
 
@@ -66,7 +66,7 @@ def judge(name, code):
         verdict = Verdict(False, f"line {line}: {why}")
     except BaseException as error:
         line = _line(error)
-        verdict = Verdict(False, said(error, None))
+        verdict = Verdict(False, f"line {line}: " * bool(line) + said(error, None))
     remark = ""
     if not verdict and printed.text and not any(word in code for word in ("return", "yield", "lambda")):
         remark = f"It prints, and has no return: what is printed is for you to read, and {name} hands over nothing."
@@ -144,6 +144,13 @@ def _why(error, code):
     for sign, why in _ELSEWHERE.items():
         if sign in line:
             return number, why
+    if error.msg == "invalid syntax":
+        indents = [len(each) - len(each.lstrip()) for each in lines[: number - 1] if each.strip()]
+        if indents and len(line) - len(begin) not in indents and len(line) - len(begin) < indents[-1]:
+            return number, "no line before it begins at the same place, so it is unclear to which block it belongs"
+        for quote in ("'", '"'):
+            if line.count(quote) % 2:
+                return number, f"invalid syntax; a quote {quote} may not be closed"
     return number, error.msg
 
 
@@ -156,7 +163,9 @@ def _indented(code):
 
 
 def _pasted(letter, meant, number, lines):
-    seen = letter if letter.strip() and letter.isprintable() else f"U+{ord(letter):04X}"
+    seen = letter
+    if not letter.isprintable() or not letter.strip():
+        seen = f"a letter that looks like a space or like nothing (U+{ord(letter):04X})"
     others = [str(n) for n, line in enumerate(lines, 1) if letter in line and n != number]
     also = f"; so {'does line' if len(others) == 1 else 'do lines'} {', '.join(others)}" if others else ""
-    return f"it has {seen}, as PDFs and web pages do{also}. Python wants {meant}"
+    return f"it has {seen}, as PDFs and web pages do{also}; {meant}"

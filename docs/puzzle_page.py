@@ -15,19 +15,43 @@ from bppsa_nb.puzzles.scans import PUZZLES
 # What answers can import of Python's library, and what that is made of.
 OFFERED = (
     *("abc", "array", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal"),
-    *("enum", "fractions", "functools", "heapq", "inspect", "io", "itertools", "json", "math", "numbers", "operator"),
-    *("os", "pprint", "random", "re", "statistics", "string", "struct", "sys", "textwrap", "time", "types", "typing"),
-    *("warnings", "weakref"),
+    *("enum", "fractions", "functools", "heapq", "inspect", "io", "itertools", "json", "logging", "math", "numbers"),
+    *("operator", "os", "pprint", "queue", "random", "re", "statistics", "string", "struct", "sys", "textwrap"),
+    *("threading", "time", "timeit", "traceback", "types", "typing", "warnings", "weakref"),
 )
 _BEHIND = (
     *("__future__", "_ast", "_codecs", "_collections", "_collections_abc", "_colorize", "_contextvars", "_functools"),
     *("_frozen_importlib", "_imp", "_io", "_io_classes", "_json", "_locale", "_operator", "_py_abc", "_py_warnings"),
-    *("_pydatetime", "_pydecimal", "_random", "_string", "_struct", "_thread", "_tokenize", "_typing", "_weakref"),
-    *("_weakrefset", "annotationlib", "ast", "codecs", "contextvars", "copyreg", "dis", "encodings"),
-    *("encodings.aliases", "errno", "genericpath", "importlib", "importlib._bootstrap", "importlib.machinery"),
-    *("importlib._bootstrap_external", "json.encoder", "keyword", "linecache", "locale", "marshal", "posix"),
-    *("posixpath", "python_re", "reprlib", "stat", "token", "tokenize"),
+    *("_pydatetime", "_pydecimal", "_queue", "_random", "_string", "_struct", "_thread", "_tokenize", "_typing"),
+    *("_weakref", "_weakrefset", "annotationlib", "ast", "atexit", "codecs", "codeop", "contextvars", "copyreg", "dis"),
+    *("encodings", "encodings.aliases", "errno", "gc", "genericpath", "importlib", "importlib._abc"),
+    *("importlib._bootstrap", "importlib._bootstrap_external", "importlib.machinery", "importlib.util"),
+    *("json.encoder", "keyword", "linecache", "locale", "marshal", "posix", "posixpath", "python_re", "reprlib"),
+    *("stat", "token", "tokenize"),
 )
+# What is wrong in Brython's library, written anew.
+_MENDED = {
+    "itertools": """
+def accumulate(iterable, func=operator.add, *, initial=None):
+    items = iter(iterable) if initial is None else chain([initial], iterable)
+    for total in islice(items, 1):
+        yield total
+        for item in items:
+            total = func(total, item)
+            yield total
+
+def pairwise(iterable):
+    first, second = tee(iterable)
+    next(second, None)
+    return zip(first, second)
+""",
+    "time": """
+def sleep(seconds):
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        pass
+""",
+}
 # Stand-ins for the little that the check takes from modules that need more.
 _LIBRARY = {
     "html": """def escape(text):
@@ -46,12 +70,6 @@ _LIBRARY = {
         return ""
 """,
 }
-_SLEEP = """
-def sleep(seconds):
-    end = perf_counter() + seconds
-    while perf_counter() < end:
-        pass
-"""
 _HERE = Path(__file__).parent
 NOTEBOOK = "00_solve_scan_puzzles.ipynb"
 _PACKAGES = ("bppsa_nb", "bppsa_nb.schedule", "bppsa_nb.puzzles")
@@ -75,7 +93,7 @@ def text():
         "They are about Jacobians and CUDA kernels, and need NumPy and Numba: [notebook 02b](notebooks/"
         "02b_solve_kernel_puzzles.ipynb).",
     ]
-    return "\n\n".join([_BEGIN.format(len(asked)), *parts]) + "\n"
+    return "\n\n".join([_BEGIN.format(len(asked), ", ".join(OFFERED)), *parts]) + "\n"
 
 
 _BEGIN = """# Scan puzzles
@@ -86,8 +104,10 @@ whether it is right. A scan that works in place is drawn, a row per level, the f
 how it should have been.
 
 Nothing is sent anywhere, and what you write stays in this browser; *Save my answers* makes one file of it. An answer
-may import what Python's library has for such work, `itertools` or `typing` for example, but not NumPy. It leaves what
-it is given as it is, unless it works in place.
+leaves what it is given as it is, unless it works in place.
+
+<details><summary>What an answer may import</summary><p>Of Python's library, {}. Not NumPy: the notebook has that, and
+the rest of the library.</p></details>
 
 <p id="keys">Keys in a box: Enter keeps the indentation, Backspace takes four spaces of it back, Tab goes on to the
 buttons, and Shift + Enter checks.</p>
@@ -131,12 +151,13 @@ def write_worker(path):
     library, _ = json.JSONDecoder().raw_decode(library)
     modules = {"judge": (_HERE / "judge.py").read_text(encoding="utf-8")} | _modules("puzzles/scans", "puzzles/drawing")
     found = {name: library[name] for name in (*OFFERED, *_BEHIND)}
-    found["time"][1] += _SLEEP
+    for name, text in _MENDED.items():
+        found[name][1] += text
     found |= {name: [".py", text, []] for name, text in (_LIBRARY | modules).items()}
     found |= {name: [".py", _UNASKED if name == "bppsa_nb.puzzles" else "", [], 1] for name in _PACKAGES}
-    # Brython wants to know where it came from, and has no need to.
-    begin = 'self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
-    judge = (_HERE / "judge.js").read_text(encoding="utf-8").replace("OFFERED", ", ".join(OFFERED))
+    # Brython is written for strict mode, and wants to know where it came from, which it has no need to.
+    begin = '"use strict"; self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
+    judge = (_HERE / "judge.js").read_text(encoding="utf-8")
     whole = f"{begin}\n{engine}\n__BRYTHON__.loadBrythonPackage({json.dumps(found)});\n{judge}"
     path.write_text(f"self.puzzleWorker = {json.dumps(whole)};\n", encoding="utf-8")
 

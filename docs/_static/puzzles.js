@@ -39,7 +39,7 @@
   };
   let last = Promise.resolve();  // one after the other
   const judged = (name, code) => last = last.then(() => ask(name, code))
-    .catch(() => [false, "what judges answers cannot be loaded"]);
+    .catch((error) => [false, `what judges answers cannot be loaded: ${error.message ?? "puzzle_worker.js is missing"}`]);
 
   const tag = (kind, text, more = {}) => Object.assign(document.createElement(kind), { textContent: text, ...more });
   const show = (verdict, [right, message, html, line, remark, printed]) => {
