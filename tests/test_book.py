@@ -319,7 +319,7 @@ def test_a_verdict_stands_below_its_buttons_and_nothing_is_cut(puzzles, root, wi
     page.open(f"{root}puzzles.html?{width}", width, dark=width == 768)
     puzzle = ask(page, "down_sweep", DOWN + "    x = '" + 40 * "long " + "\n", "line 2")
     ask(page, "down_sweep", DOWN + "print(40 * 'long')\n    a[0] = op(a[0], a[1])\n    yield", "What you printed")
-    tops = page.run(f"[...{puzzle}.children].map((child) => child.getBoundingClientRect())".replace("()))", "().y)"))
+    tops = page.run(f"[...{puzzle}.children].map((child) => child.getBoundingClientRect().y)")
     assert tops == sorted(tops) and len(tops) == 7
     assert page.run(f"[...{puzzle}.children].map((child) => child.className)")[2:4] == ["buttons", "verdict"]
     assert page.run("Math.max(0, document.documentElement.scrollWidth - innerWidth)") == 0

@@ -155,7 +155,7 @@
     for (const [name, each] of answers) {
       const when = each?.solved ?? null;
       if (typeof each?.answer != "string") throw new Error(`the answer to ${name} is no text`);
-      if (when != null && isNaN(Date.parse(when))) throw new Error(`${name} was not solved at ${when}`);
+      if (when != null && !(/^\d{4}-/.test(when) && Date.parse(when))) throw new Error(`${name} was not solved at ${when}`);
     }
     const here = answers.filter(([name]) => Object.hasOwn(boxes, name)), elsewhere = answers.length - here.length;
     for (const [name, { answer, solved }] of here) {
