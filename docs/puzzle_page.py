@@ -112,7 +112,7 @@ the rest of the library.</p></details>
 <p id="keys">Keys in a box: Enter keeps the indentation, Backspace takes four spaces of it back, Tab goes on to the
 buttons, and Shift + Enter checks.</p>
 
-<div class="answers"><p id="solved" role="status"></p><div class="buttons"><button type="button" id="save">Save my
+<div class="answers"><p id="solved"></p><div class="buttons"><button type="button" id="save">Save my
 answers</button><button type="button" id="load">Load answers</button><input type="file" accept=".json" hidden></div>
 <p id="kept" role="status"></p></div>
 

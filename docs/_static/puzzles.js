@@ -21,6 +21,7 @@
     await new Promise((done, failed) => Object.assign(made, { onmessage: done, onerror: failed }));
     return made;
   })().catch((error) => { worker = null; throw error; });
+  const begin = () => ready().catch(() => {});  // what is wrong is told when it is asked
 
   const ask = async (name, code) => {
     const asked = await ready(), seconds = /\bimport\b/.test(code) ? 15 : 5;  // modules are compiled when they come
@@ -29,7 +30,7 @@
       const late = setTimeout(() => {
         asked.terminate();
         worker = null;
-        ready();
+        begin();
         end([false, `stopped after ${seconds} seconds. Does every loop of yours end?`]);
       }, seconds * 1000);
       asked.onmessage = ({ data }) => end(data);
@@ -99,12 +100,16 @@
     const area = puzzle.querySelector("textarea"), verdict = puzzle.querySelector(".verdict");
     const name = puzzle.dataset.name, stub = area.value, least = area.rows, [go, again] = puzzle.querySelectorAll("button");
     const grow = () => { area.rows = Math.max(least, area.value.split("\n").length + 1); };
-    const fill = (text) => { area.value = text; kept.set(`answer:${name}`, text); grow(); };
+    const fill = (text) => {
+      area.value = text;
+      verdict.textContent = "";
+      area.oninput();
+    };
     boxes[name] = { area, stub, fill };
     area.value = kept.get(`answer:${name}`) ?? stub;
     grow();
     area.oninput = () => { kept.set(`answer:${name}`, area.value); grow(); };
-    area.onfocus = () => ready().catch(() => {});
+    area.onfocus = begin;
     area.onkeydown = keys(area, go);
     go.onclick = async () => {
       if (verdict.ariaBusy == "true") return;
@@ -128,14 +133,19 @@
   count();
 
   // One file of all answers, for a teacher, or for another browser: the format of `bppsa-nb puzzles export`.
+  const number = (count) => `${count} answer${count == 1 ? "" : "s"}`;
   by("save").onclick = () => {
     const written = Object.entries(boxes).filter(([, { area, stub }]) => area.value != stub);
+    if (!written.length) {
+      by("kept").textContent = "There is nothing to save yet: all boxes are as they were.";
+      return;
+    }
     const answers = written.map(([name, { area }]) => [name, { solved: kept.get(`solved:${name}`), answer: area.value }]);
     const text = JSON.stringify({ puzzles: Object.fromEntries(answers) }, null, 1) + "\n";
     const href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
     tag("a", "", { href, download: "bppsa-nb-answers.json" }).click();
     URL.revokeObjectURL(href);
-    by("kept").textContent = `Saved ${written.length} answers as bppsa-nb-answers.json.`;
+    by("kept").textContent = `Saved ${number(written.length)} as bppsa-nb-answers.json.`;
   };
   const input = document.querySelector(".answers input");
   by("load").onclick = () => input.click();
@@ -162,7 +172,7 @@
       boxes[name].fill(answer);
       if (solved && !kept.get(`solved:${name}`)) kept.set(`solved:${name}`, solved);
     }
-    const rest = elsewhere ? ` ${elsewhere} more are to puzzles that this page does not have.` : "";
-    return `Loaded ${here.length} answers.${rest}`;
+    const rest = elsewhere ? ` ${number(elsewhere)} to puzzles that this page does not have ${elsewhere == 1 ? "was" : "were"} left out.` : "";
+    return `Loaded ${number(here.length)}.${rest}`;
   };
 })();
