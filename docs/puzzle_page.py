@@ -124,9 +124,9 @@ Here, lists hold letters, and the one thing that can be done with two of them is
 
 def _editor(puzzle):
     name = puzzle.name
-    of = f'<span class="unseen"> {name}</span>'  # what a screen reader needs to tell one button from the other
+    of = f'<span class="unseen"> {name}</span>'  # tells one button from the other, where they are listed
     hints = "".join(
-        f"<details><summary>{title}{of}</summary><p>{escape(hint)}</p></details>"
+        f'<details><summary>{title}<span class="unseen"> for {name}</span></summary><p>{escape(hint)}</p></details>'
         for title, hint in zip(("A hint", "A second hint", "Nearly all of it"), puzzle.hints, strict=True)
     )
     return (

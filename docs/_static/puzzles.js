@@ -51,7 +51,7 @@
       each.removeAttribute("aria-live");
     }
     for (const drawn of verdict.querySelectorAll(".scan")) if (drawn.scrollWidth > drawn.clientWidth) drawn.tabIndex = 0;
-    if (line) verdict.append(tag("pre", line, { className: "line", tabIndex: 0 }));
+    if (line) verdict.append(tag("pre", line, { className: "line" }));
     if (remark) verdict.append(tag("p", remark));
     if (printed) {
       const shown = tag("details", "", { className: "printed", open: true });
@@ -98,8 +98,11 @@
   const boxes = {};  // by name: what a box begins with, and how to fill it
   for (const puzzle of puzzles) {
     const area = puzzle.querySelector("textarea"), verdict = puzzle.querySelector(".verdict");
-    const name = puzzle.dataset.name, stub = area.value, least = area.rows, [go, again] = puzzle.querySelectorAll("button");
-    const grow = () => { area.rows = Math.max(least, area.value.split("\n").length + 1); };
+    const name = puzzle.dataset.name, stub = area.value, [go, again] = puzzle.querySelectorAll("button");
+    const grow = () => {
+      area.style.height = "";
+      if (area.scrollHeight > area.clientHeight) area.style.height = `calc(${area.scrollHeight}px + 2lh)`;
+    };
     const fill = (text) => {
       area.value = text;
       verdict.textContent = "";
@@ -108,6 +111,7 @@
     boxes[name] = { area, stub, fill };
     area.value = kept.get(`answer:${name}`) ?? stub;
     grow();
+    addEventListener("resize", grow);
     area.oninput = () => { kept.set(`answer:${name}`, area.value); grow(); };
     area.onfocus = begin;
     area.onkeydown = keys(area, go);
