@@ -50,6 +50,11 @@
       each.removeAttribute("role");
       each.removeAttribute("aria-live");
     }
+    for (const link of verdict.querySelectorAll("a[data-puzzle]")) {  // it was written for a notebook
+      const to = new URL(link.getAttribute("href"), new URL("notebooks/", here + "../"));
+      const there = by(`puzzle-${link.dataset.puzzle}`);
+      link.href = there ? `#${there.id}` : to.href.replace(/\.(ipynb|md)(#.*)?$/, ".html");
+    }
     for (const drawn of verdict.querySelectorAll(".scan")) if (drawn.scrollWidth > drawn.clientWidth) drawn.tabIndex = 0;
     if (line) verdict.append(tag("pre", line, { className: "line" }));
     if (remark) verdict.append(tag("p", remark));
