@@ -297,7 +297,7 @@ def test_answers_are_saved_and_loaded(puzzles, root, tmp_path):
     page.open(f"{root}puzzles.html?empty")
     for text, expected in [
         (path.read_text(), "Loaded 2 answers."),
-        (json.dumps({"puzzles": saved | {"up_level": {"answer": ""}}}), "1 answer to puzzles that this page does not"),
+        (json.dumps({"puzzles": saved | {"up_level": {"answer": ""}}}), "Left out 1 answer to puzzles that"),
         ("nothing", "other.json is not a file of answers, and nothing was loaded: "),
         ("[]", 'nothing was loaded: it has no "puzzles".'),
         ('{"puzzles": {"totals": "x"}}', "nothing was loaded: the answer to totals is no text."),

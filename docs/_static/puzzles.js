@@ -2,9 +2,9 @@
 (() => {
   const here = document.currentScript.src.replace(/[^/]*$/, ""), puzzles = [...document.querySelectorAll(".puzzle")];
   const by = (id) => document.getElementById(id);
-  const kept = {  // a page from a file may have no storage
-    get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
-    set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* then it is not kept */ } },
+  const memory = {}, kept = {  // a page from a file may have no storage
+    get: (key) => { try { return localStorage.getItem(key); } catch { return memory[key] ?? null; } },
+    set: (key, value) => { try { localStorage.setItem(key, value); } catch { memory[key] = value; } },
   };
 
   // The worker: a promise of one that is ready, begun when somebody goes to a box.
@@ -168,7 +168,7 @@
     input.value = "";
     count();
   };
-  const load = (found) => {
+  const load = (found) => {  // all of it, or nothing
     const answers = Object.entries(found?.puzzles ?? {});
     if (!answers.length) throw new Error('it has no "puzzles"');
     for (const [name, each] of answers) {
@@ -181,7 +181,7 @@
       boxes[name].fill(answer);
       if (solved && !kept.get(`solved:${name}`)) kept.set(`solved:${name}`, solved);
     }
-    const rest = elsewhere ? ` ${number(elsewhere)} to puzzles that this page does not have ${elsewhere == 1 ? "was" : "were"} left out.` : "";
+    const rest = elsewhere ? ` Left out ${number(elsewhere)} to puzzles that this page does not have.` : "";
     return `Loaded ${number(here.length)}.${rest}`;
   };
 })();
