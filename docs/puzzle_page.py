@@ -1,5 +1,6 @@
 """The page of puzzles: those of notebook 00, checked in the page by the same Python, which Brython runs."""
 
+import ast
 import json
 import re
 from html import escape
@@ -8,16 +9,57 @@ from pathlib import Path
 import nbformat
 
 from bppsa_nb.machine import files
+from bppsa_nb.puzzles import NAMES
 from bppsa_nb.puzzles.scans import PUZZLES
 
-# What the check of a scan needs, what answers can import of Python's library and what that is made of, and stand-ins
-# for the little that the check takes from modules that need more.
-_MODULES = ("schedule/colors", "schedule/svg", "puzzles/checker", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
-OFFERED = ("bisect", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "string")
-_BEHIND = (
-    *("_collections", "_collections_abc", "_functools", "_operator", "_py_abc", "_string", "_thread", "_weakref"),
-    *("_weakrefset", "abc", "copyreg", "keyword", "reprlib", "sys", "types", "weakref"),
+# What answers can import of Python's library, and what that is made of.
+OFFERED = (
+    *("abc", "array", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal"),
+    *("enum", "fractions", "functools", "heapq", "inspect", "io", "itertools", "json", "logging", "math", "numbers"),
+    *("operator", "os", "pprint", "queue", "random", "re", "statistics", "string", "struct", "sys", "textwrap"),
+    *("threading", "time", "timeit", "traceback", "types", "typing", "warnings", "weakref"),
 )
+_BEHIND = (
+    *("__future__", "_ast", "_codecs", "_collections", "_collections_abc", "_colorize", "_contextvars", "_functools"),
+    *("_frozen_importlib", "_imp", "_io", "_io_classes", "_json", "_locale", "_operator", "_py_abc", "_py_warnings"),
+    *("_pydatetime", "_pydecimal", "_queue", "_random", "_string", "_struct", "_thread", "_tokenize", "_typing"),
+    *("_weakref", "_weakrefset", "annotationlib", "ast", "atexit", "codecs", "codeop", "contextvars", "copyreg", "dis"),
+    *("encodings", "encodings.aliases", "errno", "gc", "genericpath", "importlib", "importlib._abc"),
+    *("importlib._bootstrap", "importlib._bootstrap_external", "importlib.machinery", "importlib.util"),
+    *("json.encoder", "keyword", "linecache", "locale", "marshal", "posix", "posixpath", "python_re", "reprlib"),
+    *("stat", "token", "tokenize"),
+)
+# What is wrong in Brython's library, written anew; of sources, those of functions that stand in no other one.
+_MENDED = {
+    "inspect": """
+def getsource(function):
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    ends = (n for n, line in enumerate(lines) if n and line.strip() and line[0] not in " )")
+    return "".join(lines[: next(ends, None)])
+""",
+    "itertools": """
+def accumulate(iterable, func=operator.add, *, initial=None):
+    items = iter(iterable) if initial is None else chain([initial], iterable)
+    for total in islice(items, 1):
+        yield total
+        for item in items:
+            total = func(total, item)
+            yield total
+
+def pairwise(iterable):
+    first, second = tee(iterable)
+    next(second, None)
+    return zip(first, second)
+""",
+    "time": """
+def sleep(seconds):
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        pass
+""",
+}
+# Stand-ins for the little that the check takes from modules that need more.
 _LIBRARY = {
     "html": """def escape(text):
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;")):
@@ -35,52 +77,71 @@ _LIBRARY = {
         return ""
 """,
 }
+_HERE = Path(__file__).parent
 NOTEBOOK = "00_solve_scan_puzzles.ipynb"
 _PACKAGES = ("bppsa_nb", "bppsa_nb.schedule", "bppsa_nb.puzzles")
+_UNASKED = "check = hint = show = solution = progress = lambda *_, **__: None\n"  # a cell that was copied has them
 
 
 def text():
     """Compose the page, as MyST Markdown: notebook 00 without its cells, which are in the page."""
-    parts = [
-        "# Scan puzzles",
-        "Nine puzzles, from running totals to the scan that this book is about, and on to chunks and ranks. Write "
-        "the function that is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, "
-        "and you are told at once whether it is right. A scan that works in place is drawn, a row per level, the first "
-        "wrong square in red, and beside it how it should have been. Nothing is sent anywhere, and what you write "
-        f"stays in this browser. It may import {', '.join(OFFERED[:-1])} and {OFFERED[-1]}. It "
-        "leaves what it is given as it is, unless it works in place.",
-        'Here, lists hold letters, and the one thing that can be done with two of them is to **join** them: `op("ab", '
-        '"c")` is `"abc"`. A joined word spells how it was made.',
-        '<p id="solved" role="status"></p>',
-    ]
-    cells = nbformat.read(files.root() / "notebooks" / NOTEBOOK, as_version=4).cells
-    begun = False
+    cells, begun, asked, parts = nbformat.read(files.root() / "notebooks" / NOTEBOOK, as_version=4).cells, False, [], []
     for cell in cells:
         if cell.cell_type == "markdown" and "## What you have solved" not in cell.source:
             _, begins, rest = cell.source.partition("## 1.")  # before it the notebook speaks of itself
             begun = begun or bool(begins)
             parts += [begins + rest if begins else cell.source] if begun else []
-        elif asked := re.search(r'^check\("(\w+)"', cell.source, re.MULTILINE):
-            parts.append(_editor(asked[1], PUZZLES[asked[1]]))
+        elif found := re.search(r'^check\("(\w+)"', cell.source, re.MULTILINE):
+            asked.append(found[1])
+            before, _, question = parts.pop().rpartition("## ")
+            parts += [before, f'<span id="puzzle-{asked[-1]}"></span>', f"## {question}", _editor(PUZZLES[asked[-1]])]
     parts += [
-        "## And seven more",
+        f"## And {len(NAMES) - len(asked)} more",
         "They are about Jacobians and CUDA kernels, and need NumPy and Numba: [notebook 02b](notebooks/"
         "02b_solve_kernel_puzzles.ipynb).",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([_BEGIN.format(len(asked), ", ".join(OFFERED)), *parts]) + "\n"
 
 
-def _editor(name, puzzle):
-    rows = puzzle.stub.count("\n") + 4
+_BEGIN = """# Scan puzzles
+
+Here are {} puzzles, from running totals to the scan that this book is about, and on from there. Write the function that
+is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, and you are told at once
+whether it is right. A scan that works in place is drawn, a row per level, the first wrong square in red, and beside it
+how it should have been.
+
+Nothing is sent anywhere, and what you write stays in this browser; *Save my answers* makes one file of it. An answer
+leaves what it is given as it is, unless it works in place.
+
+<details><summary>What an answer may import</summary><p>Of Python's library, {}. Not NumPy: the notebook has that, and
+the rest of the library.</p></details>
+
+<p id="keys">Keys in a box: Enter keeps the indentation, Backspace takes four spaces of it back, Tab goes on to the
+buttons, and Shift + Enter checks.</p>
+
+<div class="answers"><p id="solved"></p><div class="buttons"><button type="button" id="save">Save my
+answers</button><button type="button" id="load">Load answers</button><input type="file" accept=".json" hidden></div>
+<p id="kept" role="status"></p></div>
+
+Here, lists hold letters, and the one thing that can be done with two of them is to **join** them: `op("ab", "c")` is
+`"abc"`. A joined word spells how it was made.
+
+<p id="told" class="unseen" role="status"></p><script defer src="_static/puzzles.js"></script>"""
+
+
+def _editor(puzzle):
+    name = puzzle.name
+    of = f'<span class="unseen"> {name}</span>'  # tells one button from the other, where they are listed
     hints = "".join(
-        f"<details><summary>{title}</summary><p>{escape(hint)}</p></details>"
+        f'<details><summary>{title}<span class="unseen"> for {name}</span></summary><p>{escape(hint)}</p></details>'
         for title, hint in zip(("A hint", "A second hint", "Nearly all of it"), puzzle.hints, strict=True)
     )
     return (
-        f'<div class="puzzle" data-name="{name}"><label for="{name}">Your <code>{name}</code>, in Python</label>'
-        f'<textarea id="{name}" rows="{rows}" spellcheck="false" autocapitalize="off" autocomplete="off">'
-        f'{escape(puzzle.stub)}</textarea><div class="buttons"><button type="button">Check</button>'
-        f'<button type="button">Start again</button></div>{hints}<div class="verdict" aria-live="polite"></div></div>'
+        f'<div class="puzzle" data-name="{name}"><label for="{name}">Your <code>{name}</code>, in Python<b></b></label>'
+        f'<textarea id="{name}" rows="{puzzle.stub.count(chr(10)) + 3}" aria-describedby="keys" spellcheck="false" '
+        f'autocapitalize="off" autocomplete="off" autocorrect="off">{escape(puzzle.stub)}</textarea>'
+        f'<div class="buttons"><button type="button">Check{of}</button><button type="button">Start again{of}</button>'
+        f'</div><div class="verdict"></div>{hints}</div>'
     )
 
 
@@ -95,15 +156,29 @@ def write_worker(path):
     engine, library = ((data / name).read_text(encoding="utf-8") for name in ("brython.js", "brython_stdlib.js"))
     _, _, library = library.partition("var scripts = ")
     library, _ = json.JSONDecoder().raw_decode(library)
-    package = files.root() / "bppsa_nb"
-    modules = {
-        f"bppsa_nb.{name.replace('/', '.')}": (package / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES
-    }
+    modules = {"judge": (_HERE / "judge.py").read_text(encoding="utf-8")} | _modules("puzzles/scans", "puzzles/drawing")
     found = {name: library[name] for name in (*OFFERED, *_BEHIND)}
+    for name, text in _MENDED.items():
+        found[name][1] += text
     found |= {name: [".py", text, []] for name, text in (_LIBRARY | modules).items()}
-    found |= {name: [".py", "", [], 1] for name in _PACKAGES}
-    # Brython wants to know where it came from, and has no need to.
-    begin = 'self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
-    judge = (Path(__file__).parent / "judge.js").read_text(encoding="utf-8").replace("OFFERED", ", ".join(OFFERED))
+    found |= {name: [".py", _UNASKED if name == "bppsa_nb.puzzles" else "", [], 1] for name in _PACKAGES}
+    # Brython is written for strict mode, and wants to know where it came from, which it has no need to.
+    begin = '"use strict"; self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
+    judge = (_HERE / "judge.js").read_text(encoding="utf-8")
     whole = f"{begin}\n{engine}\n__BRYTHON__.loadBrythonPackage({json.dumps(found)});\n{judge}"
     path.write_text(f"self.puzzleWorker = {json.dumps(whole)};\n", encoding="utf-8")
+
+
+def _modules(*paths):
+    """Return the package's modules at some paths, and what these import of it, as texts by name."""
+    found, package = {}, files.root() / "bppsa_nb"
+    while paths:
+        path, *paths = paths
+        if (name := f"bppsa_nb.{path.replace('/', '.')}") in found or not (package / f"{path}.py").is_file():
+            continue
+        found[name] = (package / f"{path}.py").read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(found[name])):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("bppsa_nb"):
+                room = node.module.removeprefix("bppsa_nb").removeprefix(".").replace(".", "/")
+                paths += [room, *(f"{room}/{each.name}".removeprefix("/") for each in node.names)]
+    return found

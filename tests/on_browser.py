@@ -58,10 +58,11 @@ class Page:
             time.sleep(0.1)
         return found
 
-    def key(self, name, code):
-        """Press a key, as a person would."""
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+    def key(self, name, code, shift=False, commands=()):
+        """Press a key, as a person would; `commands` are what the browser does for it, such as "undo"."""
+        key = {"key": name, "code": name, "windowsVirtualKeyCode": code, "modifiers": 8 * shift}
+        self.call("Input.dispatchKeyEvent", type="keyDown", commands=list(commands), **key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **key)
 
     def open(self, url, width=1200, dark=False):
         """Open an address, and wait until it has loaded."""
@@ -91,7 +92,7 @@ def browser(folder):
     command = [CHROMIUM, *flags, f"--user-data-dir={folder / 'profile'}", "--window-size=1300,1000", "about:blank"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        port = _appears(folder / "profile" / "DevToolsActivePort").splitlines()[0]
+        port = appears(folder / "profile" / "DevToolsActivePort").splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
             page = next(each for each in json.load(answer) if each["type"] == "page")
         connection = create_connection(page["webSocketDebuggerUrl"], timeout=120, max_size=None)
@@ -151,7 +152,8 @@ def jupyterlab(folder, root):
         process.wait(30)
 
 
-def _appears(path, seconds=30):
+def appears(path, seconds=30):
+    """Wait until a file has come and is not empty; return its text."""
     end = time.monotonic() + seconds
     while not path.exists() or not path.read_text().strip():
         assert time.monotonic() < end, f"no {path}"

@@ -1,7 +1,9 @@
 """The book, as `make book` built it: walked in Chromium as a reader would, from a file and over http."""
 
 import html
+import json
 import re
+from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -9,6 +11,7 @@ from urllib.parse import unquote
 
 import on_browser
 import pytest
+import styles
 import wrong_scans
 
 from bppsa_nb.machine import files
@@ -153,50 +156,177 @@ def ask(page, name, code, expected):
     puzzle = f"document.querySelector('[data-name={name}]')"
     page.run(f"{puzzle}.querySelector('textarea').value = {code!r}")
     page.click(f"{puzzle}.querySelector('button')")
-    page.wait(f"{puzzle}.querySelector('.verdict').textContent.includes({expected!r})", 30)
+    page.wait(f"{puzzle}.querySelector('.verdict').ariaBusy == 'false'", 30)
+    said = page.run(f"{puzzle}.querySelector('.verdict').textContent")
+    assert expected in said, (code, said)
     return puzzle
 
 
-@in_browser
-def test_a_puzzle_answers_back(page, root):
+@pytest.fixture
+def puzzles(page, root):
+    """The page of puzzles, as somebody sees it who has never been there."""
     page.open(f"{root}puzzles.html")
     page.run("localStorage.clear()")
     page.open(f"{root}puzzles.html?again")
-    begin = "def down_sweep(a, op, pairs, levels):\n    "
-    wrong = begin + "for d in reversed(range(levels)):\n        for l, r in pairs(d):\n"
+    return page
+
+
+DOWN = "def down_sweep(a, op, pairs, levels):\n    "
+
+
+@in_browser
+def test_a_puzzle_answers_back(puzzles, root):
+    page, count = puzzles, puzzles.run("document.querySelectorAll('.puzzle').length")
+    wrong = DOWN + "for d in reversed(range(levels)):\n        for l, r in pairs(d):\n"
     wrong += "            a[l], a[r] = a[r], op(a[l], a[r])\n        yield"
     puzzle = ask(page, "down_sweep", wrong, "right letters, wrong order")
     assert page.run(f"{puzzle}.querySelectorAll('.verdict g.wrong').length") >= 1
-    assert page.run(f"{puzzle}.querySelectorAll('.verdict svg').length") == 2
-    ask(page, "down_sweep", wrong.replace("levels):", "levels)", 1), "line 1")
-    ask(page, "down_sweep", begin + "while True: pass\n    yield", "Stopped after 5 seconds")
-    ask(page, "down_sweep", "x = 1", "there is no down_sweep")
+    assert page.run(f"{puzzle}.querySelectorAll('.verdict svg[role=img][aria-label]').length") == 2
+    ask(page, "down_sweep", DOWN + "while True: pass\n    yield", "topped after 5 seconds")
     right = wrong.replace("op(a[l], a[r])", "op(a[r], a[l])")
     puzzle = ask(page, "down_sweep", right, "Right for every list of up to 33")
     assert page.run(f"{puzzle}.classList.contains('solved')")
-    page.open(f"{root}puzzles.html?later")
-    assert page.run("document.getElementById('solved').textContent").startswith("1 of 9")
+    assert page.run("document.getElementById('told').textContent").startswith("down_sweep is right: Right for every")
+    page.open(f"{root}puzzles.html?later#puzzle-down_sweep")
+    assert page.run("document.getElementById('solved').textContent").startswith(f"1 of {count}")
+    assert page.run(f"{puzzle}.querySelector('label').textContent").endswith("solved")
 
 
 TOTALS = "def totals(items, op):\n    "
-NUMPY = f"import numpy as np\n\n\n{TOTALS}return np.cumsum(items)"
 SERIAL = "def chunks(a, op, length):\n    for i in range(1, len(a)):\n        a[i] = op(a[i - 1], a[i])\n        yield"
-ANSWERS = [(name, source, "Right") for name, source in wrong_scans.RIGHT] + [
-    ("totals", NUMPY, "this page has no numpy. Of Python's library it has bisect, "),
+ANSWERS = [(name, source, "Right") for name, source in [*wrong_scans.RIGHT, *styles.RIGHT]] + [
+    ("totals", f"import numpy as np\n{TOTALS}return np.cumsum(items)", "line 1: ModuleNotFoundError: this page has no"),
     ("totals", TOTALS + "import urllib.request", "on line 2 of yours: this page has no urllib"),
     ("totals", TOTALS + "exit()", "SystemExit on line 2 of yours: an answer returns, and"),
-    ("totals", "exit()", "SystemExit: an answer returns, and leaves Python running"),
+    ("totals", "\nexit()", "line 2: SystemExit: an answer returns, and leaves Python running"),
     ("totals", TOTALS + "return items.sort(key=str)", "it returned None"),
     ("totals", TOTALS + "items.reverse()\n    return items", "it changes items, which others still read"),
+    ("totals", TOTALS + "return totals(items, op)", "RecursionError on line 2 of yours"),
+    ("totals", TOTALS + "return open('words').read()", "OSError on line 2 of yours: this page has no files"),
+    ("totals", TOTALS + "print(items[0], '<b>')", "What you printed'a' <b>"),
+    ("totals", TOTALS + "print(items)", "It prints, and has no return"),
     ("chunks", SERIAL, "7 levels, and 6 are enough"),
 ]
 
 
 @in_browser
-def test_answers_import_what_the_page_has(page, root):
-    page.open(f"{root}puzzles.html")
+def test_answers_import_what_the_page_has_and_may_be_written_in_any_style(puzzles):
     for name, code, expected in ANSWERS:
-        ask(page, name, code, expected)
+        ask(puzzles, name, code, expected)
+
+
+SLIPS = [  # a text, and what is said of it; the line that is shown
+    ("def totals(items, op)\n    return items", "line 1: expected ':'", "def totals(items, op)"),
+    (TOTALS + "x = 1\n      y = 2\n    return x", "line 3: it stands further to the right", "      y = 2"),
+    ("def totals(items, op):\n        x = 1\n    return x", "line 3: no line before it begins at", "    return x"),
+    ("def totals(items, op):\nreturn items", "line 2: expected an indented block", "return items"),
+    (TOTALS + "return (items", "line 2: '(' was never closed", "    return (items"),
+    (TOTALS + "return 'items", "line 2: invalid syntax; a quote ' may not be closed", "    return 'items"),
+    (TOTALS + "i++", "line 2: Python has no ++", "    i++"),
+    (">>> " + TOTALS + "return items", "line 1: >>> is a prompt", ">>> def totals(items, op):"),
+    ("```python\n" + TOTALS + "return items\n```", "line 1: ``` is Markdown", "```python"),
+    ("%%time\n" + TOTALS + "return items", "line 1: % is an order to Jupyter", "%%time"),
+    (TOTALS + "x = “a”\n    y = “b”", "line 2: it has “, as PDFs and web pages do; so does line 3;", "    x = “a”"),
+    (TOTALS + "\u00a0return 1", "line 2: it has a letter that looks like a space or like", "    \u00a0return 1"),
+    (" \n", "nothing is written there", ""),
+    ("def Totals(items, op): pass", "there is no totals in what you wrote; it has Totals: is it meant?", ""),
+    ("def f(x): pass\ndef g(x): pass", "it has f, g: is one of them meant?", ""),
+    ("x = 1", "there is no totals in what you wrote; it begins with def totals(", ""),
+]
+
+
+@in_browser
+def test_slips_are_told_in_words_and_lines(puzzles):
+    for code, expected, line in SLIPS:
+        puzzle = ask(puzzles, "totals", code, expected)
+        shown = puzzles.run(f"{puzzle}.querySelector('.verdict .line')?.textContent ?? ''")
+        assert shown.partition("  ")[2] == line, (code, shown)
+
+
+@in_browser
+def test_a_box_is_for_keyboards(puzzles):
+    page = puzzles
+    area = "document.querySelector('[data-name=totals] textarea')"
+    begin, high = page.run(f"{area}.value"), page.run(f"{area}.clientHeight")
+    page.run(f"{area}.focus(); {area}.select()")
+    page.call("Input.insertText", text="def totals(items, op):")
+    page.key("Enter", 13)
+    page.call("Input.insertText", text="if op:")
+    page.key("Enter", 13)
+    page.call("Input.insertText", text="pass")
+    page.key("Enter", 13)
+    page.key("Backspace", 8)
+    written = "def totals(items, op):\n    if op:\n        pass\n    "
+    assert page.run(f"{area}.value") == written
+    page.key("z", 90, commands=["undo"])
+    assert page.run(f"{area}.value") == written + "    "
+    for _ in range(8):
+        page.key("Enter", 13)
+    assert page.run(f"{area}.clientHeight") > high + 80 and page.run(f"{area}.scrollHeight <= {area}.clientHeight")
+    page.key("Enter", 13, shift=True)
+    page.wait("document.querySelector('.verdict').ariaBusy == 'false'")
+    assert page.run(f"document.activeElement == {area}")
+    assert page.run("document.getElementById('told').textContent").startswith("totals is wrong: ")
+    for expected in ("Check totals", "Start again totals"):
+        page.key("Tab", 9)
+        assert page.run("document.activeElement.textContent") == expected
+        assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.key(" ", 32)
+    assert page.run(f"document.activeElement == {area}") and page.run(f"{area}.value") == begin
+    page.key("z", 90, commands=["undo"])
+    assert page.run(f"{area}.value").startswith(written)
+    for _ in range(2):
+        page.key("Tab", 9, shift=True)
+    assert page.run(f"document.activeElement != {area}")
+
+
+@in_browser
+def test_answers_are_saved_and_loaded(puzzles, root, tmp_path):
+    page = puzzles
+    page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    name, right = wrong_scans.RIGHT[0]
+    ask(page, name, right, "Right")
+    ask(page, "diamond", "def diamond(a, b): return a", "each once")
+    page.click("document.getElementById('save')")
+    path, said = tmp_path / "bppsa-nb-answers.json", "document.getElementById('kept').textContent"
+    saved = json.loads(on_browser.appears(path))["puzzles"]
+    assert page.run(said) == "Saved 2 answers as bppsa-nb-answers.json."
+    assert sorted(saved) == ["diamond", name] and saved[name]["answer"] == right and saved["diamond"]["solved"] is None
+    assert datetime.fromisoformat(saved[name]["solved"]) <= datetime.now(UTC)
+    page.run("localStorage.clear()")
+    page.open(f"{root}puzzles.html?empty")
+    for text, expected in [
+        (path.read_text(), "Loaded 2 answers."),
+        (json.dumps({"puzzles": saved | {"up_level": {"answer": ""}}}), "Left out 1 answer to puzzles that"),
+        ("nothing", "other.json is not a file of answers, and nothing was loaded: "),
+        ("[]", 'nothing was loaded: it has no "puzzles".'),
+        ('{"puzzles": {"totals": "x"}}', "nothing was loaded: the answer to totals is no text."),
+        ('{"puzzles": {"totals": {"answer": "x", "solved": 3.5}}}', "totals was not solved at 3.5."),
+    ]:
+        (tmp_path / "other.json").write_text(text)
+        page.run("document.getElementById('kept').textContent = ''")
+        found = page.call("Runtime.evaluate", expression="document.querySelector('[type=file]')")["result"]
+        page.call("DOM.setFileInputFiles", objectId=found["objectId"], files=[str(tmp_path / "other.json")])
+        page.wait(f"{said}.includes({expected!r})", 5)
+    assert page.run(f"document.querySelector('[data-name={name}] textarea').value") == right
+    assert page.run("document.getElementById('solved').textContent").startswith("1 of")
+
+
+@in_browser
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_a_verdict_stands_below_its_buttons_and_nothing_is_cut(puzzles, root, width):
+    page = puzzles
+    page.open(f"{root}puzzles.html?{width}", width, dark=width == 768)
+    puzzle = ask(page, "down_sweep", DOWN + "    x = '" + 40 * "long " + "\n", "line 2")
+    ask(page, "down_sweep", DOWN + "print(40 * 'long')\n    a[0] = op(a[0], a[1])\n    yield", "What you printed")
+    tops = page.run(f"[...{puzzle}.children].map((child) => child.getBoundingClientRect().y)")
+    assert tops == sorted(tops) and len(tops) == 7
+    assert page.run(f"[...{puzzle}.children].map((child) => child.className)")[2:4] == ["buttons", "verdict"]
+    assert page.run("Math.max(0, document.documentElement.scrollWidth - innerWidth)") == 0
+    ends = "[...document.querySelectorAll('.puzzle > *, .verdict > *')].map((e) => e.getBoundingClientRect().right)"
+    assert page.run(f"Math.max(...{ends})") <= page.run("document.documentElement.clientWidth")
+    inside = "[...document.querySelectorAll('textarea, .verdict pre')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert page.run(f"Math.max(...{inside})") == 0
 
 
 @in_browser

@@ -7,8 +7,6 @@ every operation that is associative and has an identity: for matrices, transpose
 This file needs nothing but Python, so that the same puzzles run in a notebook and in a web page.
 """
 
-import inspect
-
 from bppsa_nb.puzzles import contents
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFG"  # lists of up to 33
@@ -156,6 +154,8 @@ class Puzzle:
 
     def text(self):
         """Return the solution's source, without its docstring, which is the question."""
+        import inspect  # seconds, in a web page
+
         before, _, rest = inspect.getsource(getattr(self.solution, "py_func", self.solution)).partition('"""')
         return before.rstrip() + rest.partition('"""')[2].rstrip()
 

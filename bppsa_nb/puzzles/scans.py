@@ -6,7 +6,7 @@
 from bppsa_nb.puzzles import checker, operators, workers
 from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, returned, told, words
 
-PUZZLES = checker.Puzzles(operators.PUZZLES | workers.PUZZLES)
+PUZZLES = checker.Puzzles([*operators.PUZZLES.items(), *workers.PUZZLES.items()])
 
 
 def totals(items, op):

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import styles
 from wrong_scans import RIGHT, WRONG
 
 from bppsa_nb import puzzles
@@ -50,7 +51,8 @@ def chunks_by_totals(a, op, length):
 
 
 def test_right_answers_import_what_they_like_or_are_written_otherwise():
-    for name, source in [*RIGHT, ("chunks", inspect.getsource(chunks_by_totals).replace("_by_totals", ""))]:
+    chunks = inspect.getsource(chunks_by_totals).replace("_by_totals", "")
+    for name, source in [*RIGHT, *styles.RIGHT, ("chunks", chunks)]:
         exec(source, names := {})
         assert (verdict := scans.PUZZLES[name].check(names[name])), verdict
 
