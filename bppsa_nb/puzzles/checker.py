@@ -332,11 +332,11 @@ def run(answer, task, rows):
         raise Wrong(f"it returned {shown(pauses)} and never paused; write yield behind each level")
     changed = set()  # levels; one that joins is one, too; what only moves words after the last pause is not
     for number, _ in enumerate(pauses):
-        changed |= {op.level} if _keep(rows, a) else set()
+        changed |= {op.level} if keep(rows, a) else set()
         op.level += 1
         if number > 4 * n + 16:
             raise Wrong(f"it paused {number} times and went on. Does every loop of yours end?")
-    _keep(rows, a)
+    keep(rows, a)
     levels = len(changed | op.busy)
     if len(a) != n:
         raise Wrong(f"the list has {len(a)} places at the end; it works in place, and leaves them {n}")
@@ -368,31 +368,7 @@ def _idle(op):
     return f": {said.format(idle[0], idle[0] - 1)}" if idle else ""
 
 
-class Watched:
-    """A scan over letters, level by level: `rows` are what the list held; `joins`, how often two were joined."""
-
-    def __init__(self, scan, letters, *more):
-        a = words(letters)
-        op = Join(a)
-        self.rows = [list(a)]
-        pauses = scan(a, op, *more)
-        if not hasattr(pauses, "__next__"):
-            raise TypeError(f"a scan pauses after each level, by yield; this one returned {shown(pauses)}")
-        for _ in pauses:
-            _keep(self.rows, a)
-        _keep(self.rows, a)
-        self.joins = len(op.made)
-
-    def __repr__(self):
-        return "\n".join(" ".join(word.text or "I" for word in row) for row in self.rows)
-
-    def _repr_html_(self):
-        from bppsa_nb.puzzles.drawing import watched
-
-        return watched(self)
-
-
-def _keep(rows, a):
+def keep(rows, a):
     """Put a list into `rows` if it differs from the last one; tell whether it does."""
     if len(a) != len(rows[-1]) or any(now is not before for now, before in zip(a, rows[-1], strict=True)):
         rows.append(list(a))

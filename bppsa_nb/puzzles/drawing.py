@@ -46,7 +46,7 @@ def _afterwards(found):
 
 
 def watched(scan):
-    """Return the HTML of a `bppsa_nb.puzzles.checker.Watched`."""
+    """Return the HTML of a `bppsa_nb.puzzles.Watched`."""
     return _draw(scan.rows)
 
 

@@ -220,13 +220,15 @@ def newton_step(states, step, slope, scan):
     "levels; then every state comes from the first one by its own total.",
 )
 def _rule_newton_step(answer):
-    # Slopes of 1 and -3, so that numbers stay small, and floats and NumPy's integers are as good as Python's.
-    step, slope, called, times = lambda h: 2 * abs(h - 3) - h, lambda h: 4 * (h > 3) - 3, [], 1
+    # Slopes of 3 and -1, so that numbers stay small, and floats and NumPy's integers are as good as Python's.
+    step, slope, called, times = lambda h: abs(2 * h - 5) + h, lambda h: 4 * (h > 2.5) - 1, [], 1
 
     def scan(maps):
         called.append(maps)
-        if not isinstance(maps, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in maps):
-            raise Wrong(f"scan was given {checker.shown(maps)}; it takes a list of pairs (A, p), in round brackets")
+        pairs = isinstance(maps, list) and all(isinstance(each, tuple) and len(each) == 2 for each in maps)
+        if not pairs or any(_number(each) is None for pair in maps for each in pair):
+            given = f"scan was given {checker.shown(maps)}"
+            raise Wrong(f"{given}; it takes a list of pairs (A, p), numbers in round brackets")
         totals = maps[:1]
         for B, q in maps[1:]:
             A, p = totals[-1]
@@ -237,7 +239,7 @@ def _rule_newton_step(answer):
         right = [start]
         for _ in range(n):
             right.append(step(right[-1]))
-        guess = [start, *range(1, n + 1)]
+        guess = [start, *range(n, 0, -1)]
         for done in range(1, n + 1):
             called.clear()
             what = f"newton_step({guess}, ...)"
@@ -279,7 +281,7 @@ def _why_not(found, guess, step, slope, called):
     whys = [why for wrong, why in mistakes if found == wrong]
     if found[0] != start and not whys:
         whys = ["the first state is right, and stays"]
-    elif right in scanned and not whys:
+    elif right in [maps[: len(right)] for maps in scanned] and not whys:
         whys = ["the maps are right; the total of the first t takes the first state to state t, A * states[0] + p"]
     if whys:
         return f": {whys[0]}"

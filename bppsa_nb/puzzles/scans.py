@@ -81,14 +81,13 @@ def _rule_reduce(answer):
 
 
 def _see_tree(op, a):
-    """See that words stand where they end, as the way down needs them."""
+    """See that each place was left what the way down needs: its block, or more before it."""
     for place, word in enumerate(a):
-        if not op.knows(word) or word.text[-1:] != LETTERS[place]:
-            raise Wrong(
-                f"place {place} holds {shown(word)}, and should hold a word that ends with {LETTERS[place]!r}: store "
-                "each joined word in the right one of its two places",
-                word if isinstance(word, Word) else None,
-            )
+        block = LETTERS[place & (place + 1) : place + 1]
+        if not op.knows(word) or not word.text.endswith(block):
+            why = "store each joined word in the right one of its two places"
+            mark = word if isinstance(word, Word) else None
+            raise Wrong(f"place {place} holds {shown(word)} and should hold {block!r}: {why}", mark)
     return ()
 
 
