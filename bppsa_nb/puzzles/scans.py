@@ -4,9 +4,9 @@
 """
 
 from bppsa_nb.puzzles import checker, operators, workers
-from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, returned, shown, told, words
+from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, returned, told, words
 
-PUZZLES = checker.Puzzles({**operators.PUZZLES, **workers.PUZZLES})
+PUZZLES = checker.Puzzles([*operators.PUZZLES.items(), *workers.PUZZLES.items()])
 
 
 def totals(items, op):
@@ -87,7 +87,7 @@ def _see_tree(op, a):
         if not op.knows(word) or not word.text.endswith(block):
             why = "store each joined word in the right one of its two places"
             mark = word if isinstance(word, Word) else None
-            raise Wrong(f"place {place} holds {shown(word)} and should hold {block!r}: {why}", mark)
+            raise Wrong(f"place {place} holds {checker.shown(word)} and should hold {block!r}: {why}", mark)
     return ()
 
 
