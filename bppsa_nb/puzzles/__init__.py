@@ -5,8 +5,8 @@ import textwrap
 from html import escape
 
 from bppsa_nb.machine import files
-from bppsa_nb.puzzles import answers, contents
-from bppsa_nb.puzzles.checker import IDENTITY, TooLong, Verdict, Watched, Wrong
+from bppsa_nb.puzzles import answers, checker, contents
+from bppsa_nb.puzzles.checker import IDENTITY, TooLong, Verdict, Wrong
 from bppsa_nb.puzzles.contents import NAMES, POINTS
 from bppsa_nb.puzzles.limits import within
 
@@ -154,6 +154,30 @@ def show(scan, letters, *more):
         return within(SECONDS, lambda: Watched(scan, letters, *more))
     except TooLong as error:
         raise TimeoutError(str(error)) from None
+
+
+class Watched:
+    """A scan over letters, level by level: `rows` are what the list held; `joins`, how often two were joined."""
+
+    def __init__(self, scan, letters, *more):
+        a = checker.words(letters)
+        op = checker.Join(a)
+        self.rows = [list(a)]
+        pauses = scan(a, op, *more)
+        if not hasattr(pauses, "__next__"):
+            raise TypeError(f"a scan pauses after each level, by yield; this one returned {checker.shown(pauses)}")
+        for _ in pauses:
+            checker.keep(self.rows, a)
+        checker.keep(self.rows, a)
+        self.joins = len(op.made)
+
+    def __repr__(self):
+        return "\n".join(" ".join(word.text or "I" for word in row) for row in self.rows)
+
+    def _repr_html_(self):
+        from bppsa_nb.puzzles.drawing import watched
+
+        return watched(self)
 
 
 def hint(name, depth=1):

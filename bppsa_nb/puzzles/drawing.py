@@ -46,7 +46,7 @@ def _afterwards(found):
 
 
 def watched(scan):
-    """Return the HTML of a `bppsa_nb.puzzles.checker.Watched`."""
+    """Return the HTML of a `bppsa_nb.puzzles.Watched`."""
     return _draw(scan.rows)
 
 
@@ -59,9 +59,16 @@ def _marks(found):
         right = [getattr(each, "text", None) for each in found.solution[-1]]
         last = enumerate(zip(rows[-1], right, strict=False))
         return {(len(rows) - 1, place) for place, (each, text) in last if each is word and word.text != text}
-    r = next(r for r, row in enumerate(rows) if word in row)
-    above = {(r - 1, place) for place, each in enumerate(rows[r - 1]) if each in word.parents}
-    return {(r, rows[r].index(word)), *above}
+    # A word that was never stored is shown where what was made of it stands.
+    here = next(((r, i) for r, row in enumerate(rows) for i, each in enumerate(row) if _made_of(each, word)), None)
+    if here is None:
+        return ()
+    r, place = here
+    return {(r, place), *((r - 1, i) for i, each in enumerate(rows[r - 1]) if r and each in word.parents)}
+
+
+def _made_of(each, word):
+    return each is word or any(_made_of(parent, word) for parent in getattr(each, "parents", ()))
 
 
 def _draw(rows, marked=()):

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 
 from bppsa_nb.puzzles.checker import TooLong, Wrong
 
+MEMORY = 2**30  # that an answer may fill, in bytes: more than any needs, and less than a notebook's kernel dies of
+
 
 def within(seconds, work):
     """Return what ``work()`` returns, or raise what it raises.
 
     After some seconds all Python that it runs is ended, whichever file or cell that is from, and `TooLong` is raised.
-    It says so if something still runs, in what is no Python, or in what keeps every exception.
+    It says so if something still runs, in what is no Python, or in what keeps every exception. What fills the memory is
+    ended sooner.
     """
-    outcome, done, stop = {}, threading.Event(), time.monotonic() + seconds
+    outcome, done, stop, most = {}, threading.Event(), time.monotonic() + seconds, _peak() + MEMORY
 
     def run():
         try:
@@ -32,17 +35,27 @@ def within(seconds, work):
     try:
         with _exit_only_raises():
             thread.start()
-            while not done.wait(min(0.1, seconds)) and time.monotonic() < stop:
+            while not done.wait(min(0.1, seconds)) and time.monotonic() < stop and _peak() <= most:
                 pass  # Ctrl-C waits for no more than that, on Windows too
     finally:
         late = not done.is_set()
         ended = not late or _ended(thread, done)
     if late:
-        said = f"still running after {seconds} seconds. Does every loop of yours end?"
+        said = f"still running after {seconds} seconds" if time.monotonic() >= stop else "it fills the memory"
+        said += ". Does every loop of yours end?"
         raise TooLong(said if ended else f"{said} It cannot be stopped; restart Python.")
     if "raised" in outcome:
         raise outcome["raised"]
     return outcome["found"]
+
+
+def _peak():
+    """Return the most memory that this process has had so far, in bytes; 0 on Windows, where nothing tells it."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 @contextmanager

@@ -30,17 +30,20 @@ def totals(items, op):
     explained="Each total is the one before it, joined with one more item: n - 1 joins, one after the other.",
 )
 def _rule_totals(answer):
+    last = None
     for n in LENGTHS:
-        op = checker.Join(n * n)
-        found = call(answer, totals, words(LETTERS[:n]), op)
+        items, where = words(LETTERS[:n]), f"a list of {n}"
+        op = checker.Join(items)
+        found = call(answer, totals, items, op, where=where)
         if not isinstance(found, list) or len(found) != n:
-            said = f"a list of {n}: it returned {returned(found)} and should return a list of {n}, a total per item"
-            raise Wrong(said)
+            said = f"it returned {returned(found)} and should return a list of {n}, a total per item"
+            raise Wrong(f"{where}: {said}{checker.slip(found, last)}")
         for place, word in enumerate(found):
-            if not isinstance(word, Word) or word.text != LETTERS[: place + 1]:
-                raise Wrong(f"a list of {n}, {told(place, word, LETTERS[: place + 1])}")
-    costs, example = [("joins", len(op.made), n - 1)], f"a list of {n}"
-    return checker.Verdict(True, f"Right for every list of up to {n} items.", costs=costs, example=example)
+            if not op.knows(word) or word.text != LETTERS[: place + 1]:
+                raise Wrong(f"{where}, {told(place, word, LETTERS[: place + 1])}")
+        last = found
+    costs, said = [("joins", len(op.made), n - 1)], f"Right for every list of up to {n} items."
+    return checker.Verdict(True, said, costs=costs, example=where, slack=1)
 
 
 def reduce(a, op):
@@ -73,7 +76,19 @@ def _rule_reduce(answer):
     for n in (4, 8, 2, 1, 16, 32):
         start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
         tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1))
+        tasks[-1].also = _see_tree
     return checker.check_scan(answer, reduce, tasks)
+
+
+def _see_tree(op, a):
+    """See that each place was left what the way down needs: its block, or more before it."""
+    for place, word in enumerate(a):
+        block = LETTERS[place & (place + 1) : place + 1]
+        if not op.knows(word) or not word.text.endswith(block):
+            why = "store each joined word in the right one of its two places"
+            mark = word if isinstance(word, Word) else None
+            raise Wrong(f"place {place} holds {checker.shown(word)} and should hold {block!r}: {why}", mark)
+    return ()
 
 
 def before(letters, r, d):
@@ -103,11 +118,14 @@ def _rule_before(answer):
         for d in reversed(range((n - 1).bit_length())):
             for first in range(0, n, 2 ** (d + 1)):
                 r = min(first + 2 ** (d + 1), n) - 1
-                found, wanted = call(answer, before, letters, r, d), letters[:first]
-                if found == wanted:
+                where, wanted = f"before({letters!r}, r={r}, d={d})", letters[:first]
+                found = call(answer, before, letters, r, d, where=where)
+                if isinstance(found, str) and found == wanted:
                     continue
                 block = letters[first : r + 1]
-                if found == block:
+                if not isinstance(found, str):
+                    why = "a text, such as letters[:2]"
+                elif found == block:
                     why = f"{block!r} is its own block, which it held before the way down"
                 elif found == letters[:r]:
                     why = f"what stands in its own block, {block!r}, it does not know yet"
@@ -115,7 +133,7 @@ def _rule_before(answer):
                     why = f"its own block, {block!r}, is not before it"
                 else:
                     why = f"its block is {block!r}; what stands before that"
-                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {returned(found)} and should be {wanted!r}: {why}")
+                raise Wrong(f"{where} is {returned(found)} and should be {wanted!r}: {why}")
 
 
 def down_sweep(a, op, pairs, levels):
@@ -144,7 +162,8 @@ def down_sweep(a, op, pairs, levels):
 def _rule_down_sweep(answer):
     tasks = []
     for n in LENGTHS:
-        a, op, levels = words(LETTERS[:n]), checker.Join(n), (n - 1).bit_length()
+        a, levels = words(LETTERS[:n]), (n - 1).bit_length()
+        op = checker.Join(a)
         for d in range(levels - 1):
             for l, r in pairs(n - 1, d):
                 a[r] = op(a[l], a[r])
@@ -199,17 +218,19 @@ def sweeps_by(pairs):
     "half ends where the block ends, at first + 2 * half - 1, or with the list.",
 )
 def _rule_pairs(answer):
-    tasks = []
+    tasks, last = [], None
     for places in LENGTHS:
         n, levels = places - 1, (places - 1).bit_length()
         wanted = {place: LETTERS[:place] for place in range(places)}
         tasks.append(Task(f"a list of {places}", words(LETTERS[:places]), wanted, max(1, 2 * levels - 1)))
         for d in range(levels):
-            found, right = call(answer, pairs, n, d), pairs(n, d)
+            found, right = call(answer, pairs, n, d, where=f"pairs({n}, {d})"), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
+                why = checker.slip(found, last) or _why_not(found, n, d, right)
+                said = f"pairs({n}, {d}) is {returned(found)} and should be {right}{why}"
                 drawn = checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
-                said = f"pairs({n}, {d}) is {returned(found)} and should be {right}{_why_not(found, n, d, right)}"
                 return checker.Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
+            last = found
     return checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
 
 
@@ -222,11 +243,18 @@ def _why_not(found, n, d, wanted):
     """Say what is wrong with the pairs of a level."""
     if not isinstance(found, list):
         return ", a list"
-    there = [pair for pair in map(_pair, found) if len(pair) == 2]
+    there, half = [pair for pair in map(_pair, found) if len(pair) == 2], 2**d
+    if len(there) < len(found):
+        divided = any(isinstance(place, float) for pair in found if isinstance(pair, list | tuple) for place in pair)
+        return ": places are whole numbers, so divide with //" if divided else ": each of them is a pair (l, r)"
+    if sorted(set(there)) == wanted:
+        return ": each pair once"
     if sorted((r, l) for l, r in there) == wanted:
         return ": these are (r, l), and l comes first"
     missing = set(wanted) - set(there)
-    if missing and all(r - l < 2**d for l, r in missing):
+    if half > 1 and any((l - half + 1, r) in there or (l - half + 1, r - half + 1) in there for l, r in missing):
+        return ": l is the last place of the left half, and not its first one"
+    if missing and all(r - l < half for l, r in missing):
         return ": a block whose right half is cut short has a pair, too"
     if sorted(there) == pairs(n - 1, d):
         return f": n is the last place, so there are {n + 1}"
@@ -234,4 +262,4 @@ def _why_not(found, n, d, wanted):
         return f": there is no place after {n}"
     if any(l >= r for l, r in there):
         return ": a block without a right half has no pair"
-    return f": blocks have {2 ** (d + 1)} places, the first one from 0 on"
+    return f": blocks have {2 * half} places, the first one from 0 on"

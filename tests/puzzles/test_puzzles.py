@@ -12,6 +12,7 @@ import pytest
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
+from bppsa_nb.puzzles import limits
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +140,17 @@ def test_what_does_not_end_is_ended(answer, monkeypatch):
     monkeypatch.setattr(Endless, "on", False)
     for thread in (each for each in threading.enumerate() if each.name == "an answer"):
         thread.join()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing tells there how much memory a process has")
+def test_what_fills_the_memory_is_ended(monkeypatch):
+    def pairs(n, d):
+        found = []
+        while True:
+            found.append(b"x" * 10**6)
+
+    monkeypatch.setattr(limits, "MEMORY", 2**20)
+    assert puzzles.check("pairs", pairs).message == "it fills the memory. Does every loop of yours end?"
 
 
 @pytest.mark.parametrize(

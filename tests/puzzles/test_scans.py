@@ -7,11 +7,12 @@ import itertools
 import random
 import subprocess
 import sys
+from html import unescape
 
 import numpy as np
 import pytest
 import styles
-from wrong_scans import RIGHT, WRONG
+from wrong_scans import MORE, ONLY_HERE, RIGHT, WRONG
 
 from bppsa_nb import puzzles
 from bppsa_nb.puzzles import scans
@@ -32,7 +33,20 @@ def test_solutions_are_right_and_stubs_are_not(name):
 @pytest.mark.parametrize(("name", "answer", "message"), WRONG)
 def test_wrong_answers_are_told_why(name, answer, message):
     verdict = scans.PUZZLES[name].check(answer)
-    assert not verdict and message in verdict.message
+    assert not verdict and message in verdict.message and message[:40] in unescape(verdict._repr_html_())
+
+
+def test_right_answers_that_take_more_than_they_must_are_told_how_many():
+    for name, source, said in MORE:
+        exec(source, names := {})
+        verdict = scans.PUZZLES[name].check(names[name])
+        assert verdict and f"It takes more than it must: {said}" in verdict.message, verdict
+
+
+@pytest.mark.parametrize(("name", "source"), ONLY_HERE)
+def test_right_answers_may_use_what_the_page_has_not(name, source):
+    exec(source, names := {})
+    assert scans.PUZZLES[name].check(names[name])
 
 
 def chunks_by_totals(a, op, length):
@@ -177,8 +191,8 @@ def test_what_the_loop_refuses_is_never_accepted(name):
 
 
 def test_the_check_sees_what_was_made_too_early():
-    op = Join(100)
     a, b, c = map(Word, "abc")
+    op = Join([a, b, c])
     ab = op(a, b)
     assert op.early is None and (ab.text, ab.level) == ("ab", 1)
     op.level = 2
