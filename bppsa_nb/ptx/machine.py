@@ -179,7 +179,7 @@ class Machine:
             if bad.any():
                 n = int(np.flatnonzero(bad)[0])
                 text = "leaves out its own lane" if bad is out else f"names lane {which[n]}, which does not come here"
-                self.report.add(("shuffle",), f"shuffles with a mask, {mask[n] & 0xFFFFFFFF:#x}, that {text}", at,
+                self.report.add(("shuffle",), f"shuffles with a mask, {int(mask[n]) & 0xFFFFFFFF:#x}, that {text}", at,
                                 self.who(n), count=int(np.count_nonzero(bad)))  # fmt: skip
 
     def together(self, how, key, values):

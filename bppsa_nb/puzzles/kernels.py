@@ -106,6 +106,8 @@ _PRODUCT = (
     "own entry? Does one read what another has overwritten?"
 )
 
+_TRANSPOSED = "it is transposed; entry [i, j] belongs in row i and column j"
+
 
 @cuda.jit
 def up_level(mats, d):
@@ -162,7 +164,8 @@ def _words(answer, mats, seen):
         for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
             words = [word.text for word in each.right[-1]]
             made = {r: (words[l] + words[r], (l, r)) for l, r in there}
-            each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)})
+            turned = {r: _TRANSPOSED for r, (text, _) in made.items() if read(found[r].T) == text}
+            each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)}, turned)
         reports.append(launched.report)
     return reports
 

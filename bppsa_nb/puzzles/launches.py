@@ -122,19 +122,22 @@ def see_sectors(kernel, report, best, least, why):
     each = report.sectors / np.maximum(report.requests, 1)
     if report.sectors.sum() > 1.2 * best.sectors.sum() and each.max() > least:
         file, line = report.program.instructions[int(each.argmax())].source or ("", 0)
+        where = _where(file, line, kernel.py_func).replace(": ", "")
         raise Wrong(
-            f"{DONE} {_where(file, line, kernel.py_func) or 'there is '}a warp that asks global memory for "
-            f"{each.max():.3g} sectors at a time, where {least} are enough: {why}"
+            f"{DONE} a warp asks global memory for {each.max():.3g} sectors at a time, where {least} are enough"
+            f"{f' (in {where})' * bool(where)}: {why}"
         )
 
 
 def costs(yours, best):
-    """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`."""
+    """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`.
+
+    Who takes another way through shared memory, or none, is not held up to its passes.
+    """
     rows = []
-    for what in ("warp instructions", "idle lanes, in percent", "sectors per request", "passes per request", "barriers",
-                 "atomics"):  # fmt: skip
+    for what in ("warp instructions", "idle lanes, in percent", "sectors", "passes per request", "barriers", "atomics"):
         took, least = _count(yours, what), _count(best, what)
-        rows += [(what, took, least)] if took or least else []
+        rows += [(what, took, least)] if least or took and what != "passes per request" else []
     return rows
 
 
@@ -146,8 +149,8 @@ def _count(reports, what):
         issued = [each.counters["warp instructions"].total() for each in reports]
         active = sum(n * each.counters["active lanes"] for n, each in zip(issued, reports, strict=True))
         return round(100 * (1 - active / sum(issued)))
-    if what == "sectors per request":
-        return total("sectors") / max(total("requests"), 1)
+    if what == "sectors":
+        return total(what)
     if what == "passes per request":
         return total("passes") / max(total("shared_requests"), 1)
     return sum(each.counters[what] for each in reports)
@@ -177,7 +180,8 @@ def _told(error, function):
     """Say what a compiler, or the launch, says of a kernel, and of which line."""
     compiler = error if isinstance(error, NumbaError) else error.__cause__
     if not isinstance(compiler, NumbaError):
-        return said(error, function)
+        compiled = compiler is None or not isinstance(error, TypeError)
+        return said(error, function) if compiled else f"it does not compile: {type(compiler).__name__}: {compiler}"
     text, file = str(compiler), Path(function.__code__.co_filename).name
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
     if called := re.search("^ *>{3} (.*)", text, re.MULTILINE):

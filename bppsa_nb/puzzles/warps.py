@@ -1,5 +1,6 @@
 """Puzzles about what threads do at the same time: where two of them meet, and what a warp asks of memory."""
 
+import re
 from functools import cache
 from operator import index
 
@@ -69,8 +70,8 @@ def _rule_detective(answer):
     said = f"thread {one} writes sums[{place}] and thread {other} reads it"
     if (one, other, place) in met:
         report, _ = launches.watch(suspect, 1, 8, np.ones(8))
-        seen = "; ".join(f"thread {each.thread} {each.message}" for each in report.findings)
-        return Verdict(True, f"Right: {said}, and no barrier stands between. Seen when it ran: {seen}.")
+        seen = (re.sub(" in line .*", "", f"thread {each.thread} {each.message}") for each in report.findings)
+        return Verdict(True, f"Right: {said}, and no barrier stands between. Seen when it ran: {'; '.join(seen)}.")
     if (other, one, place) in met:
         raise Wrong(f"you say that {said}; it is the other way round")
     if one == other:
@@ -141,8 +142,15 @@ def _rule_race(answer):
         raise Wrong(f"the first should have a race, and nothing else: {told[0]}")
     if kinds[1]:
         raise Wrong(f"the second has something wrong, too: {told[1]}")
-    mistakes = [(values[-1:], "that is the last value alone"), (values[:1], "nothing has come there")]
-    compare("in the second, total", given[total], np.array([values.sum()]), mistakes)
+    whole = np.array([values.sum()])
+    mistakes = [
+        (np.zeros(1), "nothing has come there"),
+        (values[-1:], "that is the last value alone"),
+        (values[:1], "that is the first value alone"),
+        (whole - values[-1], "the last value is missing"),
+        (2 * whole, "everything is in it twice"),
+    ]
+    compare("in the second, total", given[total], whole, mistakes)
     threads = set(reports[1].stores[total][:, 2].tolist())
     if len(threads) < 32:
         raise Wrong(f"the second is right, but only {len(threads)} of 32 threads store into total: that seems no race")
@@ -201,15 +209,16 @@ def _rule_coalesced(answer):
         (grads * (1 - hidden) ** 2, "the square is that of hidden, and not of 1 - hidden"),
         (grads - hidden**2, "parentheses are missing: 1 - hidden ** 2 is one factor"),
         (slope, "the gradients are missing"),
+        (-grads * slope, "it has the other sign"),
         (grads * slope**2, "it is multiplied twice"),
     ]
     compare("grads", launched.arrays[1], grads * slope, mistakes)
     launches.see_even(launched, 32)
     why = "what do threadIdx.x and threadIdx.x + 1 touch at the same time?"
     launches.see_sectors(answer, launched.report, best.report, 8, why)
-    took, least, most = (int(each.report.sectors.sum()) for each in (launched, best, worst))
-    costs = [("sectors", took, least), *launches.costs([launched.report], [best.report])]
-    return Verdict(True, f"Right: {took} sectors, and it were {most}.", costs=costs, example="64 rows of 32")
+    took, most = (int(each.report.sectors.sum()) for each in (launched, worst))
+    costs = launches.costs([launched.report], [best.report])
+    return Verdict(True, f"Right: {took} sectors, where the stub asks for {most}.", costs=costs, example="64 rows of 32")
 
 
 @cuda.jit
@@ -304,6 +313,8 @@ def _rule_warp_sum(answer):
         (values[:, :16].sum(1), "only threads 0 to 15 are in it"),
         (values[:, :31].sum(1), "thread 31 is missing"),
         (values[:, 1:].sum(1), "thread 0 is missing"),
+        (values[:, [0, 1, 2, 4, 8, 16]].sum(1), "only threads 0, 1, 2, 4, 8 and 16 are in it: hand over sums, as they grow"),
+        (values.mean(1), "that is the mean"),
         (2 * values.sum(1), "everything is in it twice"),
         (32 * values[:, 0], "thread 0 has only doubled its own: there is none before it, to come up"),
         (32 * values[:, 31], "thread 31 has only doubled its own: there is none behind it, to come down"),
