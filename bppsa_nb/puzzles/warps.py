@@ -218,7 +218,8 @@ def _rule_coalesced(answer):
     launches.see_sectors(answer, launched.report, best.report, 8, why)
     took, most = (int(each.report.sectors.sum()) for each in (launched, worst))
     costs = launches.costs([launched.report], [best.report])
-    return Verdict(True, f"Right: {took} sectors, where the stub asks for {most}.", costs=costs, example="64 rows of 32")
+    said = f"Right: {took} sectors, where the stub asks for {most}."
+    return Verdict(True, said, costs=costs, example="64 rows of 32")
 
 
 @cuda.jit
@@ -313,7 +314,7 @@ def _rule_warp_sum(answer):
         (values[:, :16].sum(1), "only threads 0 to 15 are in it"),
         (values[:, :31].sum(1), "thread 31 is missing"),
         (values[:, 1:].sum(1), "thread 0 is missing"),
-        (values[:, [0, 1, 2, 4, 8, 16]].sum(1), "only threads 0, 1, 2, 4, 8 and 16 are in it: hand over sums, as they grow"),
+        (values[:, [0, 1, 2, 4, 8, 16]].sum(1), "only threads 0, 1, 2, 4, 8 and 16 are in it: hand over sums"),
         (values.mean(1), "that is the mean"),
         (2 * values.sum(1), "everything is in it twice"),
         (32 * values[:, 0], "thread 0 has only doubled its own: there is none before it, to come up"),
