@@ -170,10 +170,11 @@ class Machine:
         return value[np.where(missing, np.arange(len(lane)), place)], ok
 
     def check_mask(self, at, mask, inner):
-        """Note where a shuffle's mask leaves out a lane that is here, or names one that is elsewhere."""
+        """Note where a shuffle's mask leaves out its own lane, or names one that is busy elsewhere."""
         out, there = mask >> inner & 1 == 0, np.zeros(self.warps, "u4")
-        for lanes in (*self.groups.values(), *self.waiting.values()):
-            np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
+        for pc, lanes in (*self.groups.items(), *self.waiting.items()):
+            if self.kernel.blocks[pc].end != ("ret",) or self.kernel.blocks[pc].body:
+                np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
         absent = mask.view("u4") & there[self.of(self.warp)]
         for bad, which in ((out, inner), (absent != 0, np.bitwise_count((absent & -absent) - 1))):
             if bad.any():

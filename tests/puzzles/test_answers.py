@@ -117,7 +117,7 @@ PARTS = [
     ([f"import sys\nsys.exit(3)\nexit()\n{JOIN}b @ a", f"while True: pass\n{REDUCE}"], 1, 2, "✓ Right"),
     ([f"x = 1 / 0\n{JOIN}b @ a\ny = x", REDUCE], 1, 2, "✓ Right"),
     ([f"if __name__ == '__main__':\n    raise SystemExit\nassert False\n{JOIN}b @ a", REDUCE], 1, 2, "✓ Right"),
-    ([f"try:\n    import nothing\nexcept ImportError:\n    from operator import matmul\n{JOIN}matmul(b, a)"], 1, 0, "✓ Right"),
+    (["try:\n    import none as o\nexcept ImportError:\n    import operator as o", JOIN + "o.matmul(b, a)"], 1, 0, "✓"),
     ([f"name = input('?')\nfrom operator import matmul\n{JOIN}matmul(b, a)"], 1, 0, "✓ Right"),
     ([f"{JOIN}(a @ b if 4\n    % 4 else b @ a)", REDUCE], 1, 2, "✓ Right"),
     ([f"class Two:\n    n: int = 2\n{JOIN}b @ a if Two.n == 2 else a", "diamond: object = diamond"], 1, 0, "✓ Right"),
