@@ -36,9 +36,12 @@ def compare(what, found, right, mistakes=()):
         raise Wrong(f"{what} is an array of {found.dtype}, so all behind the point is cut off; make it {right.dtype}")
     place = tuple(int(i) for i in np.argwhere(bad)[0])
     here = f"{what}[{', '.join(map(str, place))}]"
+    where = what if bad.all() else f"{here}{f' and {bad.sum() - 1} more' * bool(bad.sum() > 1)}"
+    if not found[bad].any():
+        raise Wrong(f"{where}: nothing has come there")
     for wrong, why in mistakes:
         if _alike(found, wrong)[bad].all():
-            raise Wrong(f"{here}{f' and {bad.sum() - 1} more' * bool(bad.sum() > 1)}: {why}")
+            raise Wrong(f"{where}: {why}")
     raise Wrong(f"{here} is {found[place]:.4f} and should be {right[place]:.4f}")
 
 
@@ -149,7 +152,6 @@ def _rule_rnn_jacobian(answer, H):
         (weight.T @ slope, "@ adds up products; `*` scales each column"),
         (weight @ slope, "@ adds up products; `*` scales each column of W_hh, transposed"),
         (np.diag(np.diag(right)), "only the diagonal is there; other numbers move it, too"),
-        (0 * right, "nothing has come there"),
     ]
     compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
     return Verdict(True, "Right.", example=f"H = {H}", costs=_products(answer, rnn_jacobian, weight, h))
@@ -272,7 +274,6 @@ def _rule_weight_gradient(answer, T, B, H):
         (np.einsum("tbi,sbj->ij", grad, hidden[:-1]), "gradients of a step meet states of others"),
         (weight - grad[0].T @ hidden[0], "the first step is missing"),
         (weight - grad[-1].T @ hidden[-2], "the last step is missing"),
-        (0 * weight, "nothing has come there"),
     ]
     compare("the gradient of W_hh", found[0], weight, mistakes)
     mistakes = [
@@ -283,7 +284,6 @@ def _rule_weight_gradient(answer, T, B, H):
         (grad.sum(axis=0), "there is one for each sample; add them up"),
         (grad.sum(axis=1), "there is one for each step; add them up"),
         (hidden[:-1].sum(axis=(0, 1)), "those are states; b_hh itself is multiplied by nothing, so its gradient is g"),
-        (0 * bias, "nothing has come there"),
     ]
     compare("the gradient of b_hh", found[1], bias, mistakes)
     costs = _products(answer, weight_gradient, grad, hidden)
@@ -333,7 +333,6 @@ def _rule_sparse_product(answer):
             (np.append(wanted, 0), "there is one entry too many: starts has one number more than C has entries"),
             (np.add.reduceat(A.data[plan[1]], plan[0][:-1]) * np.add.reduceat(B.data[plan[2]], plan[0][:-1]),
              "those are products of sums, and should be sums of products"),
-            (0 * wanted, "nothing has come there"),
         ]  # fmt: skip
         found = call(answer, sparse_product, *(array.copy() for array in (*plan, A.data, B.data)))
         compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)

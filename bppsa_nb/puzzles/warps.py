@@ -144,7 +144,6 @@ def _rule_race(answer):
         raise Wrong(f"the second has something wrong, too: {told[1]}")
     whole = np.array([values.sum()])
     mistakes = [
-        (np.zeros(1), "nothing has come there"),
         (values[-1:], "that is the last value alone"),
         (values[:1], "that is the first value alone"),
         (whole - values[-1], "the last value is missing"),
@@ -257,7 +256,6 @@ def _rule_padded(answer):
     launched, best = (launches.launch(each, *given) for each in (answer, padded))
     tiles = matrix.reshape(2, 32, 2, 32)
     mistakes = [
-        (np.zeros_like(matrix), "nothing has come there"),
         (matrix, "that is the matrix itself; transpose it"),
         (tiles.transpose(0, 3, 2, 1).reshape(64, 64), "each tile is transposed, but stands where it stood"),
         (tiles.transpose(2, 1, 0, 3).reshape(64, 64), "the tiles stand right, but none of them is transposed"),
@@ -306,7 +304,6 @@ def _rule_warp_sum(answer):
     values = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
     launched, best = (launches.launch(each, 4, 32, values, np.zeros(4, np.float32)) for each in (answer, warp_sum))
     mistakes = [
-        (np.zeros(4, np.float32), "nothing has come there"),
         (values[:, 0], "that is the number of thread 0 alone"),
         (values[:, 31], "that is the number of thread 31 alone"),
         (values[:, [0, 16]].sum(1), "that is one step of the tree; threads 0 and 16"),
