@@ -676,14 +676,14 @@ RIGHT = {
 }  # fmt: skip
 # Right, too, and what they take more than they must.
 WASTEFUL = [
-    ("up_level", U + SUM + "for _ in range(3):\n    cuda.syncthreads()\nmats[r, i, j] = entry", "18 barriers, where 6 are"),
-    ("up_level", U + SUM + SYNC + "mats[r, i, j] = 0.0\ncuda.atomic.add(mats, (r, i, j), entry)", "54 atomics, where 0"),
+    ("up_level", U + SUM + "for _ in range(3):\n    cuda.syncthreads()\nmats[r, i, j] = entry", "18 barriers, where 6"),
+    ("up_level", U + SUM + SYNC + "mats[r, i, j] = 0.0\ncuda.atomic.add(mats, (r, i, j), entry)", "54 atomics, wh"),
     ("down_level", D + FIRST + ind(DS + SYNC + SYNC + SW), "8 barriers, where 4 are enough"),
     ("up_level_of_batch", BU + SYNC + BS + SYNC + "mats[r, b, i, j] = entry", "8 barriers, where 4 are enough"),
-    ("race", race(A, TURN), "idle lanes, in percent, where 0 are enough; 96 sectors, where 9 are enough; 32 barriers, where"),
+    ("race", race(A, TURN), "96 sectors, where 9 are enough; 32 barriers, where 0 are"),
     ("race", race(A, B + "\ncuda.atomic.add(total, 0, 0.0)"), "64 atomics, where 32 are enough"),
     ("coalesced", loops("cuda.syncthreads()\n    " + G), "64 barriers, where 0 are enough"),
-    ("padded", P + tile(33) + RD + SYNC + WR + "\n" + SYNC + WR, "1536 sectors, where 1024 are enough; 8 barriers, where 4"),
+    ("padded", P + tile(33) + RD + SYNC + WR + "\n" + SYNC + WR, "1536 sectors, where 1024 are enough; 8 barriers"),
     ("warp_sum", WS + FIVE + SYNC + ST, "4 barriers, where 0 are enough"),
     ("warp_sum", WS + "y = x\nfor n in range(1, 32):\n    y += cuda.shfl_down_sync(0xFFFFFFFF, x, n)\n" +
      ST.replace("= x", "= y"), "31 shuffles of a warp, where 5 are enough"),
