@@ -58,6 +58,7 @@ class Program:
             block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
             block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
             block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
+            block.products = block.fmas + sum(i.kind == "mul" and i.type[0] == "f" for i in block.body)
             self.write(n, block, lines)
         spaces = vars(arithmetic) | self.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
@@ -205,7 +206,7 @@ class Program:
             return ["m.sync_warp()"]
         target, *operands = i.operands
         if i.kind == "shfl":
-            asked = ", ".join(self.full(o, "i4") for o in operands[:3])
+            asked = ", ".join(self.full(o, "i4") for o in operands[:4])
             return self.put(target, f"m.shuffle({at}, {i.mods[-2]!r}, {asked}){'' if '|' in target else '[0]'}", "i4")
         name = ".".join(m for m in (i.kind, *i.mods[:-1]) if m not in ("sync", "cta", "aligned"))
         brings, source, code = _TOGETHER[name.replace("barrier", "bar")]

@@ -83,8 +83,9 @@ def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
 def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
     """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
 
-    Without `watch`, addresses are checked and nothing else is; with "stores", the report also says who stored what, as
-    `GlobalSpace.stored` gives it. `arguments` are a sequence, or a dict, whose keys then name them.
+    Without `watch`, addresses are checked and nothing else is. With "stores", the report also says who stored what, as
+    `GlobalSpace.stored` gives it, and has in `work` how many numbers each thread multiplied, block by block.
+    `arguments` are a sequence, or a dict, whose keys then name them.
     """
     names, arguments = (list(arguments), list(arguments.values())) if isinstance(arguments, dict) else (None, arguments)
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
@@ -119,12 +120,13 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
 
     made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
     if watch == "stores":
-        made.space.stores = []
+        made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
     elif watch not in (True, False):
         made.space.begin(watch)
     with _understood():
         report = made.run(steps)
-        report.stores = made.space.stored() if watch == "stores" else None
+        if watch == "stores":
+            report.stores = made.space.stored()
         return report
 
 

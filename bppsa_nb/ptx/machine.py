@@ -150,7 +150,7 @@ class Machine:
                 made = [np.where(mask, new, old) for new, old in zip(part, made or part, strict=True)]
         return made
 
-    def shuffle(self, at, mode, value, by, clamp):
+    def shuffle(self, at, mode, value, by, clamp, mask):
         """Return another lane's value, and whether there is such a lane in the segment ("shfl.sync")."""
         lane, inner = self.lanes(), self.of(self.t) % 32
         by, end, segment = by & 31, clamp & 31, clamp >> 8 & 31
@@ -166,7 +166,22 @@ class Machine:
             other = (block, thread - int(inner[n]) + int(to[n]))
             self.report.add(("shuffle",), f"asks lane {int(to[n])} of its warp for a value, which is not there", at,
                             (block, thread), other=other, count=int(np.count_nonzero(missing)))  # fmt: skip
+        self.check_mask(at, mask, inner)
         return value[np.where(missing, np.arange(len(lane)), place)], ok
+
+    def check_mask(self, at, mask, inner):
+        """Note where a shuffle's mask leaves out its own lane, or names one that is busy elsewhere."""
+        out, there = mask >> inner & 1 == 0, np.zeros(self.warps, "u4")
+        for pc, lanes in (*self.groups.items(), *self.waiting.items()):
+            if self.kernel.blocks[pc].end != ("ret",) or self.kernel.blocks[pc].body:
+                np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
+        absent = mask.view("u4") & there[self.of(self.warp)]
+        for bad, which in ((out, inner), (absent != 0, np.bitwise_count((absent & -absent) - 1))):
+            if bad.any():
+                n = int(np.flatnonzero(bad)[0])
+                text = "leaves out its own lane" if bad is out else f"names lane {which[n]}, which does not come here"
+                self.report.add(("shuffle",), f"shuffles with a mask, {int(mask[n]) & 0xFFFFFFFF:#x}, that {text}", at,
+                                self.who(n), count=int(np.count_nonzero(bad)))  # fmt: skip
 
     def together(self, how, key, values):
         """Return what the values of all lanes at work that have the same key make together, in each of them."""
@@ -214,7 +229,8 @@ class Machine:
     def run(self, steps=None):
         """Run until every lane has returned, or for so many steps."""
         R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
-        groups, waiting, report, N = {0: np.arange(self.N)}, {}, self.report, self.N
+        self.groups, self.waiting = groups, waiting = {0: np.arange(self.N)}, {}
+        report, N = self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
         while groups or waiting:
             if not groups:
@@ -227,6 +243,8 @@ class Machine:
             self.idx = None if n == N else lanes
             report.issued[pc] += self.at_work()
             report.lanes[pc] += n
+            if report.work is not None:
+                report.work[self.first * self.threads + lanes] += blocks[pc].products
             self.steps += 1
             self.idle += 1
             if self.idle > IDLE or steps is not None and self.steps > steps:

@@ -290,7 +290,7 @@ class GlobalSpace(Space):
         """Return who stored what, by array: elements as `array.flat` counts them, blocks and threads; each once."""
         address, stamp = (np.concatenate([each[n] for each in self.stores] or [np.zeros(0, "i8")]) for n in (0, 1))
         found = {}
-        for r in self.regions:
+        for r in (r for r in self.regions if r.array is not None):
             here = (r.start <= address) & (address < r.end)
             element = (address[here] - r.shift - r.array.ctypes.data) // r.array.itemsize
             block, thread = thread_of(stamp[here])

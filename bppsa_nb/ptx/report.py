@@ -78,6 +78,7 @@ class Report:
         count = len(program.instructions) + 1
         self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
         self.barriers = self.atomics = 0
+        self.stores = self.work = None  # who stored what, and who multiplied, where that is asked; see `launch`
 
     def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
@@ -112,13 +113,6 @@ class Report:
             "atomics": self.atomics,
             "multiply-adds": fmas,
         }
-
-    @property
-    def sharing(self):
-        """How many threads of a warp do a multiply-add together, on average; None if there is none."""
-        blocks = self.program.kernel.blocks
-        made = np.array([(self.lanes[n], warps) for n, warps in self.issued.items() for _ in range(blocks[n].fmas)])
-        return float(made[:, 0].sum() / made[:, 1].sum()) if len(made) else None
 
     def __repr__(self):
         found = len(self.findings)

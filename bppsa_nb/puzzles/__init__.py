@@ -122,8 +122,9 @@ def grade(*paths, only=NAMES):
         found |= made
     grades = {}
     for name in only:
-        verdict = _judge(name, found[name]) if name in found else "; ".join(["✗ not answered", *raised])
-        grades[name] = POINTS[name] if verdict and name in found else 0, POINTS[name], str(verdict)
+        answer = found.get(name, "; ".join(["not answered", *raised]))
+        verdict = Verdict(False, answer) if isinstance(answer, str) else _judge(name, answer)
+        grades[name] = POINTS[name] if verdict else 0, POINTS[name], str(verdict)
     return grades
 
 

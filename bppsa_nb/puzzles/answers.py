@@ -5,13 +5,23 @@ import functools
 import inspect
 import json
 import linecache
+import re
+import symtable
+import sys
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 from bppsa_nb.machine import files
+from bppsa_nb.puzzles.checker import TooLong
 from bppsa_nb.puzzles.contents import NAMES
+from bppsa_nb.puzzles.limits import within
+
+SECONDS = 10  # that a definition may take
+CHECKS = {"check", "export", "grade", "hint", "input", "progress", "show", "solution"}  # are not run in what is graded
 
 # What notebooks 00 and 02b import, and what answers often do.
 GIVEN = """
@@ -43,7 +53,7 @@ def kept():
 def keep(name, answer):
     """Keep a right answer; the time is that of the first one."""
     known, now = kept(), datetime.now(UTC).isoformat(timespec="seconds")
-    known[name] = {"solved": known.get(name, {}).get("solved") or now, "answer": source(answer)}
+    known[name] = {"solved": known.get(name, {}).get("solved") or now, "answer": source(answer, name)}
     path().parent.mkdir(parents=True, exist_ok=True)
     write(path(), known)
 
@@ -69,48 +79,91 @@ def read(where):
     return known
 
 
-def source(answer):
-    """Return the source of a function or kernel, with all of its cell or module that it uses; "" if it has none."""
-    texts, seen = [], set()
+def source(answer, name):
+    """Return source that defines an answer under a name, with all of its cell or module that it uses.
 
-    def add(function):
-        function = getattr(function, "py_func", function)
-        for name, value in inspect.getclosurevars(function).globals.items() if inspect.isfunction(function) else ():
-            if name in seen or _given().get(name) is value:
-                continue
-            seen.add(name)
-            module = getattr(value, "__module__", None)
-            if isinstance(value, ModuleType):
-                texts.append(f"import {value.__name__} as {name}\n")
-            elif hasattr(value, "__name__") and module == function.__module__:
-                add(value)
-            elif hasattr(value, "__name__") and module:
-                texts.append(f"from {module} import {value.__name__} as {name}\n")
-            elif isinstance(value, int | float | str | tuple | list | dict):
-                texts.append(f"{name} = {value!r}\n")
-        texts.append(textwrap.dedent(inspect.getsource(function)))
-
+    It is "" if there is none: of what was typed in where nothing keeps it, or is no function.
+    """
+    texts = []
     try:
-        add(answer)
-    except (OSError, TypeError):  # typed in where nothing keeps it, or no function
+        _add(texts, {name}, answer, name)
+    except Exception:  # whatever stands where Python looks for source
         return ""
     return "\n".join(texts)
 
 
-def functions(where):
-    """Return the answers of a file by name, as functions: of exported ones, a notebook or a program.
+def _add(texts, seen, function, name):
+    """Add to texts what defines a function under a name; before it, what else it uses, but names that were seen."""
+    function = inspect.unwrap(getattr(function, "py_func", function))
+    text, called = textwrap.dedent(inspect.getsource(function)), function.__name__
+    if called == "<lambda>":
+        text, called = f"{name} = {_lambda(text, function)}\n", name
+    for each in sorted(_uses(text) & function.__globals__.keys() - seen):
+        value = function.__globals__[each]
+        own = inspect.unwrap(getattr(value, "py_func", value))
+        seen.add(each)
+        if each in _given() and _given()[each] is value or own is function:
+            continue
+        if inspect.isfunction(own) and own.__module__ == function.__module__:
+            _add(texts, seen, value, each)
+        else:
+            texts.append(_defines(each, value))
+    texts.append(text if called == name else f"{text}\n{name} = {called}\n")
 
-    It runs what the file defines, but no calls: trust it, or run it where it can do no harm. What a part of the file
-    raised is under None, as a text.
+
+def _defines(name, value):
+    """Return a line that gives a value a name, or "" if no line can."""
+    given = [each for each, known in _given().items() if known is value]
+    if given:
+        return f"{name} = {given[0]}\n"
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}\n"
+    if isinstance(value, np.ndarray):
+        return f"{name} = np.array({value.tolist()!r}, {value.dtype.str!r})\n"
+    module, called = (getattr(value, each, None) for each in ("__module__", "__name__"))
+    if module and called and getattr(sys.modules.get(module), called, None) is value and module != "__main__":
+        return f"from {module} import {called} as {name}\n"
+    try:
+        eval(repr(value), dict(_given()))
+    except Exception:
+        return ""
+    return f"{name} = {value!r}\n"
+
+
+def _uses(text):
+    """Return the names that a text uses and does not define: in its functions, their defaults and decorators."""
+    tables, found = [symtable.symtable(text, "an answer", "exec")], set()
+    for table in tables:
+        tables += table.get_children()
+        whole = table.get_type() == "module"
+        found |= {each.get_name() for each in table.get_symbols() if each.is_global() or whole and each.is_referenced()}
+    return found
+
+
+def _lambda(text, function):
+    """Return a lambda's own part of the lines that it stands in."""
+    found = [node for node in ast.walk(ast.parse(text.strip())) if isinstance(node, ast.Lambda)]
+    made = [compile(ast.Expression(node), "", "eval").co_consts[0].co_code for node in found]
+    return ast.unparse(found[made.index(function.__code__.co_code)])
+
+
+def functions(where):
+    """Return the answers of a file by name: functions, or texts where there is none; of a notebook, a program, or JSON.
+
+    It runs what the file defines, but no calls at the top level: trust it, or run it where it can do no harm. What a
+    part of the file raised is under None, as a text.
     """
     where = Path(where)
     if where.suffix == ".json":
         found = {}
         for name, each in read(where).items():
             made = _defined([each["answer"]], where)
-            found |= {key: value for key, value in made.items() if key in (name, None)}
+            found[name] = made.get(name) or made.get(None) or "solved, but the file has no source of it"
         return found
-    text = where.read_text(encoding="utf-8")
+    try:
+        text = where.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where} is damaged: {error}") from error
     if where.suffix != ".ipynb":
         return _defined([text], where)
     try:
@@ -131,17 +184,38 @@ def _given():
 def _defined(parts, where):
     """Run the definitions of texts, one after the other; return those that are answers, and what was raised."""
     names, raised = {"__name__": "answers"} | _given(), []
-    before = set(names)
+    before = dict(names)
     for number, text in enumerate(parts):
-        file = f"{where.stem}_{number}.py"
+        file, cell = f"{where.stem}_{number}.py", f"code cell {number + 1}, " * (where.suffix == ".ipynb")
         try:
-            lines = text.splitlines(keepends=True)
-            text = "".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in lines)  # IPython's
-            linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-            tree = ast.parse(text, file)
-            tree.body = [each for each in tree.body if not isinstance(each, ast.Expr)]
-            exec(compile(tree, file, "exec"), names)
-        except Exception as error:
-            raised.append(f"{type(error).__name__}: {error}")
-    found = {name: names[name] for name in NAMES if name in names.keys() - before}
+            body = _definitions(text, file)
+        except Exception as error:  # of syntax, nearly always
+            raised.append(f"{cell}{type(error).__name__}: {error}")
+            continue
+        for each in body:
+            try:
+                within(SECONDS, functools.partial(exec, compile(ast.Module([each], []), file, "exec"), names))
+            except (Exception, SystemExit, TooLong) as error:
+                raised.append(f"{cell}line {each.lineno}, {type(error).__name__}: {error}")
+    found = {name: names[name] for name in NAMES if name in names and names[name] is not before.get(name)}
     return found | ({None: "; ".join(raised)} if raised else {})
+
+
+def _definitions(text, file):
+    """Return the statements of a text that define something: imports, functions, classes, values."""
+    lines = text.splitlines(keepends=True)
+    try:
+        tree = ast.parse(text, file)
+    except SyntaxError:  # of what is IPython's alone, where it is that
+        lines = ["\n" if re.match(r"\s*[%!]|.*\?$", line) else line for line in lines]
+        tree = ast.parse("".join(lines), file)
+    linecache.cache[file] = len(text), None, lines, file
+    kinds = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Try
+    return [each for each in tree.body if isinstance(each, kinds) and not _checks(each)]
+
+
+def _checks(statement):
+    """Tell whether a statement calls, outside of functions, what puzzles offer."""
+    calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    named = {getattr(each, "id", getattr(each, "attr", None)) for each in calls}
+    return not isinstance(statement, ast.FunctionDef | ast.ClassDef) and bool(named & CHECKS)

@@ -1,30 +1,53 @@
 """Puzzles about what is scanned: Jacobians of an RNN and of a GRU, gradients of weights, sparse products."""
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 
-from bppsa_nb.puzzles.checker import Puzzles, Verdict, Wrong, call, returned
+from bppsa_nb.puzzles.checker import PAST_ANSWERS, Puzzles, Verdict, Wrong, call, returned
 
 PUZZLES = Puzzles()
 
 
 def compare(what, found, right, mistakes=()):
     """Raise `Wrong` unless an array is right; `mistakes` are what is often found instead, and what to say of it."""
+    if isinstance(found, list) and found:
+        raise Wrong(f"{what} is a list and should be an array of shape {right.shape}: np.array(...) makes one of it")
     if isinstance(found, np.ma.MaskedArray):
         raise Wrong(f"{what} is a masked array and should be a plain one")
+    if isinstance(found, np.matrix):
+        raise Wrong(f"{what} is an np.matrix, whose * is another product; it should be a plain array")
     if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
         raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
-    if not isinstance(found, np.ndarray) or found.shape != right.shape:
-        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else returned(found)
-        raise Wrong(f"{what} is {shape} and should be an array of shape {right.shape}")
-    if np.allclose(found, right):
+    if not isinstance(found, np.ndarray):
+        raise Wrong(f"{what} is {returned(found)} and should be an array of shape {right.shape}")
+    bad = ~_alike(found, right, 1e-9 if right.dtype == np.float64 else 1e-4) if found.shape == right.shape else None
+    if bad is not None and not bad.any():
         return
+    mistakes = [(wrong, why) for wrong, why in mistakes if wrong.shape == found.shape]
     for wrong, why in mistakes:
-        if wrong.shape == found.shape and np.allclose(found, wrong):
+        if _alike(found, wrong).all():
             raise Wrong(f"{what}: {why}")
-    place = tuple(int(i) for i in np.argwhere(~np.isclose(found, right))[0])
-    raise Wrong(f"{what}[{', '.join(map(str, place))}] is {found[place]:.4f} and should be {right[place]:.4f}")
+    if bad is None:
+        raise Wrong(f"{what} is an array of shape {found.shape} and should be one of shape {right.shape}")
+    if _alike(found, right, 3e-3 if found.dtype.itemsize < right.dtype.itemsize else 1e-5).all():
+        raise Wrong(f"{what} is right in its first digits only. Is something in it of a smaller type, as float32?")
+    if found.dtype.kind in "iu":
+        raise Wrong(f"{what} is an array of {found.dtype}, so all behind the point is cut off; make it {right.dtype}")
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    here = f"{what}[{', '.join(map(str, place))}]"
+    where = what if bad.all() else f"{here}{f' and {bad.sum() - 1} more' * bool(bad.sum() > 1)}"
+    if not found[bad].any():
+        raise Wrong(f"{where}: nothing has come there")
+    for wrong, why in mistakes:
+        if _alike(found, wrong)[bad].all():
+            raise Wrong(f"{where}: {why}")
+    raise Wrong(f"{here} is {found[place]:.4f} and should be {right[place]:.4f}")
+
+
+def _alike(found, right, rounding=1e-4):
+    """Say where numbers are the same, but for rounding: of the largest one, which sums may have had in them."""
+    return np.isclose(found, right, rounding, rounding * np.abs(right).max(initial=0))
 
 
 class _Counted(float):
@@ -48,19 +71,22 @@ def _method(name, product):
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow"):
     setattr(_Counted, f"__{_name}__", _method(f"__{_name}__", _name not in ("add", "radd", "sub", "rsub")))
+_Counted.__neg__ = lambda self: _Counted(-float(self))
 
 
 def _products(answer, solution, *arguments):
     """Count the multiplications of an answer that is right, and of the solution, one by one: a row of costs.
 
-    There is none where NumPy has no such function for numbers that count.
+    There is none where the answer does not take numbers that count: NumPy has not all of its functions for them.
     """
     given, counts = [a if a.dtype.kind == "i" else np.vectorize(_Counted, "O")(a) for a in arguments], []
     for each in (answer, solution):
         _Counted.products = 0
         try:
             each(*(array.copy() for array in given))
-        except (TypeError, ValueError, AttributeError):
+        except PAST_ANSWERS:
+            raise
+        except Exception:
             return []
         counts.append(_Counted.products)
     return [("multiplications", *counts)] if min(counts) else []
@@ -105,7 +131,7 @@ def rnn_jacobian(weight_hh, h):
     explained="The derivative of tanh(s_j) in h_i is (1 - h'_j²) W_hh[j, i]. Transposed it stands in row i, column j, "
     "so the slopes scale columns: NumPy's `*` with a vector does this, in H² products.",
 )
-@_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
+@_for_sizes({"H": 3}, {"H": 2}, {"H": 1}, {"H": 5})
 def _rule_rnn_jacobian(answer, H):
     rng = np.random.default_rng(0)
     weight, h = rng.standard_normal((H, H)), np.tanh(rng.standard_normal(H))
@@ -117,7 +143,15 @@ def _rule_rnn_jacobian(answer, H):
         (weight.T * slope[:, None], "the slopes belong to what is behind the step: to columns, once it is transposed"),
         (weight * slope, "the slopes belong to what is behind the step: to the rows of W_hh, before it is transposed"),
         (weight.T * (1 - h), "the slope of tanh is 1 - h'², the square"),
+        (weight.T * (1 - 2 * h), "that is twice h'; the square is h ** 2"),
         (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
+        (weight.T - h**2, "parentheses are missing: 1 - h'² is one factor"),
+        (right * slope, "the slopes are in it twice"),
+        (-right, "it has the other sign; the slope is 1 - h'²"),
+        (np.diag(slope), "those are the slopes; W_hh is missing"),
+        (weight.T @ slope, "@ adds up products; `*` scales each column"),
+        (weight @ slope, "@ adds up products; `*` scales each column of W_hh, transposed"),
+        (np.diag(np.diag(right)), "only the diagonal is there; other numbers move it, too"),
     ]
     compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
     return Verdict(True, "Right.", example=f"H = {H}", costs=_products(answer, rnn_jacobian, weight, h))
@@ -146,7 +180,7 @@ def gru_jacobian(weight_hh, h, r, z, n, m):
     explained="One term for each way from h to h': past the gates (z), through z, through m, and through r, which "
     "reaches n by way of m. Each is a weight, transposed, with its columns scaled.",
 )
-@_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
+@_for_sizes({"H": 3}, {"H": 2}, {"H": 1}, {"H": 5})
 def _rule_gru_jacobian(answer, H):
     rng = np.random.default_rng(0)
     weight, h, m = rng.standard_normal((3 * H, H)), rng.uniform(-1, 1, H), rng.standard_normal(H)
@@ -160,11 +194,30 @@ def _rule_gru_jacobian(answer, H):
         "through r": W_r.T * (to_n * m * r * (1 - r)),
     }
     right = gru_jacobian(weight, h, r, z, n, m)
+    past, by_z, by_m, by_r = ways.values()
+    not_turned = past + W_z * ((h - n) * z * (1 - z)) + W_n * (to_n * r) + W_r * (to_n * m * r * (1 - r))
+    other_order = "the rows of W_r come first, then those of W_z, then those of W_n"
     mistakes = [
         (right.T, "that is the Jacobian; it is to be transposed"),
-        (right - 2 * ways["through z"], "z times h and 1 - z times n: through z it is (h - n), and not (n - h)"),
-        (right + ways["through m"] * (1 / r - 1), "n is tanh(... + r m): through m there is a factor r"),
-        (right + ways["through r"] * (1 / m - 1), "n is tanh(... + r m): through r there is a factor m"),
+        (right - 2 * by_z, "z times h and 1 - z times n: through z it is (h - n), and not (n - h)"),
+        (right + by_z * (n / (h - n)), "h' has z n in it, too: through z it is (h - n)"),
+        (right + by_z * (1 / (1 - z) - 1), "through z the slope of sigmoid is z (1 - z); 1 - z is missing"),
+        (right + by_z * (1 / z - 1), "through z the slope of sigmoid is z (1 - z); z is missing"),
+        (right + by_m * (1 / r - 1), "n is tanh(... + r m): through m there is a factor r"),
+        (right + by_r * (1 / m - 1), "n is tanh(... + r m): through r there is a factor m"),
+        (right + by_r * (1 / (1 - r) - 1), "through r the slope of sigmoid is r (1 - r); 1 - r is missing"),
+        (right + by_r * (1 / r - 1), "through r the slope of sigmoid is r (1 - r); r is missing"),
+        (right + (by_m + by_r) * (1 / (1 - n**2) - 1), "the slope of tanh, 1 - n², is missing"),
+        (right + (by_m + by_r) * (1 / (1 - z) - 1), "h' has (1 - z) n in it: through m and r there is a factor 1 - z"),
+        (right + (by_m + by_r) * (z / (1 - z) - 1), "h' has (1 - z) n in it, and not z n"),
+        (right - past + np.diag(1 - z), "past the gates there is z, and not 1 - z"),
+        (right - past + np.eye(H), "past the gates there is a factor z"),
+        (right - past + z, "past the gates number i moves number i alone: np.diag(z)"),
+        (right - past + z[:, None], "past the gates number i moves number i alone: np.diag(z)"),
+        (not_turned, "W_r, W_z and W_n are to be transposed; then their columns are scaled"),
+        (not_turned.T, "columns are scaled, once the weights are transposed, and not rows"),
+        (-right, "it has the other sign"),
+        *((gru_jacobian(np.concatenate(each), h, r, z, n, m), other_order) for each in permutations((W_r, W_z, W_n))),
     ]
     for taken in product((True, False), repeat=4):
         missing = [way for way, here in zip(ways, taken, strict=True) if not here]
@@ -196,7 +249,7 @@ def weight_gradient(grad_sums, hidden):
     learned="What has to wait is in the scan. Gradients of weights wait for nothing: one product of T B rows.",
     explained="The gradient of W_hh[i, j] is g_i h_j, added up over steps and samples; that of b_hh is g_i alone.",
 )
-@_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 2, "B": 3, "H": 4})
+@_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 1, "B": 1, "H": 1}, {"T": 2, "B": 3, "H": 4})
 def _rule_weight_gradient(answer, T, B, H):
     rng = np.random.default_rng(0)
     grad, hidden = rng.standard_normal((T, B, H)), rng.standard_normal((T + 1, B, H))
@@ -204,6 +257,8 @@ def _rule_weight_gradient(answer, T, B, H):
     found = call(answer, weight_gradient, grad.copy(), hidden.copy())
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Wrong(f"it returned {returned(found)} and should return two arrays, of W_hh and of b_hh")
+    if H > 1 and [np.ndim(each) for each in found if isinstance(each, np.ndarray)] == [1, 2]:
+        raise Wrong("the two are swapped: that of W_hh, H by H numbers, comes first")
     mistakes = [
         (weight.T, "row i belongs to number i of the sum, column j to number j of the state: it is transposed"),
         (np.einsum("tbi,tbj->ij", grad, hidden[1:]), "W_hh is multiplied by the state *before* the step, hidden[:-1]"),
@@ -212,12 +267,23 @@ def _rule_weight_gradient(answer, T, B, H):
         (weight / T, "gradients of all steps are added up; nobody divides by T"),
         (weight / (T * B), "gradients of all steps and samples are added up; nobody divides"),
         (weight / B, "gradients of all samples are added up; the loss has divided by B already"),
+        (np.einsum("tbi,tbj->tij", grad, hidden[:-1]), "there is one for each step; add them up"),
+        (np.einsum("tbi,tbj->bij", grad, hidden[:-1]), "there is one for each sample; add them up"),
+        (np.outer(bias, hidden[:-1].sum((0, 1))), "that is a product of sums, and should be a sum of products"),
+        (np.einsum("tbi,tcj->ij", grad, hidden[:-1]), "gradients of a sample meet states of others"),
+        (np.einsum("tbi,sbj->ij", grad, hidden[:-1]), "gradients of a step meet states of others"),
+        (weight - grad[0].T @ hidden[0], "the first step is missing"),
+        (weight - grad[-1].T @ hidden[-2], "the last step is missing"),
     ]
     compare("the gradient of W_hh", found[0], weight, mistakes)
     mistakes = [
         (bias / B, "gradients of all samples are added up; the loss has divided by B already"),
         (grad.mean(axis=(0, 1)), "gradients of all steps and samples are added up; nobody divides"),
         (grad[-1].sum(axis=0), "that is of the last step; b_hh is used in all of them"),
+        (grad[0].sum(axis=0), "that is of the first step; b_hh is used in all of them"),
+        (grad.sum(axis=0), "there is one for each sample; add them up"),
+        (grad.sum(axis=1), "there is one for each step; add them up"),
+        (hidden[:-1].sum(axis=(0, 1)), "those are states; b_hh itself is multiplied by nothing, so its gradient is g"),
     ]
     compare("the gradient of b_hh", found[1], bias, mistakes)
     costs = _products(answer, weight_gradient, grad, hidden)
@@ -259,7 +325,15 @@ def _rule_sparse_product(answer):
             (terms[plan[0][:-1]], "that is the first product of each entry; there may be more"),
             (terms[plan[0][1:] - 1], "that is the last product of each entry; there may be more"),
             (np.cumsum(terms)[plan[0][1:] - 1], "those are running totals; every entry starts from zero"),
-        ]
+            (wanted / np.diff(plan[0]), "nobody divides; each entry is the sum of its own"),
+            (wanted - terms[plan[0][1:] - 1], "the last product is missing; q goes up to starts[k + 1], not included"),
+            (wanted + np.append(terms, 0)[plan[0][1:]], "the product at starts[k + 1] is the next entry's"),
+            (wanted[:-1], "the last entry is missing"),
+            (wanted[1:], "the first entry is missing"),
+            (np.append(wanted, 0), "there is one entry too many: starts has one number more than C has entries"),
+            (np.add.reduceat(A.data[plan[1]], plan[0][:-1]) * np.add.reduceat(B.data[plan[2]], plan[0][:-1]),
+             "those are products of sums, and should be sums of products"),
+        ]  # fmt: skip
         found = call(answer, sparse_product, *(array.copy() for array in (*plan, A.data, B.data)))
         compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
     costs = _products(answer, sparse_product, *plan, A.data, B.data)

@@ -275,12 +275,16 @@ class Given:
     def __init__(self, solution, arguments):
         self._names, self._values, self._before = solution.__code__.co_varnames, arguments, list(map(_look, arguments))
 
-    def check(self, copies=None):
-        """Compare it, or what copies of it hold now, with what it was."""
-        values = self._values if copies is None else copies
-        for name, before, now in zip(self._names, self._before, values, strict=False):
+    def check(self):
+        """Compare it with what it was."""
+        for name, before, now in zip(self._names, self._before, self._values, strict=False):
             if _look(now) != before:
-                raise Wrong(f"it changes {name}, which others still read; work on a copy, and leave {name} as it is")
+                raise changed(name)
+
+
+def changed(name):
+    """Say that an answer changes what it may read only."""
+    return Wrong(f"it changes {name}, which others still read; work on a copy, and leave {name} as it is")
 
 
 def _look(value):

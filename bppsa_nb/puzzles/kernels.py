@@ -106,6 +106,8 @@ _PRODUCT = (
     "own entry? Does one read what another has overwritten?"
 )
 
+_TRANSPOSED = "it is transposed; entry [i, j] belongs in row i and column j"
+
 
 @cuda.jit
 def up_level(mats, d):
@@ -150,12 +152,11 @@ def _right(what, rows):
 
 
 def _words(answer, mats, seen):
-    """See that a kernel of the way up is right for words, and that its work is shared; return its launches' reports.
+    """See that a kernel of the way up is right for words; return its launches' reports.
 
     `mats` are (n, H, H), or (n, B, H, H) of as many `_Levels`.
     """
     (n, *batch), reports = mats.shape[:-2], []
-    places = np.arange(mats.size).reshape(n, -1, H * H)
     for d in range(levels.up_levels(n - 1)):
         there = pairs(n - 1, d)
         launched = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
@@ -163,21 +164,27 @@ def _words(answer, mats, seen):
         for each, found in zip(seen, mats.reshape(n, -1, H, H).swapaxes(0, 1), strict=True):
             words = [word.text for word in each.right[-1]]
             made = {r: (words[l] + words[r], (l, r)) for l, r in there}
-            each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)})
-        see_who(launched, (H, H), [sample for _, r in there for sample in places[r]], "products")
+            turned = {r: _TRANSPOSED for r, (text, _) in made.items() if read(found[r].T) == text}
+            each.level(d, made, {place: read(matrix) for place, matrix in enumerate(found)}, turned)
         reports.append(launched.report)
     return reports
 
 
 def _numbers(answer, n, batch=()):
-    """See that a kernel of the way up is right for numbers, too: words have zeros where it may be wrong."""
+    """See that a kernel of the way up is right for numbers, too, and that its work is shared.
+
+    Words have zeros, where it may be wrong, or do nothing.
+    """
     mats = np.random.default_rng(0).standard_normal((n, *batch, H, H))
+    places = np.arange(mats.size).reshape(n, -1, H * H)
     for d in range(levels.up_levels(n - 1)):
         wanted, there = mats.copy(), pairs(n - 1, d)
         for l, r in there:
             wanted[r] = mats[r] @ mats[l]
-        (mats,), *_ = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
+        launched = launch(answer, (len(there), *batch) if batch else len(there), (H, H), mats, d)
+        (mats,) = launched.arrays
         compare("words come out right, but of numbers mats", mats, wanted)
+        see_who(launched, (H, H), [sample for _, r in there for sample in places[r]], "products")
 
 
 _HANDED_DOWN = (
@@ -220,16 +227,24 @@ def down_level(mats, vecs, d):
 def _rule_down_level(answer):
     found = [_words_down(answer, n) for n in LENGTHS]
     rng = np.random.default_rng(0)
-    jacobians_T, g = rng.standard_normal((5, H, H)), rng.standard_normal(H)
-    mats, vecs, right = np.stack([np.tile(g[:, None], H), *jacobians_T]), np.zeros((6, H)), [g]
-    for jacobian_T in jacobians_T[:-1]:
-        right.append(jacobian_T @ right[-1])
+    mats, vecs = rng.standard_normal((6, H, H)), np.zeros((6, H))
+    mats[0] = mats[0, :, :1]  # the gradient, in every column
     for d in range(levels.up_levels(5)):
         for l, r in pairs(5, d):
             mats[r] = mats[r] @ mats[l]
+    places, wanted = np.arange(vecs.size).reshape(vecs.shape), vecs.copy()
     for d in reversed(range(levels.down_levels(5))):
-        (mats, vecs), *_ = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
-    compare("words come out right, but of numbers vecs", vecs, np.stack([np.zeros(H), *right]))
+        there, groups = pairs(5, d), []
+        for l, r in there:
+            if r == there[0][1]:
+                wanted[r] = mats[l, :, 0]
+            else:
+                wanted[l], wanted[r] = wanted[r], mats[l] @ wanted[r]
+            groups.append(places[r] if r == there[0][1] else places[[l, r]].ravel())
+        launched = launch(answer, len(there), H, mats, vecs, d)
+        vecs = launched.arrays[1]
+        compare("words come out right, but of numbers vecs", vecs, wanted)
+        see_who(launched, H, groups, "pairs' vectors")
     best = _words_down(down_level, LENGTHS[0])
     return _right(f"a list of {LENGTHS[0]}, {len(best)} launches", costs(found[0], best))
 
@@ -246,7 +261,6 @@ def _words_down(answer, n):
         if word.startswith("a"):
             mats[place] = (mats[place] @ ones)[:, None]
     vecs, seen, reports = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n, _HANDED_DOWN), []
-    places = np.arange(vecs.size).reshape(vecs.shape)
     for d in reversed(range(levels.down_levels(n - 1))):
         there, before, made = pairs(n - 1, d), {p: word.text for p, word in enumerate(seen.right[-1])}, {}
         for l, r in there:
@@ -255,12 +269,10 @@ def _words_down(answer, n):
             if not first:
                 made[l] = before[r], (r,)
         launched = launch(answer, len(there), H, mats, vecs, d)
-        mats, vecs = launched.arrays
+        vecs = launched.arrays[1]
         found = {p: None if (text := read_vector(vecs[p])) is None else "a" + text for p in made}
         found = {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made}
         seen.level(d, made, found, {there[0][1]: "of pair 0, which gets it from mats[l], where the gradient is"})
-        groups = [places[r] if r == there[0][1] else places[[l, r]].ravel() for l, r in there]
-        see_who(launched, H, groups, "pairs' vectors")
         reports.append(launched.report)
     return reports
 

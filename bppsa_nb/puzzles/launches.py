@@ -9,8 +9,9 @@ import numpy as np
 
 from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
 from bppsa_nb.ptx.launch import launch as launch_watched
-from bppsa_nb.puzzles.checker import Given, Wrong, said
+from bppsa_nb.puzzles.checker import Wrong, changed, said
 
+DONE = "The numbers are right, but"
 STEPS = 1 << 14  # basic blocks that a launch may run; a right one takes some dozens
 
 
@@ -29,13 +30,12 @@ def launch(kernel, blocks, threads, *arguments):
     Of what is found, a barrier is the cause of the rest.
     """
     check_kernels(kernel)
-    report, copies, given = watch(kernel, blocks, threads, *arguments)
-    names = dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
+    report, given = watch(kernel, blocks, threads, *arguments)
     if report.findings:
-        raise Wrong(told_finding(report, kernel, names))
-    arrays = {name: each for name, each in names.items() if isinstance(each, np.ndarray)}
-    given.check(list(arrays.values())[:-1])
-    return Launched(list(arrays.values()), report, report.stores[list(arrays)[-1]])
+        raise Wrong(told_finding(report, kernel, given))
+    *others, last = (name for name, each in given.items() if isinstance(each, np.ndarray))
+    see_unchanged(report, *others)
+    return Launched([given[name] for name in (*others, last)], report, report.stores[last])
 
 
 def check_kernels(*kernels):
@@ -49,15 +49,22 @@ def check_kernels(*kernels):
 
 
 def watch(kernel, blocks, threads, *arguments):
-    """Run a kernel on copies of arrays; return the report, the copies, and what tells whether they were changed."""
-    given = Given(kernel.py_func, arguments)
+    """Run a kernel on copies of arrays; return the report, and by the kernel's names what it was given."""
     copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     try:
-        return launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores"), copies, given
+        report = launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores")
     except ModuleNotFoundError:
         raise
     except Exception as error:
         raise Wrong(_told(error, kernel.py_func)) from error
+    return report, dict(zip(inspect.signature(kernel.py_func).parameters, copies, strict=True))
+
+
+def see_unchanged(report, *names):
+    """See that a launch has stored nothing into arrays, not even what was there before."""
+    for name in names:
+        if len(report.stores[name]):
+            raise changed(name)
 
 
 def told_finding(report, kernel, arguments):
@@ -72,38 +79,65 @@ def see_who(launched, block, groups, what):
     groups, in words.
     """
     report, (element, blocks, threads) = launched.report, launched.stored.T
-    number, seen, done = int(np.prod(block)), {}, "The numbers are right, but"
+    number, seen = int(np.prod(block)), {}
     for n, group in enumerate(groups):
         mine = np.isin(element, group)
         (first, *others), most = np.unique(blocks[mine]), -(-len(group) // number)
         if others:
-            raise Wrong(f"{done} {len(others) + 1} blocks store parts of one of the {what}; each block makes its own")
+            raise Wrong(f"{DONE} {len(others) + 1} blocks store parts of one of the {what}; each block makes its own")
         name, _ = report.form((int(first), 0))
         if first in seen:
-            raise Wrong(f"{done} block {name} stores several of the {what}, while others wait; each makes its own")
+            raise Wrong(f"{DONE} block {name} stores several of the {what}, while others wait; each makes its own")
         seen[first] = n
         stores = np.bincount(threads[mine], minlength=number)
-        if stores.max() > most:
+        idle = int((stores == 0).sum())
+        if stores.max() > most and (idle or not report.atomics):  # which are for several to add to one number
             _, thread = report.form((0, int(stores.argmax())))
-            idle = int((stores == 0).sum())
             raise Wrong(
-                f"{done} thread {thread} of block {name} stores {stores.max()} numbers, where {most} for each of its "
+                f"{DONE} thread {thread} of block {name} stores {stores.max()} numbers, where {most} for each of its "
                 f"{number} threads {'are' if most > 1 else 'is'} enough" + f"; {idle} of them store none" * (idle > 0)
             )
-    if report.sharing is not None and report.sharing <= min(number, 32) / 2:
+    for n, work in enumerate(report.work.reshape(-1, number)):
+        if 0 < 2 * work.mean() <= work.max():
+            name, thread = report.form((n, int(work.argmax())))
+            raise Wrong(
+                f"{DONE} thread {thread} of block {name} makes {work.max()} of the block's {work.sum()} "
+                f"multiplications, and the other {number - 1} wait; each thread makes what it stores"
+            )
+
+
+def see_even(launched, most):
+    """See that no thread stores more numbers than its part."""
+    who, counts = np.unique(launched.stored[:, 1:], axis=0, return_counts=True)
+    if counts.max(initial=0) > most:
+        block, thread = launched.report.form(tuple(map(int, who[counts.argmax()])))
         raise Wrong(
-            f"{done} of the {number} threads of a block, {report.sharing:.3g} on average make a multiply-add at a "
-            "time, while the others wait; each thread makes what it stores"
+            f"{DONE} thread {thread} of block {block} stores {counts.max()} of them, where {most} for each thread "
+            f"{'are' if most > 1 else 'is'} enough"
+        )
+
+
+def see_sectors(kernel, report, best, least, why):
+    """See that no warp asks for more than `least` sectors at a time, and so in all for more than the best known."""
+    each = report.sectors / np.maximum(report.requests, 1)
+    if report.sectors.sum() > 1.2 * best.sectors.sum() and each.max() > least:
+        file, line = report.program.instructions[int(each.argmax())].source or ("", 0)
+        where = _where(file, line, kernel.py_func).replace(": ", "")
+        raise Wrong(
+            f"{DONE} a warp asks global memory for {each.max():.3g} sectors at a time, where {least} are enough"
+            f"{f' (in {where})' * bool(where)}: {why}"
         )
 
 
 def costs(yours, best):
-    """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`."""
+    """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`.
+
+    Who takes another way through shared memory, or none, is not held up to its passes.
+    """
     rows = []
-    for what in ("warp instructions", "idle lanes, in percent", "sectors per request", "passes per request", "barriers",
-                 "atomics"):  # fmt: skip
+    for what in ("warp instructions", "idle lanes, in percent", "sectors", "passes per request", "barriers", "atomics"):
         took, least = _count(yours, what), _count(best, what)
-        rows += [(what, took, least)] if took or least else []
+        rows += [(what, took, least)] if least or took and what != "passes per request" else []
     return rows
 
 
@@ -115,8 +149,8 @@ def _count(reports, what):
         issued = [each.counters["warp instructions"].total() for each in reports]
         active = sum(n * each.counters["active lanes"] for n, each in zip(issued, reports, strict=True))
         return round(100 * (1 - active / sum(issued)))
-    if what == "sectors per request":
-        return total("sectors") / max(total("requests"), 1)
+    if what == "sectors":
+        return total(what)
     if what == "passes per request":
         return total("passes") / max(total("shared_requests"), 1)
     return sum(each.counters[what] for each in reports)
@@ -146,7 +180,8 @@ def _told(error, function):
     """Say what a compiler, or the launch, says of a kernel, and of which line."""
     compiler = error if isinstance(error, NumbaError) else error.__cause__
     if not isinstance(compiler, NumbaError):
-        return said(error, function)
+        compiled = compiler is None or not isinstance(error, TypeError)
+        return said(error, function) if compiled else f"it does not compile: {type(compiler).__name__}: {compiler}"
     text, file = str(compiler), Path(function.__code__.co_filename).name
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
     if called := re.search("^ *>{3} (.*)", text, re.MULTILINE):

@@ -1,5 +1,9 @@
 """Puzzles about what threads do at the same time: where two of them meet, and what a warp asks of memory."""
 
+import re
+from functools import cache
+from operator import index
+
 import numpy as np
 from numba import float32, float64
 
@@ -58,15 +62,16 @@ def _meetings():
 )
 def _rule_detective(answer):
     found, met = call(answer, detective), _meetings()
-    numbers = isinstance(found, tuple | list) and len(found) == 3 and all(hasattr(each, "__index__") for each in found)
-    if not numbers:
-        raise Wrong(f"it returned {returned(found)} and should return three numbers: writer, reader, place")
-    one, other, place = map(int, found)
+    try:
+        one, other, place = map(index, found)
+    except Exception:
+        what = "three whole numbers: writer, reader, place"
+        raise Wrong(f"it returned {returned(found)} and should return {what}") from None
     said = f"thread {one} writes sums[{place}] and thread {other} reads it"
     if (one, other, place) in met:
-        report, *_ = launches.watch(suspect, 1, 8, np.ones(8))
-        seen = "; ".join(f"thread {each.thread} {each.message}" for each in report.findings)
-        return Verdict(True, f"Right: {said}, and no barrier stands between. Seen when it ran: {seen}.")
+        report, _ = launches.watch(suspect, 1, 8, np.ones(8))
+        seen = (re.sub(" in line .*", "", f"thread {each.thread} {each.message}") for each in report.findings)
+        return Verdict(True, f"Right: {said}, and no barrier stands between. Seen when it ran: {'; '.join(seen)}.")
     if (other, one, place) in met:
         raise Wrong(f"you say that {said}; it is the other way round")
     if one == other:
@@ -75,8 +80,12 @@ def _rule_detective(answer):
         raise Wrong(f"you say that {said}; threads and places are 0 to 7")
     if place == one and one - other == 4:
         raise Wrong(f"you say that {said}; sums[{place}] is written before the barrier, and read behind it")
-    if not any(writer == one and there == place for writer, _, there in met):
-        raise Wrong(f"you say that {said}; thread {one} never writes sums[{place}] behind the barrier for another one")
+    if place != one:
+        raise Wrong(f"you say that {said}; a thread writes at its own place, and thread {one} only sums[{one}]")
+    if one >= 4:
+        raise Wrong(f"you say that {said}; threads 4 to 7 write before the barrier, and never behind it")
+    if one == 0:
+        raise Wrong(f"you say that {said}; thread 0 writes it, but nobody else ever reads it")
     raise Wrong(f"you say that {said}; thread {other} never reads sums[{place}] behind the barrier")
 
 
@@ -112,19 +121,17 @@ def race():
     "that take turns with barriers are in order, too, at the price of 32 turns.",
 )
 def _rule_race(answer):
-    kernels, values = call(answer, race), np.arange(32.0)
+    kernels, values = call(answer, race), np.random.default_rng(0).standard_normal(32)
     if not isinstance(kernels, tuple | list) or len(kernels) != 2:
         raise Wrong(f"it returned {returned(kernels)} and should return two kernels: return racing, orderly")
     launches.check_kernels(*kernels)
-    reports = []
+    reports, told = [], []
     for kernel in kernels:
-        report, copies, given = launches.watch(kernel, 1, 32, values, np.zeros(1))
-        given.check(copies[:1])
+        report, given = launches.watch(kernel, 1, 32, values, np.zeros(1))
+        launches.see_unchanged(report, list(given)[0])
         reports.append(report)
-    names, told = dict(zip(("values", "total"), copies, strict=True)), ["", ""]
-    for n, report in enumerate(reports):
-        if report.findings:
-            told[n] = launches.told_finding(report, kernels[n], names)
+        told.append(launches.told_finding(report, kernel, given) if report.findings else "")
+    total = list(given)[1]
     kinds = [{finding.kind for finding in report.findings} for report in reports]
     if not kinds[0] and kinds[1] == {"race"}:
         raise Wrong(f"the first has no race, and the second has one: {told[1]}. Is it the other way round?")
@@ -135,14 +142,24 @@ def _rule_race(answer):
         raise Wrong(f"the first should have a race, and nothing else: {told[0]}")
     if kinds[1]:
         raise Wrong(f"the second has something wrong, too: {told[1]}")
-    mistakes = [(values[-1:], "that is the last value alone"), (values[:1], "nothing has come there")]
-    compare("in the second, total", copies[1], np.array([values.sum()]), mistakes)
-    threads = set(reports[1].stores[list(reports[1].stores)[-1]][:, 2].tolist())
+    whole = np.array([values.sum()])
+    mistakes = [
+        (values[-1:], "that is the last value alone"),
+        (values[:1], "that is the first value alone"),
+        (whole - values[-1], "the last value is missing"),
+        (2 * whole, "everything is in it twice"),
+    ]
+    compare("in the second, total", given[total], whole, mistakes)
+    threads = set(reports[1].stores[total][:, 2].tolist())
     if len(threads) < 32:
         raise Wrong(f"the second is right, but only {len(threads)} of 32 threads store into total: that seems no race")
-    report, *_ = launches.watch(race()[1], 1, 32, values, np.zeros(1))
-    costs = launches.costs(reports[1:], [report])
+    costs = launches.costs(reports[1:], [_report_of_best()])
     return Verdict(True, f"Right. The race of the first: {told[0]}.", costs=costs, example="the second")
+
+
+@cache
+def _report_of_best():
+    return launches.watch(race()[1], 1, 32, np.ones(32), np.zeros(1))[0]
 
 
 WIDTH, ROWS = 32, 64
@@ -187,22 +204,21 @@ def _rule_coalesced(answer):
     mistakes = [
         (grads, "it is as it was"),
         (grads * (1 - hidden), "the slope is 1 - hidden ** 2"),
+        (grads * (1 - 2 * hidden), "that is twice hidden; the square is hidden ** 2"),
+        (grads * (1 - hidden) ** 2, "the square is that of hidden, and not of 1 - hidden"),
+        (grads - hidden**2, "parentheses are missing: 1 - hidden ** 2 is one factor"),
         (slope, "the gradients are missing"),
-        (grads * slope**2, "everything is multiplied twice"),
+        (-grads * slope, "it has the other sign"),
+        (grads * slope**2, "it is multiplied twice"),
     ]
     compare("grads", launched.arrays[1], grads * slope, mistakes)
-    counts = np.unique(launched.stored[:, 1:], axis=0, return_counts=True)[1]
-    if counts.max() > 32:
-        raise Wrong(f"the numbers are right, but one thread stores {counts.max()} of them, and 32 for each are enough")
-    took, most = int(launched.report.sectors.sum()), int(worst.report.sectors.sum()) // 4
-    if took > most:
-        raise Wrong(
-            f"the numbers are right, but warps ask for {took} sectors in all, where {most} are enough: "
-            f"{launched.report.counters['sectors per request']:.3g} a request, and not 8. What do threadIdx.x and "
-            "threadIdx.x + 1 touch at the same time?"
-        )
+    launches.see_even(launched, 32)
+    why = "what do threadIdx.x and threadIdx.x + 1 touch at the same time?"
+    launches.see_sectors(answer, launched.report, best.report, 8, why)
+    took, most = (int(each.report.sectors.sum()) for each in (launched, worst))
     costs = launches.costs([launched.report], [best.report])
-    return Verdict(True, "Right: a quarter of the sectors.", costs=costs, example="64 rows of 32")
+    said = f"Right: {took} sectors, where the stub asks for {most}."
+    return Verdict(True, said, costs=costs, example="64 rows of 32")
 
 
 @cuda.jit
@@ -238,17 +254,20 @@ def _rule_padded(answer):
     matrix = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     given = (2, 2), (32, 32), matrix, np.zeros_like(matrix)
     launched, best = (launches.launch(each, *given) for each in (answer, padded))
-    compare("out", launched.arrays[1], matrix.T, [(matrix, "that is the matrix itself; transpose it")])
-    counters, done = launched.report.counters, "the numbers are right, but"
-    if launched.report.sectors.sum() > 1.2 * best.report.sectors.sum():
+    tiles = matrix.reshape(2, 32, 2, 32)
+    mistakes = [
+        (matrix, "that is the matrix itself; transpose it"),
+        (tiles.transpose(0, 3, 2, 1).reshape(64, 64), "each tile is transposed, but stands where it stood"),
+        (tiles.transpose(2, 1, 0, 3).reshape(64, 64), "the tiles stand right, but none of them is transposed"),
+    ]
+    compare("out", launched.arrays[1], matrix.T, mistakes)
+    launches.see_even(launched, 1)
+    why = "read and write along rows, and turn the tile in shared memory"
+    launches.see_sectors(answer, launched.report, best.report, 4, why)
+    if (passes := launched.report.counters["shared passes per request"]) > 1:
         raise Wrong(
-            f"{done} it asks global memory for {counters['sectors per request']:.3g} sectors a request, where 4 are "
-            "enough: read and write along rows, and turn the tile in shared memory"
-        )
-    if (passes := counters["shared passes per request"]) > 1:
-        raise Wrong(
-            f"{done} a request of shared memory takes {passes:.3g} passes on average, where 1 is enough: which bank is "
-            "tile[x, y] in, for x = 0, 1, 2 ...?"
+            f"{launches.DONE} a request of shared memory takes {passes:.3g} passes on average, where 1 is enough: "
+            "which bank is tile[x, y] in, for x = 0, 1, 2 ...? A word of a bank has 4 bytes"
         )
     costs = launches.costs([launched.report], [best.report])
     return Verdict(True, "Right: one pass for every request.", costs=costs, example="four tiles")
@@ -285,24 +304,27 @@ def _rule_warp_sum(answer):
     values = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
     launched, best = (launches.launch(each, 4, 32, values, np.zeros(4, np.float32)) for each in (answer, warp_sum))
     mistakes = [
-        (np.zeros(4, np.float32), "nothing has come there"),
         (values[:, 0], "that is the number of thread 0 alone"),
         (values[:, 31], "that is the number of thread 31 alone"),
         (values[:, [0, 16]].sum(1), "that is one step of the tree; threads 0 and 16"),
         (values[:, ::2].sum(1), "the last step of the tree, by 1, is missing"),
         (values[:, :16].sum(1), "only threads 0 to 15 are in it"),
+        (values[:, :31].sum(1), "thread 31 is missing"),
+        (values[:, 1:].sum(1), "thread 0 is missing"),
+        (values[:, [0, 1, 2, 4, 8, 16]].sum(1), "only threads 0, 1, 2, 4, 8 and 16 are in it: hand over sums"),
+        (values.mean(1), "that is the mean"),
         (2 * values.sum(1), "everything is in it twice"),
+        (32 * values[:, 0], "thread 0 has only doubled its own: there is none before it, to come up"),
+        (32 * values[:, 31], "thread 31 has only doubled its own: there is none behind it, to come down"),
     ]
     compare("total", launched.arrays[1], values.sum(1), mistakes)
-    counters, done = launched.report.counters, "the numbers are right, but"
+    launches.see_who(launched, 32, [[b] for b in range(4)], "sums")
     shuffles, least = (_shuffles(each.report) / 4 for each in (launched, best))
-    used = {"shared memory": launched.report.shared_requests.sum(), "barriers": counters["barriers"],
-            "atomic operations": counters["atomics"]}  # fmt: skip
-    for what, count in used.items():
-        if count:
-            raise Wrong(f"{done} with {what}: a warp's threads hand over their numbers by cuda.shfl_down_sync alone")
+    if launched.report.shared_requests.any():
+        raise Wrong(f"{launches.DONE} with shared memory: a warp's threads hand over their numbers by shuffles alone")
     if not shuffles:
-        raise Wrong(f"{done} one thread reads all of them, one after the other: let the warp shuffle")
+        how = "by atomic operations, one after the other" if launched.report.atomics else "without a shuffle"
+        raise Wrong(f"{launches.DONE} {how}: let threads hand over their numbers by cuda.shfl_down_sync")
     costs = [("shuffles of a warp", shuffles, least), *launches.costs([launched.report], [best.report])]
     return Verdict(True, "Right.", costs=costs, example="four warps")
 

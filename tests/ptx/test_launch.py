@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb import ptx
+from bppsa_nb.ptx.launch import launch
 from bppsa_nb.ptx.memory import owner_of
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -292,3 +293,26 @@ def test_shared_memory_is_checked_at_both_ends():
     _, report = run(first + "ld.shared.u32 %r3, [_cudapy_smem_2+16];", before)
     found = [(f.kind, f.array, f.place, f.count) for f in report.findings]
     assert found == [("out of bounds", "shared array 1", -2, N), ("out of bounds", "shared array 2", 4, N)]
+
+
+def test_stores_of_several_at_once_are_told_one_by_one():
+    body = "and.b32 %r4, %r1, 3; setp.ne.u32 %p2, %r4, 0; @!%p2 st.global.v4.u32 [%rd2], {%r1, %r1, %r1, %r1}; ret;"
+    x, out = np.zeros(N, "i4"), np.zeros(N, "i4")
+    names = {"x": x, "out": out, "n": np.int32(40)}
+    stores = launch(kernel(body), 1, N, names, watch="stores").stores
+    assert stores["out"].tolist() == [[n, 0, n // 4 * 4] for n in range(40)] and stores["x"].size == 0
+    assert launch(kernel(body), 1, N, names).stores is None
+
+
+def test_stores_outside_are_not_told_and_views_are_one():
+    out = np.zeros(40, "i4")
+    names = {"x": out[8:], "out": out[:32], "n": np.int32(48)}
+    report = launch(kernel("mov.u32 %r3, 1;"), 1, N, names, watch="stores")
+    assert {finding.kind for finding in report.findings} == {"out of bounds"}
+    assert report.stores["x and out"].tolist() == [[n, 0, n] for n in range(40)]
+
+
+def test_what_has_no_array_stores_nothing():
+    nothing = KERNEL.replace(".param .u64 x, .param .u64 out, ", "").replace("ld.param.u64 %rd1, [x];", "")
+    nothing = nothing.replace("ld.param.u64 %rd2, [out];", "").replace("st.global.u32 [%rd2], %r3;", "")
+    assert launch(kernel("", entry=nothing), 1, N, [np.int32(3)], watch="stores").stores == {}

@@ -1,11 +1,15 @@
 """The puzzles about kernels: on the CPU, from their PTX, every access watched; and on a GPU where there is one."""
 
 import inspect
+import re
 import sys
 
 import numpy as np
 import pytest
 from numba import cuda, float64, njit  # noqa: F401 - answers use them
+from wrong_kernels import RIGHT as BODIES
+from wrong_kernels import SAID, WASTEFUL
+from wrong_kernels import answer as made
 
 from bppsa_nb import ptx, puzzles
 from bppsa_nb.machine import backends
@@ -132,6 +136,19 @@ def test_wrong_kernels_are_told_why(name, row):
     assert old in source(name) and not verdict and message in verdict.message, verdict
 
 
+@pytest.mark.parametrize("name, row", [(name, row) for name in SAID for row in range(len(SAID[name]))])
+def test_wrong_bodies_are_told_why(name, row, watched):
+    body, message = SAID[name][row]
+    verdict = puzzles.puzzle(name).check(made(name, body))
+    assert not verdict and message in verdict.message, verdict
+
+
+@pytest.mark.parametrize("name, row", [(name, row) for name in BODIES for row in range(len(BODIES[name]))])
+def test_right_bodies_are_right(name, row, watched):
+    verdict = puzzles.puzzle(name).check(made(name, BODIES[name][row]))
+    assert verdict, verdict
+
+
 @pytest.mark.parametrize("name, old, new, message", FOUND)
 def test_what_is_found_names_lines_blocks_and_threads(name, old, new, message, watched):
     verdict = puzzles.puzzle(name).check(answer(name, "\n\n" + source(name).replace(old, new)))
@@ -153,6 +170,8 @@ RIGHT = [
      f"{SYNC}    cuda.atomic.add(count, 0, 1)\n    own = cuda.local.array(2, float64)\n    own[1] = 0.0\n"
      "    entry = own[i - i + 1]", ""),
     ("mats[l, k, j]", "cuda.shfl_sync(511, mats[l, i, j], k + H * j)", ""),
+    ("@cuda.jit\n", "@cuda.jit()\n", ""),
+    ("@cuda.jit\n", "@cuda.jit(fastmath=True)\n", ""),
 ]  # fmt: skip
 
 
@@ -168,6 +187,31 @@ def test_wrong_kernels_are_drawn():
     verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
     html = verdict._repr_html_()
     assert html.count("<svg") == 2 and html.count('<g class="word wrong"') == 3 and ">acd<" in html
+
+
+COUNTED = {  # what right answers are told that they cost
+    "up_level": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
+    "down_level": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
+    "up_level_of_batch": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
+    "detective": [],
+    "race": ["warp instructions", "sectors", "atomics"],
+    "coalesced": ["warp instructions", "sectors"],
+    "padded": ["warp instructions", "sectors", "passes per request", "barriers"],
+    "warp_sum": ["shuffles of a warp", "warp instructions", "idle lanes, in percent", "sectors"],
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_solutions_cost_what_the_best_known_ones_do(name, watched):
+    verdict = puzzles.puzzle(name).check(puzzles.puzzle(name).solution)
+    assert verdict and [what for what, *_ in verdict.costs] == COUNTED[name] and "more than it must" not in repr(verdict)
+    assert all(took == best for _, took, best in verdict.costs)
+
+
+@pytest.mark.parametrize("name, body, more", WASTEFUL)
+def test_what_is_right_and_wasteful_is_told_the_number_to_beat(name, body, more, watched):
+    verdict = puzzles.puzzle(name).check(made(name, body))
+    assert verdict and re.search(f"It takes more than it must: .*{more}", verdict.message), verdict
 
 
 def test_matrices_spell_words():

@@ -1,0 +1,91 @@
+"""Who did what: stores and products by block and thread, and masks of shuffles."""
+
+import numpy as np
+import pytest
+
+from bppsa_nb.ptx.launch import launch
+
+pytest.importorskip("numba_cuda", reason="needs a CUDA compiler: the gpu extra")
+from numba import cuda, float64
+
+
+def who(kernel, grid, block, *arguments):
+    """Launch, and return the report, whose rows of `stores` are tuples."""
+    report = launch(kernel, grid, block, arguments, watch="stores")
+    report.stores = {name: list(map(tuple, rows.tolist())) for name, rows in report.stores.items()}
+    return report
+
+
+@cuda.jit
+def scatter(places, out, more, how):
+    block = cuda.blockIdx.x + cuda.gridDim.x * cuda.blockIdx.y
+    t = cuda.threadIdx.x + cuda.blockDim.x * cuda.threadIdx.y
+    own, shared = cuda.local.array(2, float64), cuda.shared.array(1, float64)
+    own[t % 2] = t
+    if t == 0:
+        shared[0] = own[0]
+    for n in range(places.shape[1]):
+        place = places[block * cuda.blockDim.x * cuda.blockDim.y + t, n]
+        if place >= 0 and how == 0:
+            out[place // out.shape[1], place % out.shape[1]] = 1.0
+        elif place >= 0 and how == 1:
+            cuda.atomic.add(out, (place // out.shape[1], place % out.shape[1]), 1.0)
+        elif place >= 0:
+            more[place] = 1 + 2j
+
+
+@pytest.mark.parametrize("how", range(3))
+@pytest.mark.parametrize("grid, block", [((3, 2), (4, 5)), ((1, 1), (33, 1)), ((70, 2), (512, 1))])
+def test_stores_are_told_by_element_block_and_thread(how, grid, block):
+    rng, (rows, columns) = np.random.default_rng(how), (7, 11)
+    blocks, threads = np.prod(grid), np.prod(block)  # of the last, more than run at once
+    places = rng.integers(-20, rows * columns, (blocks * threads, 2))
+    wanted = {(int(p), n // threads, n % threads) for n, each in enumerate(places) for p in each if p >= 0}
+    made = who(scatter, grid, block, places, np.zeros((rows, columns)), np.zeros(rows * columns, complex), how).stores
+    assert made.pop("more" if how == 2 else "out") == sorted(wanted)
+    assert all(rows == [] for rows in made.values()) and len(made) == 2
+
+
+@cuda.jit
+def powers(times, out):
+    n, x = cuda.grid(1), 1.0
+    for _ in range(times[n]):
+        x *= 1.5
+        x = x * 0.5 + out[n]
+    out[n] = x
+
+
+def test_products_are_told_by_thread():
+    times = np.random.default_rng(0).integers(0, 9, 96)
+    report = who(powers, 3, 32, times, np.zeros(96))
+    assert (report.work == 2 * times).all() and report.stores["out"] == [(n, n // 32, n % 32) for n in range(96)]
+
+
+@cuda.jit
+def ask(mask, here, gone, out):
+    t = cuda.threadIdx.x
+    if gone >> t & 1:
+        return
+    if here >> t & 1:
+        out[t] = cuda.shfl_sync(mask, out[t], t)
+    out[t] += 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_masks_of_shuffles_name_who_comes(seed):
+    """All that come, and nobody who is busy elsewhere; who has ended may be named."""
+    rng = np.random.default_rng(seed)
+    here, gone, ended, flip = (int(rng.integers(1, 1 << 32)) for _ in range(4))
+    here &= ~gone
+    mask = here | gone & ended if seed % 3 == 0 else here & ~flip if seed % 3 == 1 else here | flip
+    out = np.zeros(32, "i4")
+    found = who(ask, 1, 32, *(np.int64(each) for each in (mask, here, gone)), out).findings
+    left_out, elsewhere = here & ~mask, mask & ~here & ~gone
+    assert [each.kind for each in found] == ["shuffle"] * bool(left_out | elsewhere)
+    if left_out:
+        assert found[0].message == f"shuffles with a mask, {mask:#x}, that leaves out its own lane"
+        assert found[0].thread == (left_out & -left_out).bit_length() - 1 and found[0].count == left_out.bit_count()
+    elif elsewhere:
+        lane = (elsewhere & -elsewhere).bit_length() - 1
+        assert found[0].message == f"shuffles with a mask, {mask:#x}, that names lane {lane}, which does not come here"
+        assert found[0].count == here.bit_count()
