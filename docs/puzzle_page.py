@@ -31,6 +31,15 @@ _BEHIND = (
 )
 # What is wrong in Brython's library, written anew; of sources, those of functions that stand in no other one.
 _MENDED = {
+    "functools": """
+def reduce(function, iterable, *initial):
+    items = iter(iterable)
+    for total in initial or items:
+        for item in items:
+            total = function(total, item)
+        return total
+    raise TypeError("reduce() of empty iterable with no initial value")
+""",
     "inspect": """
 def getsource(function):
     code = function.__code__

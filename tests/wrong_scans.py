@@ -696,6 +696,7 @@ ALSO = {  # a body, a program, or old and new texts in turn
          "while len(found) < len(run): found.append(op(found[-1], run[len(found) - 1]))\nreturn found[: len(run)]",),
     ],
     "left_out": [
+        ("return functools.reduce(lambda total, s: total + shrink**s, range(2**levels, n), 0)",),
         ("if n <= 2**levels: return 0\nif shrink == 1: return n - 2**levels\n"
          "return (shrink ** (2**levels) - shrink**n) / (1 - shrink)",),
         ("total, s = 0, 2**levels\nwhile s < n:\n    total += shrink**s\n    s += 1\nreturn total",),
@@ -767,9 +768,8 @@ WASTEFUL = {  # right; last, what is said to be more than it must
          "7 maps that are scanned, where 6 are enough. Can you?"),
     ],
 }
-HERE = {  # right, but not on the page: Brython has no NumPy, and its reduce never ends for range(8, 5)
+HERE = {  # right, but not on the page, which has no NumPy
     "left_out": [
-        ("return functools.reduce(lambda total, s: total + shrink**s, range(2**levels, n), 0)",),
         ("from fractions import Fraction\nreturn sum(Fraction(shrink) ** s for s in range(2**levels, n))",),
         ("from decimal import Decimal\nreturn sum(Decimal(shrink) ** s for s in range(2**levels, n))",),
         ("import numpy as np\nreturn np.sum(shrink ** np.arange(2**levels, n, dtype=float))",),
