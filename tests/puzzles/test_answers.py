@@ -113,14 +113,14 @@ REDUCE = puzzles.puzzle("reduce").text()
 # Parts of a program or a notebook, what they are graded for "diamond" and "reduce", and what is said of the first.
 PARTS = [
     ([JOIN + "b @ a", REDUCE], 1, 2, "✓ Right"),
-    ([f"{JOIN}b @ a\ncheck('diamond', diamond)\nverdict = check('reduce', None)", REDUCE], 1, 2, "✓ Right"),
-    ([f"import sys\nsys.exit(3)\nexit()\n{JOIN}b @ a", f"while True: pass\n{REDUCE}"], 1, 2, "✓ Right"),
+    ([f"from bppsa_nb.puzzles import check\n{JOIN}b @ a\nx = check('diamond', diamond)", REDUCE], 1, 2, "✓ Right"),
+    ([f"import sys\nx = sys.exit(3)\nexit()\n{JOIN}b @ a", f"while True: pass\n{REDUCE}"], 1, 2, "✓ Right"),
     ([f"x = 1 / 0\n{JOIN}b @ a\ny = x", REDUCE], 1, 2, "✓ Right"),
     ([f"if __name__ == '__main__':\n    raise SystemExit\nassert False\n{JOIN}b @ a", REDUCE], 1, 2, "✓ Right"),
     (["try:\n    import none as o\nexcept ImportError:\n    import operator as o", JOIN + "o.matmul(b, a)"], 1, 0, "✓"),
     ([f"name = input('?')\nfrom operator import matmul\n{JOIN}matmul(b, a)"], 1, 0, "✓ Right"),
     ([f"{JOIN}(a @ b if 4\n    % 4 else b @ a)", REDUCE], 1, 2, "✓ Right"),
-    ([f"class Two:\n    n: int = 2\n{JOIN}b @ a if Two.n == 2 else a", "diamond: object = diamond"], 1, 0, "✓ Right"),
+    ([f"class Two:\n    n: int = 2\nn: int = Two.n\n{JOIN}b @ a if Two.n == n else a"], 1, 0, "✓ Right"),
     ([JOIN + "a @ b", REDUCE], 0, 2, "✗ "),
     ([JOIN + "times(b, a)", REDUCE], 0, 2, "✗ "),
     ([JOIN + "b @ a", JOIN + "a @ b"], 0, 0, "✗ "),
@@ -142,6 +142,7 @@ PARTS = [
 def test_files_are_graded(row, suffix, tmp_path, monkeypatch):
     monkeypatch.setattr(puzzles, "SECONDS", 0.2)
     monkeypatch.setattr(answers, "SECONDS", 0.2)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody is asked"))
     parts, *points, said = PARTS[row]
     path = tmp_path / f"handed_in{suffix}"
     if suffix == ".ipynb":

@@ -408,6 +408,7 @@ def test_there_are_other_ways_to_be_right(called, row):
     [
         ("rnn_jacobian(W, h)", "W.T * (1 - h**2)", 30, 30),
         ("rnn_jacobian(W, h)", "W.T @ np.diag(1 - h**2)", 130, 30),
+        ("rnn_jacobian(W, h)", "-W.T * -(1 - h**2)", 30, 30),
         ("sparse_product(s, p, q, a, b)", "np.add.reduceat(a[p] * b[q], s[:-1])", 45, 45),
         ("sparse_product(s, p, q, a, b)", "np.array([(a[p] * b[q])[i:j].sum() for i, j in zip(s, s[1:])])", 1485, 45),
     ],
