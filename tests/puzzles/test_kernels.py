@@ -1,4 +1,4 @@
-"""The puzzles about kernels: on the CPU, from their PTX, every access watched; and on a GPU where there is one."""
+"""The puzzles about kernels: run on the CPU, from their PTX, every access watched; where there is a GPU, too."""
 
 import inspect
 import re
@@ -116,7 +116,6 @@ def watched():
         yield
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("name", WRONG)
 def test_solutions_are_right_and_stubs_are_not(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
@@ -128,7 +127,6 @@ def test_solutions_are_right_and_stubs_are_not(name, tmp_path, monkeypatch, caps
     assert text.startswith("@cuda.jit\ndef ") and '"""' not in text
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("name, row", [(name, row) for name, rows in WRONG.items() for row in range(len(rows))])
 def test_wrong_kernels_are_told_why(name, row):
     old, new, message = WRONG[name][row]
@@ -175,14 +173,12 @@ RIGHT = [
 ]  # fmt: skip
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("old, new, before", RIGHT)
 def test_there_are_other_ways_to_be_right(old, new, before):
     verdict = puzzles.puzzle("up_level").check(answer("up_level", before + UP.replace(old, new)))
     assert old in UP and verdict, verdict
 
 
-@pytest.mark.gpu
 def test_wrong_kernels_are_drawn():
     verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
     html = verdict._repr_html_()
