@@ -205,7 +205,7 @@ ANSWERS = [(name, source, "Right") for name, source in [*wrong_scans.RIGHT, *sty
     ("totals", TOTALS + "return open('words').read()", "OSError on line 2 of yours: this page has no files"),
     ("totals", TOTALS + "print(items[0], '<b>')", "What you printed'a' <b>"),
     ("totals", TOTALS + "print(items)", "It prints, and has no return"),
-    ("chunks", SERIAL, "7 levels, and 6 are enough"),
+    ("chunks", SERIAL, "7 levels, and 5 are enough"),
 ]
 
 

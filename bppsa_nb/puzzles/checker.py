@@ -81,6 +81,10 @@ class Word:
 
     __radd__ = __add__
 
+    def comes_of(self, other):
+        """Tell whether another word went into this one."""
+        return self is other or any(parent.comes_of(other) for parent in self.parents)
+
     def first_out_of_order(self):
         """Return the word where its letters stopped being neighbors in order, or None if they still are."""
         for parent in self.parents:
@@ -142,10 +146,11 @@ class Task:
     """A scan of one list: what it holds before and must hold then, and how many levels are enough for that.
 
     `wanted` are texts by place; `arguments` what the answer is given beside the list and op. `also` is given the `Join`
-    of a scan that is right, and its list. It says what else is `Wrong` with it, and returns what else it costs.
+    of a scan that is right, and its list. It says what else is `Wrong` with it, and returns what else it costs. `spare`
+    levels more are right, too.
     """
 
-    also = None
+    also, spare = None, 0
 
     def __init__(self, what, start, wanted, levels, *arguments):
         self.what, self.start, self.wanted, self.levels, self.arguments = what, start, wanted, levels, arguments
@@ -218,7 +223,7 @@ class Verdict:
         more = [f"{number(took)} {what}, where {number(best)} are enough" for what, took, best in self.costs
                 if took > slack * best]
         if more:
-            self.message += f" It takes more than it must: {'; '.join(more)}. Can you?"
+            self.message += f" It takes more than it must: {'; '.join(more)}. Can you do it with fewer?"
 
     def __bool__(self):
         return self.right
@@ -234,7 +239,7 @@ class Verdict:
             lines += [f"  {what}: {took} (the best known: {best})" for what, took, best in self.counted]
             lines.insert(1, f"  Counted for {self.example}:") if self.costs else None
             following = contents.following(self.puzzle.name)
-            lines.append(f"  Learned: {self.puzzle.learned}")
+            lines.append(f"  Learned: {self.puzzle.learned.replace('`', '')}")
             lines.append(f"  Next: {contents.title(following)}" if following else "  That was the last one.")
         return "\n".join(lines)
 
@@ -346,6 +351,8 @@ def run(answer, task, rows):
         raise Wrong(f"the list has {len(a)} places at the end; it works in place, and leaves them {n}")
     for place, wanted in task.wanted.items():
         if not op.knows(a[place]) or a[place].text != wanted:
+            if op.early and op.knows(a[place]) and len(set(a[place].text)) < len(a[place].text):
+                break  # letters are twice in it, and this is why
             if op.made and len(rows) == 1:
                 raise Wrong("op has joined, but the list is as it was: write a[i] = ...; a = ... makes another list")
             wrong = told(place, a[place], wanted)
@@ -358,9 +365,9 @@ def run(answer, task, rows):
             "level run at once, and none may wait for another",
             op.early,
         )
-    if levels > task.levels:
+    if levels > task.levels + task.spare:
         raise Wrong(f"it takes {levels} levels, and {task.levels} are enough{_idle(op)}")
-    joins = "joins, without those of the identity" if "" in task.wanted.values() else "joins"
+    joins = "joins (with the identity they are free)" if "" in task.wanted.values() else "joins"
     return [("levels", levels), (joins, len(op.made)), *(task.also(op, a) if task.also else ())]
 
 

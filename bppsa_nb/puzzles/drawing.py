@@ -6,6 +6,7 @@ Of a right answer: what it costs, what it has shown, a solution with its reason,
 from html import escape
 
 from bppsa_nb.puzzles import contents
+from bppsa_nb.puzzles.checker import Word
 from bppsa_nb.schedule import svg
 
 
@@ -32,8 +33,8 @@ def _afterwards(found):
         for what, took, best in found.counted:
             table += f"<tr><th scope=row>{escape(what)}<td>{took}<td>{best}"
         parts.append(f"<table>{table}</table>")
-    parts.append(f"<p>{escape(puzzle.learned)}</p>")
-    solution = f"<pre><code>{escape(puzzle.text())}</code></pre><p>{escape(puzzle.explained)}</p>"
+    parts.append(f"<p>{_prose(puzzle.learned)}</p>")
+    solution = f"<pre><code>{escape(puzzle.text())}</code></pre><p>{_prose(puzzle.explained)}</p>"
     parts.append(f"<details><summary>A solution, and why it is so</summary>{solution}</details>")
     # A heading of the same notebook, or another one; the page of puzzles goes by the name.
     if name is None:
@@ -43,6 +44,12 @@ def _afterwards(found):
         to, text = f"#{contents.title(name).replace(' ', '-')}", contents.title(name)
         to = f"02b_solve_kernel_puzzles.ipynb{to}" if other else to
     return "".join(parts) + f'<p>Next: <a href="{to}" data-puzzle="{name or ""}">{escape(text)}</a></p>'
+
+
+def _prose(text):
+    """Return a sentence as HTML; what stands in backticks is code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
 
 
 def watched(scan):
@@ -56,6 +63,8 @@ def _marks(found):
     if word is None:
         return ()
     if word.first_out_of_order() is not word:  # it is right, and stands where another should
+        if len(rows) == len(found.solution):
+            return _first_other(rows, found.solution)
         right = [getattr(each, "text", None) for each in found.solution[-1]]
         last = enumerate(zip(rows[-1], right, strict=False))
         return {(len(rows) - 1, place) for place, (each, text) in last if each is word and word.text != text}
@@ -67,8 +76,14 @@ def _marks(found):
     return {(r, place), *((r - 1, i) for i, each in enumerate(rows[r - 1]) if r and each in word.parents)}
 
 
+def _first_other(rows, right):
+    """Find the first square that holds something else than in the right scan."""
+    squares = [(r, i) for r, row in enumerate(right) for i in range(len(row))]
+    return {next(at for at in squares if _label(rows[at[0]][at[1]]) != _label(right[at[0]][at[1]]))}
+
+
 def _made_of(each, word):
-    return each is word or any(_made_of(parent, word) for parent in getattr(each, "parents", ()))
+    return isinstance(each, Word) and each.comes_of(word)
 
 
 def _draw(rows, marked=()):

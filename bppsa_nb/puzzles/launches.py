@@ -132,12 +132,13 @@ def see_sectors(kernel, report, best, least, why):
 def costs(yours, best):
     """Return what launches cost, and what the best known ones do, as a `Verdict` has it: lists of `Report`.
 
-    Who takes another way through shared memory, or none, is not held up to its passes.
+    Who takes another way, through shared memory or without, is not held up to its passes and barriers.
     """
-    rows = []
+    rows, other = [], _count(best, "passes per request") == 0 < _count(yours, "passes per request")
     for what in ("warp instructions", "idle lanes, in percent", "sectors", "passes per request", "barriers", "atomics"):
         took, least = _count(yours, what), _count(best, what)
-        rows += [(what, took, least)] if least or took and what != "passes per request" else []
+        alike = not other or what not in ("passes per request", "barriers")
+        rows += [(what, took, least)] if alike and (least or took and what != "passes per request") else []
     return rows
 
 
@@ -166,6 +167,7 @@ def _found(found, function, arguments):
         what += "; all threads of a block reach the same barriers"
     elif found.kind == "out of bounds" and found.array in arguments:
         what = f"{what.partition(':')[0]}, which is not there: {found.array} has shape {arguments[found.array].shape}"
+        what += ", and an index beyond its axis leads on into the next row" * (arguments[found.array].ndim > 1)
     return f"{_where(found.file, found.line, function)}thread {found.thread} of block {found.block} {what}"
 
 

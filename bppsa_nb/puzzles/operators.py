@@ -152,7 +152,7 @@ def left_out(shrink, n, levels):
 
 @PUZZLES.rule_of(
     left_out,
-    "return shrink",
+    "return 0",
     "What was added s steps before the last place has shrunk s times on its way there: to shrink ** s at most.",
     "The scan has s = 0, 1, ... up to 2 ** levels - 1. The list has s up to n - 1.",
     "Add up shrink ** s for all s that are left out. If shrink is 1, no formula that divides by 1 - shrink will do.",

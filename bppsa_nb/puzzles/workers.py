@@ -45,7 +45,8 @@ def _rule_chunks(answer):
         for length in (4, 3, 2, 1, 5, n):
             what, count = f"a list of {n} in chunks of {length}", -(-n // length)
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
-            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, length))
+            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count - 1, length))
+            tasks[-1].spare = 1
             tasks[-1].also = lambda op, a, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
     return checker.check_scan(answer, chunks, tasks)
 
@@ -84,11 +85,10 @@ def exscan(run, op, identity):
     for word in run:
         total = op(total, word)
     before = yield total
-    total, found = identity if before is None else before, []
-    for word in run:
-        found.append(total)
-        total = op(total, word)
-    return found
+    found = [identity if before is None else before]
+    for word in run[:-1]:
+        found.append(op(found[-1], word))
+    return found[: len(run)]
 
 
 @PUZZLES.rule_of(
@@ -99,7 +99,7 @@ def exscan(run, op, identity):
     "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
     learned="Machines scan one word each, by one message; the rest is two passes over a rank's own run.",
     explained="The first pass makes what others must know of this run. The second begins with what stands before it, "
-    "and each place takes the total before its own word is joined.",
+    "and each place takes that total before its own word is joined; the last word is joined to none.",
 )
 def _rule_exscan(answer):
     joins = []
@@ -127,5 +127,5 @@ def _rule_exscan(answer):
                     raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
             before += run
             joins.append(len(op.made))
-    costs, example = [("joins", joins[1], 5)], "rank 1 of 3, which has 'cde'"
+    costs, example = [("joins", joins[1], 4)], "rank 1 of 3, which has 'cde'"
     return checker.Verdict(True, "Right, for empty runs, too.", costs=costs, example=example, slack=1)

@@ -416,7 +416,7 @@ def test_there_are_other_ways_to_be_right(called, row):
 def test_multiplications_are_counted(called, text, took, best):
     verdict = arrays.PUZZLES[called.partition("(")[0]].check(made(called, text))
     assert verdict.costs == [("multiplications", took, best)]
-    more = f" It takes more than it must: {took} multiplications, where {best} are enough. Can you?"
+    more = f" It takes more than it must: {took} multiplications, where {best} are enough. Can you do it with fewer?"
     assert verdict.message == "Right." + more * (took > best)
 
 
