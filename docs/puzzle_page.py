@@ -116,11 +116,11 @@ _BEGIN = """# Scan puzzles
 
 Here are {} puzzles, from running totals to the scan that this book is about, and on from there. Write the function that
 is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, and you are told at once
-whether it is right. A scan that works in place is drawn, a row per level, the first wrong square in red, and beside it
-how it should have been.
+whether it is right. A scan that works in place is drawn, a row per level, what is wrong in red, and with it the right
+scan. A right answer is told what it costs, and what the best answer that we know costs.
 
-Nothing is sent anywhere, and what you write stays in this browser; *Save my answers* makes one file of it. An answer
-leaves what it is given as it is, unless it works in place.
+Nothing is sent anywhere, and what you write stays in this browser; *Save my answers* makes one file of it. Do not
+change what you are given, unless the puzzle says *in place*.
 
 <details><summary>What an answer may import</summary><p>Of Python's library, {}. Not NumPy: the notebook has that, and
 the rest of the library.</p></details>

@@ -142,7 +142,7 @@ SAID = {  # a body, or old and new texts in turn; last, what is said
          "        for r in range(2 ** (d + 1) - 1, len(a), 2 ** (d + 1)): a[r] = op(a[r - 2**d], a[r])\n"
          "        yield\n\ncalls = []",
          "place 31: 'F' should be 'abcdefghijklmnopqrstuvwxyzABCDEF': 'abcdefghijklmnopqrstuvwxyzABCDE' is missing"),
-        ("range(2 * half - 1, len(a), 2 * half)", "range(half, len(a))", "a list of 4, level 1 makes 'abc' of 'ab', which is made on"),
+        ("range(2 * half - 1, len(a), 2 * half)", "range(half, len(a))", "a list of 4, level 1 makes 'abc' of 'ab'"),
     ],
     "before": [
         ("return letters[:r]", "before('abcd', r=3, d=1) is 'abc' and should be '': what stands in its own block, 'ab"),
@@ -759,14 +759,14 @@ WASTEFUL = {  # right; last, what is said to be more than it must
          "17 joins, where 7 are enough. Can you do it with fewer?"),
     ],
     "down_sweep": [
-        ("a[l], a[r] =", "op(a[r], a[l])\n            a[l], a[r] =", "8 joins (with the identity they are free), where 4"),
+        ("a[l], a[r] =", "op(a[r], a[l])\n            a[l], a[r] =", "8 joins (with the identity they are free), whe"),
     ],
     "chunks": [
         ("            a[i] = op(a[i - 1], a[i])",
          "            op(a[i - 1], a[i])\n            a[i] = op(a[i - 1], a[i])",
-         "16 joins, where 10 are enough; 10 joins of the busiest chunk, level by level, where 7 are enough. Can you do it with fewer?"),
+         "16 joins, where 10 are enough; 10 joins of the busiest chunk, level by level, where 7 are e"),
         ("a[i] = op(a[first - 1], a[i])", "a[i] = [op(a[first - 1], a[i]), op(a[first - 1], a[i])][0]",
-         "13 joins, where 10 are enough; 10 joins of the busiest chunk, level by level, where 7 are enough. Can you do it with fewer?"),
+         "13 joins, where 10 are enough; 10 joins of the busiest chunk, level by level, where 7 are e"),
     ],
     "exscan": [
         ("before = yield total", "functools.reduce(op, run, identity)\n    before = yield total",

@@ -6,7 +6,6 @@ Of a right answer: what it costs, what it has shown, a solution with its reason,
 from html import escape
 
 from bppsa_nb.puzzles import contents
-from bppsa_nb.puzzles.checker import Word
 from bppsa_nb.schedule import svg
 
 
@@ -83,7 +82,7 @@ def _first_other(rows, right):
 
 
 def _made_of(each, word):
-    return isinstance(each, Word) and each.comes_of(word)
+    return hasattr(each, "comes_of") and each.comes_of(word)
 
 
 def _draw(rows, marked=()):
