@@ -55,10 +55,12 @@ def powers(times, out):
     out[n] = x
 
 
-def test_products_are_told_by_thread():
-    times = np.random.default_rng(0).integers(0, 9, 96)
-    report = who(powers, 3, 32, times, np.zeros(96))
-    assert (report.work == 2 * times).all() and report.stores["out"] == [(n, n // 32, n % 32) for n in range(96)]
+@pytest.mark.parametrize("blocks, threads", [(3, 32), (67, 1000)])  # of the last, more than run at once
+def test_products_are_told_by_thread(blocks, threads):
+    times = np.random.default_rng(0).integers(0, 9, blocks * threads)
+    report = launch(powers, blocks, threads, [times, np.zeros(blocks * threads)], watch="stores")
+    assert (report.work == 2 * times).all()
+    assert (report.stores["out"] == np.stack([np.arange(len(times)), *divmod(np.arange(len(times)), threads)], 1)).all()
 
 
 @cuda.jit

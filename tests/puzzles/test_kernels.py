@@ -214,6 +214,12 @@ def test_what_is_right_and_wasteful_is_told_the_number_to_beat(name, body, more,
     assert verdict and re.search(f"It takes more than it must: .*{more}", verdict.message), verdict
 
 
+def test_shared_memory_is_no_waste_where_the_best_known_has_none(watched):
+    body = next(body for body in BODIES["up_level"] if "cuda.shared" in body)
+    verdict = puzzles.puzzle("up_level").check(made("up_level", body))
+    assert [what for what, *_ in verdict.costs] == COUNTED["up_level"] and "more than it must" not in repr(verdict)
+
+
 def test_matrices_spell_words():
     rng = np.random.default_rng(0)
     for length in range(9):
