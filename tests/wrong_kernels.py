@@ -208,7 +208,7 @@ SAID = {
         (U + "product = mats[r] @ mats[l]\n" + SYNC + "mats[r, i, j] = product[i, j]",
          "it does not compile: there is no matmul(array(float64, 2d, C),"),
         (U + "entry = np.dot(mats[r, i], mats[l, :, j])\n" + SYNC + "mats[r, i, j] = entry",
-         "it does not compile: there is no dot(array(float64, 1d, C),"),
+         "it does not compile: "),
         (U + SUM + SYNC + "mats[r, i, j] = entry\nreturn mats",
          "it does not compile: TypeError: CUDA kernel must have void"),
         (U + SUM + "cuda.syncthread()\nmats[r, i, j] = entry",

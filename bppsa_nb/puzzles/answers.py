@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
-
 from bppsa_nb.machine import files
 from bppsa_nb.puzzles.checker import TooLong
 from bppsa_nb.puzzles.contents import NAMES
@@ -118,7 +116,7 @@ def _defines(name, value):
         return f"{name} = {given[0]}\n"
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}\n"
-    if isinstance(value, np.ndarray):
+    if type(value).__name__ == "ndarray":
         return f"{name} = np.array({value.tolist()!r}, {value.dtype.str!r})\n"
     module, called = (getattr(value, each, None) for each in ("__module__", "__name__"))
     if module and called and getattr(sys.modules.get(module), called, None) is value and module != "__main__":
