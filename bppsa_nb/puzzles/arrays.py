@@ -15,8 +15,9 @@ def compare(what, found, right, mistakes=()):
         raise Wrong(f"{what} is a list and should be an array of shape {right.shape}: np.array(...) makes one of it")
     if isinstance(found, np.ma.MaskedArray):
         raise Wrong(f"{what} is a masked array and should be a plain one")
-    if isinstance(found, np.matrix):
-        raise Wrong(f"{what} is an np.matrix, whose * is another product; it should be a plain array")
+    if isinstance(found, np.ndarray) and type(found) is not np.ndarray:
+        why = ", whose * is another product," * isinstance(found, np.matrix)
+        raise Wrong(f"{what} is a {type(found).__name__}{why} and should be a plain array")
     if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
         raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
     if not isinstance(found, np.ndarray):
