@@ -147,6 +147,7 @@ FIVE = shs(16, 8, 4, 2, 1)
 # What is said of wrong answers.
 SAID = {
     "up_level": [
+        (U + SUM + "cuda.syncwarp(1)\nmats[r, i, j] = entry", "waits for others with a mask, 0x1, that leaves out"),
         (U + LOCAL + "if i == 0 and j == 0:\n" + ind(ALL + PUT),
          "thread (0, 0) of block 0 stores 9 numbers, where 1 for each of"),
         (U + LOCAL + "if i + j == 0:\n" + ind(ALL + PUT),

@@ -170,6 +170,7 @@ RIGHT = [
      f"{SYNC}    cuda.atomic.add(count, 0, 1)\n    own = cuda.local.array(2, float64)\n    own[1] = 0.0\n"
      "    entry = own[i - i + 1]", ""),
     ("mats[l, k, j]", "cuda.shfl_sync(511, mats[l, i, j], k + H * j)", ""),
+    ("cuda.syncthreads()", "cuda.syncthreads_count(i)", ""),
     ("@cuda.jit\n", "@cuda.jit()\n", ""),
     ("@cuda.jit\n", "@cuda.jit(fastmath=True)\n", ""),
 ]  # fmt: skip
