@@ -94,6 +94,11 @@ WRONG = {
         ("lambda: W.T", "<lambda> at 0x"),
     ],
     "gru_jacobian(W, h, r, z, n, m)": [
+        ("SPLIT; return BY_Z - (BY_MR)", "the sign is wrong through m and through r"),
+        ("SPLIT; return BY_Z - C.T * (q * r)", "a way is missing: through r; the sign is wrong through m"),
+        ("right(W, h, r, z, n, n)", "should be 0.2236. Look again at what comes through r"),
+        ("right(W, h, r, z, n, m) + np.diag(z)", "Look again at what comes past the gates"),
+        ("SPLIT; return BY_Z + C.T * q + A.T * (q * r * (1 - r))", "both factors are missing"),
         ("right(W, h, r, z, n, m).T", "that is the Jacobian; it is to be transposed"),
         ("right(W, h, r, z, n, m) - np.diag(z)", "a way is missing: past the gates"),
         ("right(W, h, r, z, n, 0 * m)", "a way is missing: through r"),
