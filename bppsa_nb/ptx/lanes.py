@@ -203,7 +203,7 @@ class Program:
     def warp(self, i, at):
         """Ask other lanes of the warp, or of the block."""
         if i.kind in ("bar", "barrier") and "warp" in i.mods:
-            return ["m.sync_warp()"]
+            return [f"m.sync_warp({at}, {self.full(i.operands[0], 'i4')})"]
         target, *operands = i.operands
         if i.kind == "shfl":
             asked = ", ".join(self.full(o, "i4") for o in operands[:4])

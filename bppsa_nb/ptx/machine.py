@@ -166,22 +166,23 @@ class Machine:
             other = (block, thread - int(inner[n]) + int(to[n]))
             self.report.add(("shuffle",), f"asks lane {int(to[n])} of its warp for a value, which is not there", at,
                             (block, thread), other=other, count=int(np.count_nonzero(missing)))  # fmt: skip
-        self.check_mask(at, mask, inner)
+        busy = (each for pc, each in (*self.groups.items(), *self.waiting.items())
+                if self.kernel.blocks[pc].end != ("ret",) or self.kernel.blocks[pc].body)  # fmt: skip
+        self.check_mask(at, mask, "shuffles", busy)
         return value[np.where(missing, np.arange(len(lane)), place)], ok
 
-    def check_mask(self, at, mask, inner):
-        """Note where a shuffle's mask leaves out its own lane, or names one that is busy elsewhere."""
-        out, there = mask >> inner & 1 == 0, np.zeros(self.warps, "u4")
-        for pc, lanes in (*self.groups.items(), *self.waiting.items()):
-            if self.kernel.blocks[pc].end != ("ret",) or self.kernel.blocks[pc].body:
-                np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
+    def check_mask(self, at, mask, did, waits=()):
+        """Note where the mask of an operation of warps leaves out its own lane, or names one that it `waits` for."""
+        own, there = self.of(self.specials["lanemask_eq"]), np.zeros(self.warps, "u4")
+        for lanes in waits:
+            np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
         absent = mask.view("u4") & there[self.of(self.warp)]
-        for bad, which in ((out, inner), (absent != 0, np.bitwise_count((absent & -absent) - 1))):
+        for bad, what in ((mask & own == 0, "leaves out its own lane"), (absent != 0, "")):
             if bad.any():
                 n = int(np.flatnonzero(bad)[0])
-                text = "leaves out its own lane" if bad is out else f"names lane {which[n]}, which does not come here"
-                self.report.add(("shuffle",), f"shuffles with a mask, {int(mask[n]) & 0xFFFFFFFF:#x}, that {text}", at,
-                                self.who(n), count=int(np.count_nonzero(bad)))  # fmt: skip
+                what = what or f"names lane {int(absent[n] & -absent[n]).bit_length() - 1}, which is elsewhere"
+                message = f"{did} with a mask, {int(mask[n]) & 0xFFFFFFFF:#x}, that {what}"
+                self.report.add(("mask",), message, at, self.who(n), count=int(np.count_nonzero(bad)))
 
     def together(self, how, key, values):
         """Return what the values of all lanes at work that have the same key make together, in each of them."""
@@ -218,8 +219,9 @@ class Machine:
         self.idx, self.watch = saved, watch
         return np.array(counts, "i4")
 
-    def sync_warp(self):
+    def sync_warp(self, at, mask):
         """Order accesses of a warp's lanes ("bar.warp.sync")."""
+        self.check_mask(at, mask, "waits for others")
         lanes, field = self.lanes(), THREAD << WARP_SYNC
         stamp = self.stamp[lanes]
         self.stamp[lanes] = stamp & ~field | stamp + (1 << WARP_SYNC) & field

@@ -18,8 +18,8 @@ class Finding:
     Attributes
     ----------
     kind : str
-        "race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "trap" or
-        "endless".
+        "race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask" (of
+        a warp's operation), "trap" or "endless".
     kernel, file, line : str, str and int
         Where it is: the kernel's name and the line of its source; file is "" where the compiler kept no lines.
     block, thread : int or tuple

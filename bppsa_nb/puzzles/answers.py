@@ -116,7 +116,7 @@ def _defines(name, value):
         return f"{name} = {given[0]}\n"
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}\n"
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):  # an array of NumPy's
+    if type(value).__name__ == "ndarray":
         return f"{name} = np.array({value.tolist()!r}, {value.dtype.str!r})\n"
     module, called = (getattr(value, each, None) for each in ("__module__", "__name__"))
     if module and called and getattr(sys.modules.get(module), called, None) is value and module != "__main__":

@@ -15,8 +15,9 @@ def compare(what, found, right, mistakes=()):
         raise Wrong(f"{what} is a list and should be an array of shape {right.shape}: np.array(...) makes one of it")
     if isinstance(found, np.ma.MaskedArray):
         raise Wrong(f"{what} is a masked array and should be a plain one")
-    if isinstance(found, np.matrix):
-        raise Wrong(f"{what} is an np.matrix, whose * is another product; it should be a plain array")
+    if isinstance(found, np.ndarray) and type(found) is not np.ndarray:
+        why = ", whose * is another product," * isinstance(found, np.matrix)
+        raise Wrong(f"{what} is a {type(found).__name__}{why} and should be a plain array")
     if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
         raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
     if not isinstance(found, np.ndarray):
@@ -205,6 +206,7 @@ def _rule_gru_jacobian(answer, H):
         (right + by_z * (1 / z - 1), "through z the slope of sigmoid is z (1 - z); z is missing"),
         (right + by_m * (1 / r - 1), "n is tanh(... + r m): through m there is a factor r"),
         (right + by_r * (1 / m - 1), "n is tanh(... + r m): through r there is a factor m"),
+        (right + by_m * (1 / r - 1) + by_r * (1 / m - 1), "dn has r dm + m dr in it; both factors are missing"),
         (right + by_r * (1 / (1 - r) - 1), "through r the slope of sigmoid is r (1 - r); 1 - r is missing"),
         (right + by_r * (1 / r - 1), "through r the slope of sigmoid is r (1 - r); r is missing"),
         (right + (by_m + by_r) * (1 / (1 - n**2) - 1), "the slope of tanh, 1 - n², is missing"),
@@ -219,15 +221,36 @@ def _rule_gru_jacobian(answer, H):
         (-right, "it has the other sign"),
         *((gru_jacobian(np.concatenate(each), h, r, z, n, m), other_order) for each in permutations((W_r, W_z, W_n))),
     ]
-    for taken in product((True, False), repeat=4):
-        missing = [way for way, here in zip(ways, taken, strict=True) if not here]
-        if missing and any(taken):
-            found = sum(matrix for matrix, here in zip(ways.values(), taken, strict=True) if here)
-            mistakes.append((found, f"a way is missing: {' and '.join(missing)}"))
-    found = call(answer, gru_jacobian, *(array.copy() for array in (weight, h, r, z, n, m)))
-    compare("gru_jacobian(...)", found, right, mistakes)
+    for signs in product((1, 0, -1), repeat=4):
+        found = sum(sign * matrix for matrix, sign in zip(ways.values(), signs, strict=True))
+        missing, turned = ([way for way, sign in zip(ways, signs, strict=True) if sign == bad] for bad in (0, -1))
+        said = [f"a way is missing: {' and '.join(missing)}"] * bool(missing)
+        said += [f"the sign is wrong {' and '.join(turned)}"] * bool(turned)
+        mistakes += [(found, "; ".join(said))] if said and any(signs) else []
+    given = weight, h, r, z, n, m
+    found = call(answer, gru_jacobian, *(array.copy() for array in given))
+    try:
+        compare("gru_jacobian(...)", found, right, mistakes)
+    except Wrong as wrong:
+        off = _wrong_ways(answer, ways, given) if "should be " in str(wrong) and np.shape(found) == right.shape else ()
+        raise Wrong(f"{wrong}. Look again at what comes {' and '.join(off)}") if 0 < len(off) < 4 else wrong from wrong
     costs = _products(answer, gru_jacobian, weight, h, r, z, n, m)
     return Verdict(True, "Right.", example=f"H = {H}", costs=costs)
+
+
+def _wrong_ways(answer, ways, given):
+    """Return which ways of a GRU's step an answer has wrong, from what it says if only one weight is not zero."""
+    weight, *others = given
+    gate, off = np.arange(len(weight)) // weight.shape[1], []
+    try:
+        past, *found = (answer(weight * (gate == n)[:, None], *(a.copy() for a in others)) for n in (9, 1, 2, 0))
+        for way, made in zip(ways, (past, *(each - past for each in found)), strict=True):
+            off += [] if _alike(made, ways[way]).all() else [way]
+    except PAST_ANSWERS:
+        raise
+    except Exception:
+        return []
+    return off
 
 
 def weight_gradient(grad_sums, hidden):

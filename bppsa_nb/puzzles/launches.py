@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
 from bppsa_nb.ptx.launch import launch as launch_watched
-from bppsa_nb.puzzles.checker import Wrong, changed, said
+from bppsa_nb.puzzles.checker import Wrong, changed, said, shown
 
 DONE = "The numbers are right, but"
 STEPS = 1 << 14  # basic blocks that a launch may run; a right one takes some dozens
@@ -42,8 +42,8 @@ def check_kernels(*kernels):
     """See that an answer has kernels, as Numba makes them."""
     for kernel in kernels:
         if not isinstance(kernel, type(cuda.jit(lambda: None))) or kernel.targetoptions.get("device"):
-            name = getattr(kernel, "__name__", kernel)
-            raise Wrong(f"{name!r} is a function and no kernel; write @cuda.jit above it")
+            name = shown(getattr(kernel, "__name__", kernel))
+            raise Wrong(f"{name} is a function and no kernel; write @cuda.jit above it")
         if inspect.isgeneratorfunction(kernel.py_func):
             raise Wrong("it has a yield, which makes it wait for one who asks; a kernel's threads run to the end, once")
 

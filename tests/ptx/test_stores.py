@@ -55,10 +55,12 @@ def powers(times, out):
     out[n] = x
 
 
-def test_products_are_told_by_thread():
-    times = np.random.default_rng(0).integers(0, 9, 96)
-    report = who(powers, 3, 32, times, np.zeros(96))
-    assert (report.work == 2 * times).all() and report.stores["out"] == [(n, n // 32, n % 32) for n in range(96)]
+@pytest.mark.parametrize("blocks, threads", [(3, 32), (67, 1000)])  # of the last, more than run at once
+def test_products_are_told_by_thread(blocks, threads):
+    times = np.random.default_rng(0).integers(0, 9, blocks * threads)
+    report = launch(powers, blocks, threads, [times, np.zeros(blocks * threads)], watch="stores")
+    assert (report.work == 2 * times).all()
+    assert (report.stores["out"] == np.stack([np.arange(len(times)), *divmod(np.arange(len(times)), threads)], 1)).all()
 
 
 @cuda.jit
@@ -81,11 +83,27 @@ def test_masks_of_shuffles_name_who_comes(seed):
     out = np.zeros(32, "i4")
     found = who(ask, 1, 32, *(np.int64(each) for each in (mask, here, gone)), out).findings
     left_out, elsewhere = here & ~mask, mask & ~here & ~gone
-    assert [each.kind for each in found] == ["shuffle"] * bool(left_out | elsewhere)
+    assert [each.kind for each in found] == ["mask"] * bool(left_out | elsewhere)
     if left_out:
         assert found[0].message == f"shuffles with a mask, {mask:#x}, that leaves out its own lane"
         assert found[0].thread == (left_out & -left_out).bit_length() - 1 and found[0].count == left_out.bit_count()
     elif elsewhere:
         lane = (elsewhere & -elsewhere).bit_length() - 1
-        assert found[0].message == f"shuffles with a mask, {mask:#x}, that names lane {lane}, which does not come here"
+        assert found[0].message == f"shuffles with a mask, {mask:#x}, that names lane {lane}, which is elsewhere"
         assert found[0].count == here.bit_count()
+
+
+@cuda.jit
+def wait(mask, out):
+    t = cuda.threadIdx.x
+    out[t] = t
+    cuda.syncwarp(mask)
+    out[t] += out[t ^ 1]
+
+
+@pytest.mark.parametrize("mask, left_out", [(0xFFFFFFFF, 0), (0xFF, 0), (1, 7), (0x7E, 2)])
+def test_a_warps_barrier_is_for_those_in_its_mask(mask, left_out):
+    found = [each for each in who(wait, 1, 8, np.int64(mask), np.zeros(8)).findings if each.kind == "mask"]
+    assert [each.count for each in found] == [left_out] * bool(left_out)
+    said = f"waits for others with a mask, {mask:#x}, that leaves out its own lane"
+    assert all(each.message == said for each in found)

@@ -168,6 +168,7 @@ RIGHT = [
      f"{SYNC}    cuda.atomic.add(count, 0, 1)\n    own = cuda.local.array(2, float64)\n    own[1] = 0.0\n"
      "    entry = own[i - i + 1]", ""),
     ("mats[l, k, j]", "cuda.shfl_sync(511, mats[l, i, j], k + H * j)", ""),
+    ("cuda.syncthreads()", "cuda.syncthreads_count(i)", ""),
     ("@cuda.jit\n", "@cuda.jit()\n", ""),
     ("@cuda.jit\n", "@cuda.jit(fastmath=True)\n", ""),
 ]  # fmt: skip
@@ -208,6 +209,12 @@ def test_solutions_cost_what_the_best_known_ones_do(name, watched):
 def test_what_is_right_and_wasteful_is_told_the_number_to_beat(name, body, more, watched):
     verdict = puzzles.puzzle(name).check(made(name, body))
     assert verdict and re.search(f"It takes more than it must: .*{more}", verdict.message), verdict
+
+
+def test_shared_memory_is_no_waste_where_the_best_known_has_none(watched):
+    body = next(body for body in BODIES["up_level"] if "cuda.shared" in body)
+    verdict = puzzles.puzzle("up_level").check(made("up_level", body))
+    assert [what for what, *_ in verdict.costs] == COUNTED["up_level"][:3] and "more than it must" not in repr(verdict)
 
 
 def test_matrices_spell_words():
