@@ -101,8 +101,8 @@ def see_who(launched, block, groups, what):
         if 0 < 2 * work.mean() <= work.max():
             name, thread = report.form((n, int(work.argmax())))
             raise Wrong(
-                f"{DONE} thread {thread} of block {name} makes {work.max()} of the block's {work.sum()} "
-                f"multiplications, and the other {number - 1} wait; each thread makes what it stores"
+                f"{DONE} thread {thread} of block {name} makes {work.max()} of the block's {work.sum()} multiplications, "
+                f"where {-(-work.sum() // number)} for each of its {number} threads are enough; each makes what it stores"
             )
 
 
