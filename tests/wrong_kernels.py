@@ -160,6 +160,9 @@ SAID = {
          "thread (0, 0) of block 0 stores 9 numbers, where 1 for each of"),
         (U + SHARED + "t = i + H * j\nif t == 0:\n" + ind(ALL) + SYNC + "mats[r, t % H, t // H] = own[t % H, "
          "t // H]", "thread (0, 0) of block 0 makes 27 of the block's 27"),
+        (U + SHARED + "if j == 0:\n    for n in range(H):\n        own[i, n] = 0.0\n        for k in range(H):\n"
+         "            own[i, n] += mats[r, i, k] * mats[l, k, n]\n" + SYNC + "mats[r, i, j] = own[i, j]",
+         "block 0 makes 9 of the block's 27 multiplications, where 3 for each of its 9 threads are enough; each makes"),
         (U + LOCAL + ALL + SYNC + PUT, "thread (0, 0) of block 0 stores 9 numbers, where 1 for each of"),
         ("i, j = cuda.threadIdx.x, cuda.threadIdx.y\nif cuda.blockIdx.x == 0:\n"
          "    for pair in range(cuda.gridDim.x):\n" + ind("l, r = left_of(pair, d), right_of(pair, d, "

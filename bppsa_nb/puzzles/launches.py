@@ -99,10 +99,11 @@ def see_who(launched, block, groups, what):
             )
     for n, work in enumerate(report.work.reshape(-1, number)):
         if 0 < 2 * work.mean() <= work.max():
-            name, thread = report.form((n, int(work.argmax())))
+            (name, thread), most = report.form((n, int(work.argmax()))), -(-work.sum() // number)
             raise Wrong(
                 f"{DONE} thread {thread} of block {name} makes {work.max()} of the block's {work.sum()} "
-                f"multiplications, and the other {number - 1} wait; each thread makes what it stores"
+                f"multiplications, where {most} for each of its {number} threads {'are' if most > 1 else 'is'} enough; "
+                "each makes what it stores"
             )
 
 
