@@ -33,12 +33,13 @@ _BEHIND = (
 _MENDED = {
     "functools": """
 def reduce(function, iterable, *initial):
-    items = iter(iterable)
-    for total in initial or items:
-        for item in items:
-            total = function(total, item)
-        return total
-    raise TypeError("reduce() of empty iterable with no initial value")
+    items = [*initial, *iterable]  # of a range that is empty, iter() never ends
+    if not items:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    total = items[0]
+    for item in items[1:]:
+        total = function(total, item)
+    return total
 """,
     "inspect": """
 def getsource(function):
