@@ -66,7 +66,7 @@ def test_make_figures_draws_every_figure_that_is_committed(committed_files):
     calls = re.findall(r"experiments\.(?:make|run|table)\(\s*\"(\w+)\"", "\n".join(map("".join, cells)))
     collected = re.search(r"^COLLECTED := (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)[1].split()
     assert not set(collected) & set(calls)
-    drawn = set(calls) | set(collected)
+    drawn = set(calls) - {"kernel_times"} | set(collected)  # a GPU's benchmark, which notebook 02c reads
     assert drawn == {path.stem for path in committed_files if path.suffix == ".png"}
     assert drawn == set(experiments.names()) - WAITING
 

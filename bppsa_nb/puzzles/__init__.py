@@ -98,8 +98,9 @@ def grade(*paths, only=NAMES):
     Parameters
     ----------
     *paths : str or path
-        What `export` or the page of puzzles wrote; notebooks (.ipynb) or programs (.py) that define the answers. They
-        are run, but for calls at the top level: trust them, or grade them where they can do no harm.
+        Of one person: what `export` or the page of puzzles wrote; notebooks (.ipynb) or programs (.py) that define the
+        answers. Their imports, functions, classes and assignments are run, here: trust them, or grade them where they
+        can do no harm. Of two answers to a puzzle, the last one counts.
     only : sequence of str
         The puzzles that are asked.
 
@@ -124,6 +125,8 @@ def grade(*paths, only=NAMES):
     for name in only:
         answer = found.get(name, "; ".join(["not answered", *raised]))
         verdict = Verdict(False, answer) if isinstance(answer, str) else _judge(name, answer)
+        if raised and not verdict and name in found:
+            verdict.message += f" ({'; '.join(raised)})"
         grades[name] = POINTS[name] if verdict else 0, POINTS[name], str(verdict)
     return grades
 

@@ -64,9 +64,9 @@ def write(where, known):
 def read(where):
     """Return the answers in a file that `write` or the page of puzzles wrote; a ValueError names what is wrong."""
     try:
-        made = files.read_json(where)
-    except files.CorruptFileError as error:
-        raise ValueError(str(error)) from error
+        made = json.loads(Path(where).read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"{where} is damaged: {error}") from error
     known = made.get("puzzles") if isinstance(made, dict) else None
     if not isinstance(known, dict):
         raise ValueError(f"{where} is damaged: got {str(made)[:80]!r}, not answers to puzzles")
@@ -152,17 +152,19 @@ def functions(where):
     part of the file raised is under None, as a text.
     """
     where = Path(where)
-    if where.suffix == ".json":
+    if where.suffix.lower() not in (".json", ".ipynb", ".py"):
+        raise ValueError(f"{where} is no file of answers: these end in .json, .ipynb or .py")
+    if where.suffix.lower() == ".json":
         found = {}
         for name, each in read(where).items():
             made = _defined([each["answer"]], where)
             found[name] = made.get(name) or made.get(None) or "solved, but the file has no source of it"
         return found
     try:
-        text = where.read_text(encoding="utf-8")
+        text = where.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{where} is damaged: {error}") from error
-    if where.suffix != ".ipynb":
+    if where.suffix.lower() != ".ipynb":
         return _defined([text], where)
     try:
         cells = json.loads(text)["cells"]
@@ -184,7 +186,7 @@ def _defined(parts, where):
     names, raised = {"__name__": "answers"} | _given(), []
     before = dict(names)
     for number, text in enumerate(parts):
-        file, cell = f"{where.stem}_{number}.py", f"code cell {number + 1}, " * (where.suffix == ".ipynb")
+        file, cell = f"{where.stem}_{number}.py", f"code cell {number + 1}, " * (where.suffix.lower() == ".ipynb")
         try:
             body = _definitions(text, file)
         except Exception as error:  # of syntax, nearly always

@@ -6,7 +6,7 @@ import pytest
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
-from bppsa_nb.papers import cli
+from bppsa_nb.papers import cli, cli_puzzles
 
 PROGRAM = """
 import itertools
@@ -53,11 +53,44 @@ def test_points_are_written_as_gradescope_reads_them(folder, capsys):
     assert not (folder / "cache").exists()  # graded answers are nobody's progress
 
 
+def test_what_ends_python_or_hangs_is_no_pass(folder, monkeypatch, capsys):
+    monkeypatch.setattr(cli_puzzles, "SECONDS", 8)
+    ends = "import os\n\ndef reduce(a, op):\n    os._exit(0)\n\n\ndef diamond(a, b):\n    return b @ a\n"
+    hangs = "\ndef before(letters, r, d):\n    return sum(range(10**13))\n"
+    (folder / "mine.py").write_text(ends + hangs)
+    assert run("grade", "mine.py", "--only", "reduce", "before", "diamond", "--json", "results.json") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "0 of 2  reduce             ✗ it ends Python, or does not end, and neither can be graded"
+    assert said[1].startswith("0 of 1  before             ✗ it ends Python") and said[2].startswith("1 of 1  diamond")
+    assert json.loads((folder / "results.json").read_text(encoding="utf-8"))["score"] == 1
+
+
+def test_puzzles_are_asked_by_number_and_files_may_begin_with_a_mark(folder, capsys):
+    (folder / "MINE.PY").write_text(PROGRAM, encoding="utf-8-sig")
+    assert run("grade", "MINE.PY", "--only", "1", "6-7") == 1
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines()[:3]] == ["totals", "diamond", "affine"]
+
+
+@pytest.mark.parametrize("words", [["--only", "25"], ["--only", "3-1"], ["--only", "total"], ["--json", ""]])
+def test_wrong_options_are_usage(words, capsys):
+    with pytest.raises(SystemExit):
+        run("grade", "mine.py", *words)
+    assert "is no puzzle; there are 1-24: totals, " in (err := capsys.readouterr().err) or "is missing" in err
+
+
+def test_a_damaged_file_has_results_that_say_so(folder):
+    (folder / "mine.json").write_text("[1]")
+    assert run("grade", "mine.json", "--json", "results.json") == 1
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert found["score"] == 0 and "mine.json is damaged" in found["output"]
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
         (["grade"], "grade needs a file with answers: .json, .ipynb or .py"),
         (["grade", "none.json"], "No such file or directory: 'none.json'"),
+        (["grade", "none.txt"], "none.txt is no file of answers: these end in .json, .ipynb or .py"),
         (["export", "a", "b"], "export writes one file, got a b"),
         (["progress", "a"], "progress takes no files, got a"),
     ],
