@@ -25,8 +25,8 @@ from bppsa_nb.machine import files
 paths, only, where = json.loads(sys.argv[1])
 try:
     found = puzzles.grade(*paths, only=only)
-except (ValueError, OSError) as error:
-    found = str(error)
+except Exception as error:  # of files, or where there is no CUDA compiler
+    found = str(error) or repr(error)
 files.write_json(where, found)
 """
 
@@ -111,7 +111,7 @@ def _in_a_child(paths, only, seconds):
     """Grade in another process; return what it found, or None if it was ended, or took too long."""
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder) / "grades.json"
-        command = [sys.executable, "-c", _CHILD, json.dumps([paths, only, str(where)])]
+        command = [sys.executable, "-P", "-c", _CHILD, json.dumps([paths, only, str(where)])]
         silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         try:
             subprocess.run(command, timeout=seconds, check=False, **silent)

@@ -167,7 +167,6 @@ class Puzzle:
         self.solution, self.rule, self.hints, self.learned, self.explained = solution, rule, hints, learned, explained
         function = getattr(solution, "py_func", solution)  # of a kernel
         self.name, code = function.__name__, function.__code__
-        self.title = contents.title(self.name)
         head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
         self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in body.split("\n"))])
         if function is not solution:
