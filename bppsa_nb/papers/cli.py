@@ -216,9 +216,14 @@ def _fetch(arguments):
 
 
 def _report(arguments):
-    from bppsa_nb.papers import report
+    from bppsa_nb.papers import again, report
 
-    print(f"wrote {report.write(arguments.output)}")
+    if arguments.check is None:
+        print(f"wrote {report.write(arguments.output)}")
+        return 0
+    if arguments.output:
+        raise _Explained("--check writes nothing: leave out --output")
+    return again.run(arguments.check)
 
 
 def _parser():
@@ -272,7 +277,11 @@ def _parser():
     add("--defaults", action="store_true", help="store the result as the package's defaults for other machines")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
-        "from references. With --output, measurements of this machine are used, and references for the rest.")
+        "from references. With --output, measurements of this machine are used, and references for the rest. With "
+        "--check, what claims are held against is measured again at the quick scale and compared with the references: "
+        "the exit code is 1 if a claim is outside its tolerance.", (ValueError,))
+    add("--check", nargs="*", metavar="NAME", help="measure again, and say which claims fall outside their tolerance: "
+        "of all experiments, or of these")
     add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 

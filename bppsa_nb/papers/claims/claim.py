@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.papers.claims.tolerance import EXACT, Tolerance
 from bppsa_nb.papers.tables import where
 
 REPRODUCED, BETTER, MISSED = "reproduced", "better", "missed"
@@ -29,7 +30,9 @@ class Claim:
     number: str  # its number, and on what machine
     experiment: str  # whose table is looked at
     check: Callable  # takes the table; returns what we found, in words, and the verdict
+    tolerance: Tolerance = EXACT  # how far from the reference we may be where it is measured again
     gpu: bool = False  # whether only a recording from a GPU decides
+    recorded_by: str = ""  # the command that measures it, where the experiment only reads what that recorded
 
 
 def compare(ours, theirs):

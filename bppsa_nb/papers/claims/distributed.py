@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_nb.papers.bppsa import ranks_modelled
 from bppsa_nb.papers.claims.claim import PAPER, Claim, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import MEMORY, PRINTED, TIMED
 from bppsa_nb.papers.text import span
 
 NEEDS_RANKS = "not measurable here: needs many machines"
@@ -96,19 +97,19 @@ def claims():
     """List them, in the order of the report."""
     return [
         Claim(PAPER, "§1, §3.6", "Split over n devices, the backward pass takes logarithmically many steps.",
-              "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)", "rank_scaling", _calls),
+              "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)", "rank_scaling", _calls, PRINTED),
         Claim(PAPER, "§3.6, on ranks", "A device's space falls with the number of devices.",
-              "Θ(max(n/p, 1)) M_Jacob (here: within a fourth of 1/p)", "rank_scaling", _memory),
+              "Θ(max(n/p, 1)) M_Jacob (here: within a fourth of 1/p)", "rank_scaling", _memory, MEMORY),
         Claim(PAPER, "§2.2, backward pass", "BPPSA becomes more advantageous as the number of devices increases.",
-              "no number printed", "ranks_modelled", partial(_advantage, "backward")),
+              "no number printed", "ranks_modelled", partial(_advantage, "backward"), TIMED),
         Claim(PAPER, "§2.2, whole step", "BPPSA becomes more advantageous as the number of devices increases.",
-              "no number printed", "ranks_modelled", partial(_advantage, "step")),
+              "no number printed", "ranks_modelled", partial(_advantage, "step"), TIMED),
         Claim(PAPER, "§2.2, other roads", "Pipelines meet diminishing returns: their bubble grows with their length.",
-              "no number printed", "ranks_modelled", _against_others),
+              "no number printed", "ranks_modelled", _against_others, TIMED),
         Claim(PAPER, "§2.2, Appendix B", "A pipeline's space limits how many devices it can have, BPPSA's does not.",
-              "Θ(L/K + K)", "ranks_modelled", _pipeline),
+              "Θ(L/K + K)", "ranks_modelled", _pipeline, PRINTED),
         Claim(PAPER, "§3.6, M_Jacob", "Jacobians take little space only because most of their entries need none.",
-              "M_Jacob ≪ O(M_x²)", "ranks_modelled", _sparse),
+              "M_Jacob ≪ O(M_x²)", "ranks_modelled", _sparse, PRINTED),
         Claim(PAPER, "§3.6, width", "BPPSA is faster where n / log n exceeds the dimension of x.",
-              "n / log n = 102 for 1024 devices", "ranks_modelled", _widths),
+              "n / log n = 102 for 1024 devices", "ranks_modelled", _widths, TIMED),
     ]

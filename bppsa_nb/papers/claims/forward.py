@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.papers.claims.claim import FORWARD, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import ITERATIONS, ROUNDING, TIMED
 from bppsa_nb.papers.forward import along_training, corrections_over_length, forward_speed, lyapunov_turn
 from bppsa_nb.papers.tables import where
 
@@ -79,23 +80,25 @@ def claims():
     """List them, in the order of the report."""
     return [
         Claim(FORWARD, "DEER, abstract and report", "Forward pass and gradient of a GRU over the loop.",
-              "41× at T = 1,000, 289× at 10,000, 752× at 30,000 (H = 1, a GPU)", "forward_speed", _speed, gpu=True),
+              "41× at T = 1,000, 289× at 10,000, 752× at 30,000 (H = 1, a GPU)", "forward_speed", _speed,
+              TIMED, gpu=True),
         Claim(FORWARD, "DEER, README's example", "States of a GRU differ little from the loop's (H = 2, B = 16).",
               "2.384e-07 at T = 10,000, single precision (here: within twice that)", "corrections_over_length",
-              _deviation),
+              _deviation, ROUNDING),
         Claim(FORWARD, "DEER, proposition on convergence", "After as many iterations as there are steps, all is right.",
-              "at most T iterations", "lyapunov_turn", _at_most_T),
+              "at most T iterations", "lyapunov_turn", _at_most_T, ITERATIONS),
         Claim(FORWARD, "DEER, the author's slides", "Newton's method typically needs few iterations.",
               "“typically only requires <20 iterations” (here: in nine of ten checks at any rate)", "along_training",
-              partial(_few, 19)),
+              partial(_few, 19), ITERATIONS),
         Claim(FORWARD, "DEER, the author's slides", "Untrained networks converge, some trained ones do not.",
-              "“non-convergence after some training steps”", "along_training", _fails),
+              "“non-convergence after some training steps”", "along_training", _fails, ITERATIONS),
         Claim(FORWARD, "quasi-DEER, abstract", "With the diagonal of Jacobians alone, it converges comparably.",
-              "“comparably” to Newton (here: within twice the corrections)", "corrections_over_length", _quasi),
+              "“comparably” to Newton (here: within twice the corrections)", "corrections_over_length", _quasi,
+              ITERATIONS),
         Claim(FORWARD, "ParaRNN, code", "Three Newton iterations suffice.",
               "`max_its = 3`, for its own cells (here: in nine of ten checks at any rate)", "along_training",
-              partial(_few, 3)),
+              partial(_few, 3), ITERATIONS),
         Claim(FORWARD, "Predictability, abstract", "Few iterations where the largest Lyapunov exponent is below 0.",
               "O((log T)²) below 0 (here: (log₂ T)² = 68 below −0.1, and T / 3 at least above 0.1)", "lyapunov_turn",
-              _threshold),
+              _threshold, ITERATIONS),
     ]

@@ -8,6 +8,7 @@ from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.bppsa.training_curves import LIMIT, METHODS
 from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, times, verdict
 from bppsa_nb.papers.claims.rnn import beside_the_control, table_row
+from bppsa_nb.papers.claims.tolerance import ROUNDING, TIMED, TRAINED
 
 
 def _sizes(table):
@@ -94,20 +95,20 @@ def claims():
         Claim(PAPER, "§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",
               "259 × 38, 517 × 24, 1034 × 12", "table_3", _sizes),
         Claim(PAPER, "§3.5, Appendix E", "From the GRU's analytic Jacobians, BPPSA computes the same gradients as BP.",
-              "“the exact same outputs” (here: to 1e-5)", "figure_13", _gradients),
+              "“the exact same outputs” (here: to 1e-5)", "figure_13", _gradients, ROUNDING),
         Claim(PAPER, "Appendix F, Figure 13", "The GRU's loss curves by BPPSA and by BP have the same shape.",
-              "same per iteration (here: to 1e-5)", "figure_13", _curves),
+              "same per iteration (here: to 1e-5)", "figure_13", _curves, ROUNDING),
         Claim(PAPER, "Appendix F, Figure 13", "Over all 400 epochs, the GRU's curves by BPPSA keep the shape of BP's.",
               "“a similar shape” (here: at most 2x as far from BPTT as BPTT with one bit changed)",
-              "four_hundred_epochs", _to_the_end),
+              "four_hundred_epochs", _to_the_end, TRAINED),
         Claim(PAPER, "§5.2, Figure 9", "The GRU's largest overall speedup.",
-              "2.36× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "overall", 2.36), gpu=True),
+              "2.36× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "overall", 2.36), TIMED, gpu=True),
         Claim(PAPER, "§5.2, Figure 9", "The GRU's largest backward speedup, excluding the overhead.",
-              "13.4× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "backward", 13.4), gpu=True),
+              "13.4× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "backward", 13.4), TIMED, gpu=True),
         Claim(PAPER, "§5.2, Figure 9", "The GRU's backward speedup grows with T, from S to L.",
-              "rises", "figure_09", _rises, gpu=True),
+              "rises", "figure_09", _rises, TIMED, gpu=True),
         Claim(PAPER, "Appendix E", "The forward overhead could be reduced if the values of the gates were at hand.",
               f"{_shares(printed['overhead'])}, to recompute and assemble (V100)", "figure_09",
-              partial(_overhead, printed["overhead"]), gpu=True),
+              partial(_overhead, printed["overhead"]), TIMED, gpu=True),
         *(_epoch(features) for features in ("S", "M", "L")),
     ]

@@ -6,6 +6,7 @@ Speedups of GPUs are shown beside what CPU ranks gave, and beside simulations fr
 from functools import partial
 
 from bppsa_nb.papers.claims.claim import MULTIGRID, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import PRINTED, ROUNDING, TIMED, TRAINED
 from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 from bppsa_nb.papers.multigrid import layer_parallel_training
 
@@ -114,28 +115,29 @@ def claims():
     few, many = layer_scaling.FEW, layer_scaling.MANY
     return [
         Claim(MULTIGRID, "§IV-A, Figure 4", "Residuals fall alike for all depths, down to 1e-9.",
-              "independent of depth (no numbers printed)", "depth_independence", _same_cycles),
+              "independent of depth (no numbers printed)", "depth_independence", _same_cycles, PRINTED),
         Claim(MULTIGRID, "§IV-A", "As the residual goes to zero, states go to those of sequential propagation.",
-              "the same solution (here: to 1e-8)", "depth_independence", _same_states),
+              "the same solution (here: to 1e-8)", "depth_independence", _same_states, ROUNDING),
         Claim(MULTIGRID, "§IV-A", "Two cycles suffice for the same Top-1 error after each epoch.",
               "“approximately the same” (MNIST; here: mean within 0.5 points for T up to 4)",
-              "layer_parallel_training", _two_cycles),
+              "layer_parallel_training", _two_cycles, TRAINED),
         Claim(MULTIGRID, "§I, §IV-A", "Given enough resources, time does not depend on the number of layers.",
-              "“constant asymptotic execution time”", "roads_over_depth", _constant_time),
+              "“constant asymptotic execution time”", "roads_over_depth", _constant_time, PRINTED),
         Claim(MULTIGRID, "§IV-B, Figure 5", "Blocks of layers run at once on one GPU; registers allow no more.",
-              "5 kernels at once (V100)", "concurrent_blocks", _concurrent, gpu=True),
+              "5 kernels at once (V100)", "concurrent_blocks", _concurrent, TIMED, gpu=True),
         Claim(MULTIGRID, "§IV-C, Figure 6a", "On one device, multigrid is slower than serial propagation.",
-              "about 4× slower (V100; how many cycles is not said)", "layer_scaling", _one_device),
+              "about 4× slower (V100; how many cycles is not said)", "layer_scaling", _one_device, TIMED),
         Claim(MULTIGRID, "§IV-C, Figure 6a", "Inference over serial propagation on one GPU.",
               "1.25× on 4 GPUs, 4× on 24 (V100)", "layer_scaling",
-              partial(_over_serial, "inference", {4: 1.25, 24: 4}), gpu=True),
+              partial(_over_serial, "inference", {4: 1.25, 24: 4}), TIMED, gpu=True),
         Claim(MULTIGRID, "§IV-D, Figure 6b", "Training over serial propagation on one GPU, 3 million parameters.",
-              "up to 3.5× (V100)", "layer_scaling", partial(_over_serial, "training", {64: 3.5}), gpu=True),
+              "up to 3.5× (V100)", "layer_scaling", partial(_over_serial, "training", {64: 3.5}), TIMED,
+              gpu=True),
         Claim(MULTIGRID, "§IV-D, Figure 6b", "Training over a partitioned model on as many GPUs.",
-              "up to 5× (V100)", "layer_scaling", partial(_over_partitioning, few, {64: 5}), gpu=True),
+              "up to 5× (V100)", "layer_scaling", partial(_over_partitioning, few, {64: 5}), TIMED, gpu=True),
         Claim(MULTIGRID, "§IV-D, Figure 6c", "On 64 GPUs, communication is nearly all of the time.",
-              "97 % (V100)", "layer_scaling", _waiting, gpu=True),
+              "97 % (V100)", "layer_scaling", _waiting, TIMED, gpu=True),
         Claim(MULTIGRID, "§IV-E, Figure 7", "Training over a partitioned model, 2 billion parameters.",
               "1.3× on 4 GPUs, 10.2× on 64 (V100)", "layer_scaling",
-              partial(_over_partitioning, many, {4: 1.3, 64: 10.2}), gpu=True),
+              partial(_over_partitioning, many, {4: 1.3, 64: 10.2}), TIMED, gpu=True),
     ]

@@ -6,6 +6,7 @@ from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import figure_07, figure_08, whole_trainings
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import ROUNDING, TIMED, TRAINED
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import span
 
@@ -84,7 +85,7 @@ def table_row(name, experiment, says, words="", **sizes):
         return f"{seconds}: {times(row['overall'])} overall, {times(row['backward'])} backward{words}"
 
     number = f"{in_words(theirs, 'g')} (V100)"
-    return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, experiment, check, gpu=True)
+    return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, experiment, check, TIMED, gpu=True)
 
 
 def _epoch(name, T, B):
@@ -96,32 +97,33 @@ def claims():
     """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.5", "BPPSA reconstructs BP: at the same parameters, the same gradients up to rounding.",
-              "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient")),
+              "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient"),
+              ROUNDING),
         Claim(PAPER, "§3.5, Figure 7", "Per iteration, the loss curves of BPPSA and BP overlap (RNN).",
-              "curves coincide (here: to 1e-5)", "figure_07", partial(_largest_difference, "loss")),
+              "curves coincide (here: to 1e-5)", "figure_07", partial(_largest_difference, "loss"), ROUNDING),
         Claim(PAPER, "§5.1, Figure 7", "Over all 80 epochs, training by BPPSA reconstructs BP (RNN).",
               "“roughly equivalent” (here: at most 2x as far from BPTT as BPTT with one bit changed)",
-              "eighty_epochs", _to_the_end),
+              "eighty_epochs", _to_the_end, TRAINED),
         Claim(PAPER, "§3.5", "Numerical differences come from the order of the products alone, and do not matter.",
-              "“negligible impact”", "error_over_length", _rounding),
+              "“negligible impact”", "error_over_length", _rounding, ROUNDING),
         Claim(PAPER, "§5.1, Figure 7", "Training the RNN at T = 1000, B = 16 is faster overall.",
-              "2.73× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.73), gpu=True),
+              "2.73× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.73), TIMED, gpu=True),
         Claim(PAPER, "§5.1, Figure 7", "Its backward pass alone, Jacobians included.",
-              "16× (RTX 2070)", "figure_08", partial(_speedup, "backward", 16), gpu=True),
+              "16× (RTX 2070)", "figure_08", partial(_speedup, "backward", 16), TIMED, gpu=True),
         Claim(PAPER, "§5.1, Figure 8", "The largest backward speedup over T and B.",
-              "108× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 108), gpu=True),
+              "108× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 108), TIMED, gpu=True),
         Claim(PAPER, "§5.1, Figure 8", "The largest overall speedup over T and B.",
-              "2.75× (RTX 2070)", "figure_08", partial(_largest_speedup, "overall", 2.75), gpu=True),
+              "2.75× (RTX 2070)", "figure_08", partial(_largest_speedup, "overall", 2.75), TIMED, gpu=True),
         Claim(PAPER, "§5.1, Figure 8b", "The backward speedup grows with T, even where n is far beyond p.",
-              "rises", "figure_08", partial(_scales, "T"), gpu=True),
+              "rises", "figure_08", partial(_scales, "T"), TIMED, gpu=True),
         Claim(PAPER, "§5.1, Figure 8e", "BPPSA scales with the share of the GPU that a sample has: as B falls.",
-              "rises", "figure_08", partial(_scales, "B"), gpu=True),
+              "rises", "figure_08", partial(_scales, "B"), TIMED, gpu=True),
         *(_epoch("table_4", T, 16) for T in (10, 1000, 30000)),
         *(_epoch("table_5", 1000, B) for B in (256, 2)),
         Claim(THESIS, "§5.1, Figure 5.1", "Training the RNN at T = 1000, B = 16 is faster overall.",
-              "2.17× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.17), gpu=True),
+              "2.17× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.17), TIMED, gpu=True),
         Claim(THESIS, "§5.1, Figure 5.1", "Its backward pass alone.",
-              "4.53× (RTX 2070)", "figure_08", partial(_speedup, "backward", 4.53), gpu=True),
+              "4.53× (RTX 2070)", "figure_08", partial(_speedup, "backward", 4.53), TIMED, gpu=True),
         Claim(THESIS, "§5.1, Figure 5.2", "The largest backward speedup over T and B.",
-              "8.8× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 8.8), gpu=True),
+              "8.8× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 8.8), TIMED, gpu=True),
     ]

@@ -6,6 +6,7 @@ from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import figure_06, planned_products
 from bppsa_nb.papers.bppsa.table_1 import scientific
 from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import PRINTED, ROUNDING, TIMED, TRAINED
 
 
 def _sparsity(operator, printed, table):
@@ -72,21 +73,23 @@ def claims():
     printed = published.table("table_1").set_index("operator")
     return [
         *(Claim(PAPER, "Table 1", f"{operator}, VGG-11's first: the share of guaranteed zeros.",
-                f"{sparsity}", "table_1", partial(_sparsity, operator, sparsity))
+                f"{sparsity}", "table_1", partial(_sparsity, operator, sparsity), PRINTED)
           for operator, sparsity in printed["sparsity"].items()),
         Claim(PAPER, "§3.3", "The first convolution's Jacobian, dense and in CSR.",
-              "768 MB, 6.5 MB", "table_1", _size),
+              "768 MB, 6.5 MB", "table_1", _size, PRINTED),
         *(Claim(PAPER, "Table 1", f"{operator}: analytical generation over autograd, one column at a time.",
-                f"{scientific(speedup)} (Threadripper 1950X)", "table_1", partial(_generation, operator, speedup))
+                f"{scientific(speedup)} (Threadripper 1950X)", "table_1", partial(_generation, operator, speedup),
+                TIMED, recorded_by="python benchmarks/jacobians.py")
           for operator, speedup in printed["speedup"].items()),
         Claim(PAPER, "§3.3", "With patterns known ahead of time, sparse products are significantly faster.",
-              "“significantly better performance”", "planned_products", _planned),
+              "“significantly better performance”", "planned_products", _planned, TIMED),
         Claim(PAPER, "§3.5, Figure 6", "LeNet-5: at the same parameters, the same gradients up to rounding.",
-              "“the exact same outputs” (here: to 1e-5)", "figure_06", partial(_largest_difference, "gradient")),
+              "“the exact same outputs” (here: to 1e-5)", "figure_06", partial(_largest_difference, "gradient"),
+              ROUNDING),
         Claim(PAPER, "§3.5, Figure 6", "LeNet-5: per iteration, the loss curves of BPPSA and BP overlap.",
-              "curves coincide (here: to 1e-5)", "figure_06", partial(_largest_difference, "loss")),
+              "curves coincide (here: to 1e-5)", "figure_06", partial(_largest_difference, "loss"), ROUNDING),
         Claim(PAPER, "§4.3", "VGG-11 is about as accurate when 97 % is pruned and it is retrained as long as trained.",
-              "90.1 %, 88.9 % (here: within 2 points)", "retraining", _retrained),
+              "90.1 %, 88.9 % (here: within 2 points)", "retraining", _retrained, TRAINED),
         Claim(PAPER, "§5.3, Figure 10", "On a pruned VGG-11, steps of BPPSA take about as much as BP's operators.",
               "“similar” (here: within 2×)", "figure_10", _similar_steps),
         Claim(PAPER, "§5.3, Figure 10", "Sparse formats lower the cost of steps by orders of magnitude.",

@@ -4,6 +4,7 @@ The article has no numbered sections, so `where` names the part. Its percentages
 """
 
 from bppsa_nb.papers.claims.claim import ARTICLE, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.tolerance import PRINTED, TIMED
 from bppsa_nb.papers.gru import gru_throughput, small_products
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import span
@@ -119,25 +120,25 @@ def claims():
     """List them, in the order of the report."""
     return [
         Claim(ARTICLE, "principles", "The products of single time steps run far below the processor's potential.",
-              "“substantially slower” (here: half)", "small_products", _share_of_peak),
+              "“substantially slower” (here: half)", "small_products", _share_of_peak, TIMED),
         Claim(ARTICLE, "principles", "They do because they wait for memory.",
-              "“bandwidth bound” (here: to 80 %)", "small_products", _bandwidth_bound),
+              "“bandwidth bound” (here: to 80 %)", "small_products", _bandwidth_bound, TIMED),
         Claim(ARTICLE, "variants", "A product behind the reset gate needs an activation of its own; one before, none.",
               "all products share h", "gru_graphs", _inputs),
         Claim(ARTICLE, "variants", "With the reset gate moved, no recurrent product of a step waits for another.",
-              "“they can then all be concatenated”", "gru_variants", _concatenated),
+              "“they can then all be concatenated”", "gru_variants", _concatenated, PRINTED),
         Claim(ARTICLE, "variants", "Other saved activations spare variant 3 the product that it computes twice.",
-              "“without additional memory consumption”", "gru_variants", _no_more_memory),
+              "“without additional memory consumption”", "gru_variants", _no_more_memory, PRINTED),
         Claim(ARTICLE, "timings", "Variant 4 at a mini-batch of 64 is about as good as the original at 128.",
-              "≈ 1× (TitanX)", "gru_throughput", _half_the_batch, gpu=True),
+              "≈ 1× (TitanX)", "gru_throughput", _half_the_batch, TIMED, gpu=True),
         Claim(ARTICLE, "timings", "All three optimizations together, at a mini-batch of 128.",
-              "20 to 40 % (TitanX)", "gru_variants", _total, gpu=True),
+              "20 to 40 % (TitanX)", "gru_variants", _total, TIMED, gpu=True),
         Claim(ARTICLE, "timings", "At very large sizes, the optimizations help less.",
-              f"less at {LARGE} (TitanX)", "gru_variants", _large, gpu=True),
+              f"less at {LARGE} (TitanX)", "gru_variants", _large, TIMED, gpu=True),
         Claim(ARTICLE, "timings", "The last optimization, variant 4 over 3, gives more at larger sizes.",
-              "rises (TitanX)", "gru_variants", _last_gains, gpu=True),
+              "rises (TitanX)", "gru_variants", _last_gains, TIMED, gpu=True),
         Claim(ARTICLE, "takeaways", "The reset gate after the recurrent product, variant 3 over 2.",
-              "≈ 10 % (TitanX)", "gru_variants", _moved, gpu=True),
+              "≈ 10 % (TitanX)", "gru_variants", _moved, TIMED, gpu=True),
         Claim(ARTICLE, "appendix", "Without saved activations, work grows polynomially with depth; with all, linearly.",
-              "polynomially; linearly", "save_or_recompute", _growth),
+              "polynomially; linearly", "save_or_recompute", _growth, PRINTED),
     ]

@@ -1,0 +1,67 @@
+"""How far from the reference a claim's numbers may be where they are measured again, and why."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+_NUMBER = re.compile(r"[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart the numbers of two sentences may be, in the order in which they stand there."""
+
+    says: str
+    why: str
+    factor: float = 1.0  # a number may be so many times as large, or as small
+    apart: float = 0.0  # or so much larger or smaller, in the units that are printed
+    cells: bool = False  # every cell of the table counts, too
+    decides: bool = True  # a claim that held and is missed now is outside, whatever its numbers
+
+    def excess(self, found, expected):
+        """Say what is too far apart in what a claim says of two tables; None if nothing is."""
+        if found == expected:
+            return None
+        pairs = [list(map(_value, _NUMBER.findall(said))) for said in (found, expected)]
+        if len(pairs[0]) != len(pairs[1]) or not (self.factor > 1 or self.apart):
+            return "it says something else"
+        for now, then in zip(*pairs, strict=True):
+            low, high = sorted((abs(now), abs(then)))
+            if abs(now - then) > self.apart and not (now * then > 0 and high <= self.factor * low):
+                return f"{now:g} instead of {then:g}"
+        return None
+
+    def differs(self, table, reference):
+        """Say in which cell a table differs from the reference's, where every cell counts; None if in none."""
+        if not self.cells:
+            return None
+        now, then = (f"{len(each)} rows of {', '.join(sorted(each))}" for each in (table, reference))
+        if now != then:
+            return f"the table has {now}, not {then}"
+        for column in table:
+            now, then = table[column], reference[column]
+            close = np.isclose(now, then, rtol=1e-6) if then.dtype.kind == "f" else now == then
+            same = close | (now.isna() & then.isna())
+            if not same.all():
+                row = int(np.argmin(same))
+                return f"{column} in row {row + 1} of the table is {now[row]}, not {then[row]}"
+        return None
+
+
+def _value(number):
+    return float(number.replace(",", "").replace("−", "-"))
+
+
+EXACT = Tolerance("every cell", "counted, or simulated from stated costs: neither the processor nor chance has a say",
+                  cells=True)
+PRINTED = Tolerance("the same words", "counted, or computed to far more digits than are printed; other columns of the "
+                    "table are times")
+MEMORY = Tolerance("×1.25", "what an allocator holds depends on the system", factor=1.25)
+ROUNDING = Tolerance("×3", "rounding errors themselves, which other instructions make otherwise", factor=3)
+ITERATIONS = Tolerance("×2, or ±12", "rounding decides when an iteration ends, and shares are of nine checks or more",
+                       factor=2, apart=12)
+TRAINED = Tolerance("±3 points", "training multiplies rounding: less than the spread over seeds", apart=3)
+TIMED = Tolerance("×3, whatever the verdict", "times are of this processor and its memory, and of what else runs",
+                  factor=3, decides=False)
+ALL = EXACT, PRINTED, MEMORY, ROUNDING, ITERATIONS, TRAINED, TIMED
