@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import Claim, claims
-from bppsa_nb.papers.report import INTRODUCTION, evaluate
+from bppsa_nb.papers.report import INTRODUCTION, evaluate, tolerances
 
 
 class Evaluated(NamedTuple):
@@ -31,7 +31,7 @@ def evaluated():
 
 def text():
     """Compose the page, as MyST Markdown."""
-    lines = [INTRODUCTION, '<div class="filter"></div>', ""]
+    lines = [INTRODUCTION, *tolerances(), "", '<div class="filter"></div>', ""]
     for paper in dict.fromkeys(each.claim.paper for each in evaluated()):
         lines += ["", f"## {paper}", "", "| claim | the paper | ours | verdict |", "| --- | --- | --- | --- |"]
         lines += [_row(each) for each in evaluated() if each.claim.paper == paper]
@@ -47,6 +47,6 @@ def _row(each):
         f"[**{claim.where}**]{{#claim-{each.number}}}<br>{claim.says}",
         claim.number,
         f"{each.ours}{measured}",
-        f"**{each.verdict}**<br>{figure}",
+        f"**{each.verdict}**<br>{figure}<br>tolerance: {claim.tolerance.says}",
     ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

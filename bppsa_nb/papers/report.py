@@ -1,9 +1,10 @@
-"""The reproduction report: every claim of the papers, evaluated on the recorded tables."""
+"""The reproduction report: every claim of the papers, evaluated on the recorded tables; and how to measure it again."""
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.papers import again, experiments, provenance
 from bppsa_nb.papers.claims import claims
 from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET, require
+from bppsa_nb.papers.claims.tolerance import ALL
 
 INTRODUCTION = """\
 # Reproduction report
@@ -18,13 +19,27 @@ is shown all the same, and a speedup below 1 means slower. **not measured yet**:
 
 Of references, one at the paper's scale decides; what the quick scale gives, which `make figures` measures, stands below
 it.
+
+`bppsa-nb report --check` measures again at the quick scale. It compares what it finds with the quick reference, number
+by number, within each claim's **tolerance**. A claim that held and is missed now is outside, too. The
+[artifact appendix](docs/artifact.md) has every command, what it takes, and what to expect.
+
 """
+MARKS = "<!-- begin claims -->\n", "<!-- end claims -->\n"
 
 
 def write(path=None):
-    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first."""
+    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first.
+
+    With the former, the claims in a checkout's `docs/artifact.md` are written anew, too.
+    """
     with experiments.references(wanted=path is None):
         composed = text()
+    page = files.root() / "docs/artifact.md"
+    if path is None and page.is_file():
+        before, after = page.read_text(encoding="utf-8").split(MARKS[0])
+        with files.atomic_write(page, "w") as file:
+            file.write(MARKS[0].join([before, appendix() + MARKS[1] + after.split(MARKS[1])[1]]))
     path = path or files.root() / "REPRODUCTION.md"
     with files.atomic_write(path, "w") as file:
         file.write(composed)
@@ -33,25 +48,63 @@ def write(path=None):
 
 def text():
     """Compose the report from the recorded tables, as Markdown."""
-    lines, used = [INTRODUCTION], {}
+    lines, used = [INTRODUCTION, *tolerances(), ""], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):
-        lines += [f"## {paper}\n", "| where | claim | the paper | ours | machine, scale, data | verdict |"]
-        lines.append("|" + " --- |" * 6)
-        for claim in known:
+        heads = "no.", "where", "claim", "the paper", "ours", "machine, scale, data", "verdict", "tolerance"
+        lines += [f"## {paper}\n", _row(*heads), "|" + " --- |" * len(heads)]
+        for number, claim in enumerate(known, 1):
             if claim.paper == paper:
                 ours, origins, verdict = evaluate(claim)
                 used |= {(each["name"], each["scale"], each["device"]): each for each in origins}
                 machine = _machine(origins[0]) if origins else "—"
-                cells = [claim.where, claim.says, claim.number, ours, machine, f"**{verdict}**"]
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+                said = claim.where, claim.says, claim.number, ours, machine
+                lines.append(_row(str(number), *said, f"**{verdict}**", claim.tolerance.says))
         lines.append("")
     lines += ["## Recordings\n", "| table | scale | machine | date | commit | seed |", "|" + " --- |" * 6]
     for origin in sorted(used.values(), key=lambda origin: (origin["name"], origin["scale"], origin["device"])):
         where = [provenance.machine(origin), origin["date"], provenance.commit(origin)]
-        cells = [origin["name"], origin["scale"], *where, str(origin["seed"])]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_row(origin["name"], origin["scale"], *where, str(origin["seed"])))
     return "\n".join(lines) + "\n"
+
+
+def tolerances():
+    """Explain the tolerances, a list of lines."""
+    return [f"- **{each.says}**: {each.why}." for each in ALL]
+
+
+def appendix():
+    """Compose the claims of the artifact appendix, by experiment: command, costs, what to expect, tolerance."""
+    lines, known = [*tolerances(), ""], list(enumerate(claims(), 1))
+    with experiments.references():
+        costs = experiments.table("costs").set_index("name")
+        for name in dict.fromkeys(claim.experiment for _, claim in known):
+            rows, reference = [], None
+            for number, claim in known:
+                if claim.experiment == name:
+                    try:
+                        said, verdict, reference = again.expected(claim)
+                        shown = f"{said}: **{verdict}**"
+                    except LookupError as needed:
+                        said, origins, verdict = evaluate(claim)
+                        on = f" ({_machine(origins[0])})" if origins else ""
+                        shown = f"*Not here: {needed}.* {said.split('<br>')[0]}{on}: **{verdict}**"
+                    rows.append(_row(str(number), f"{claim.where}: {claim.says}", shown, claim.tolerance.says))
+            lines += [_costs(name, costs.loc[name], reference), ""]
+            lines += [_row("no.", "claim", "what to expect", "tolerance"), "|" + " --- |" * 4, *rows, ""]
+    return "\n".join(lines)
+
+
+def _costs(name, cost, reference):
+    """Say which command measures an experiment, and what it takes; without a reference, on another machine."""
+    if reference is None:
+        return f"**`bppsa-nb figures --only {name} --scale paper`**"
+    took = f"{cost['seconds']:.0f} s, {cost['memory'] / 2**20:.0f} MiB of memory, {cost['bytes'] / 1e3:.0f} kB of disk"
+    return f"**`bppsa-nb report --check {name}`**: {took}; data: {reference.attrs['provenance']['data']}"
+
+
+def _row(*cells):
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def evaluate(claim):

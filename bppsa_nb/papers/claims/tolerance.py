@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_NUMBER = re.compile(r"[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
+_NUMBER = r"[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?"
+_SPAN = re.compile(rf"({_NUMBER})(?:\S{{0,2}} to \+?({_NUMBER}))?")
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,14 @@ class Tolerance:
         """Say what is too far apart in what a claim says of two tables; None if nothing is."""
         if found == expected:
             return None
-        pairs = [list(map(_value, _NUMBER.findall(said))) for said in (found, expected)]
-        if len(pairs[0]) != len(pairs[1]) or not (self.factor > 1 or self.apart):
+        spans = [[_ends(*each) for each in _SPAN.findall(said)] for said in (found, expected)]
+        if len(spans[0]) != len(spans[1]) or not (self.factor > 1 or self.apart):
             return "it says something else"
-        for now, then in zip(*pairs, strict=True):
-            low, high = sorted((abs(now), abs(then)))
-            if abs(now - then) > self.apart and not (now * then > 0 and high <= self.factor * low):
-                return f"{now:g} instead of {then:g}"
+        for ends in zip(*spans, strict=True):
+            for now, then in zip(*ends, strict=True):
+                low, high = sorted((abs(now), abs(then)))
+                if abs(now - then) > self.apart and not (now * then > 0 and high <= self.factor * low):
+                    return f"{now:g} instead of {then:g}"
         return None
 
     def differs(self, table, reference):
@@ -49,8 +51,10 @@ class Tolerance:
         return None
 
 
-def _value(number):
-    return float(number.replace(",", "").replace("−", "-"))
+def _ends(*numbers):
+    """Return both ends of a span; where both read alike, one of them is printed."""
+    first, last = (each.replace(",", "").replace("−", "-") for each in numbers)
+    return float(first), float(last or first)
 
 
 EXACT = Tolerance("every cell", "counted, or simulated from stated costs: neither the processor nor chance has a say",
@@ -61,7 +65,7 @@ MEMORY = Tolerance("×1.25", "what an allocator holds depends on the system", fa
 ROUNDING = Tolerance("×3", "rounding errors themselves, which other instructions make otherwise", factor=3)
 ITERATIONS = Tolerance("×2, or ±12", "rounding decides when an iteration ends, and shares are of nine checks or more",
                        factor=2, apart=12)
-TRAINED = Tolerance("±3 points", "training multiplies rounding: less than the spread over seeds", apart=3)
+TRAINED = Tolerance("±3 points", "training multiplies rounding, and other seeds differ by more", apart=3)
 TIMED = Tolerance("×3, whatever the verdict", "times are of this processor and its memory, and of what else runs",
                   factor=3, decides=False)
 ALL = EXACT, PRINTED, MEMORY, ROUNDING, ITERATIONS, TRAINED, TIMED
