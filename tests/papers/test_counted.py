@@ -16,9 +16,10 @@ from bppsa_nb.schedule import events as timeline
 REPEATABLE = ["figure_01", "figure_02", "figure_03", "figure_04", "figure_11", "graph_rules", "gru_graphs"]
 REPEATABLE += ["fast_forward", "reorder_gradients", "reverse_first_k", "micro_batches", "data_parallel_throughput"]
 REPEATABLE += ["pipeline_throughput", "layer_blocks", "predicted_steps"]
+LONGER = ["steps_and_work", "crossover", "space", "table_3", "figure_10"]
 
 
-@pytest.mark.parametrize("name", REPEATABLE)
+@pytest.mark.parametrize("name", [*REPEATABLE, *(pytest.param(name, marks=pytest.mark.full) for name in LONGER)])
 def test_what_was_recorded_is_measured_again(name, tmp_path):
     recorded = experiments.table(name, device="cpu")
     origin = recorded.attrs["provenance"]
