@@ -15,7 +15,8 @@ class Cell(NamedTuple):
     n, and it needs both parts of n by themselves: its sums are N, R, Z, M.
 
     ``step(sums, before)`` takes a unit's sums and states, two tuples, and returns two more: the next states, and the
-    `kept` others that going back needs. The first state is h, which weights and other layers read.
+    `kept` others that going back needs. The first state is h, which weights and other layers read. A cell is
+    `bounded` if no state can leave [-1, 1], or what it began within.
 
     ``back(grads, before, after, kept)`` takes the gradients of the loss at the next states, the states on both sides,
     and what was kept; it returns two tuples: the gradients at the sums, and those that go directly to the states
@@ -40,7 +41,7 @@ class Cell(NamedTuple):
     kept: int = 0  # K
     carry: bool = False
     activations: tuple = ()
-    bounded: bool = False  # whether no state can leave [-1, 1], or what it began within
+    bounded: bool = False
     vectors: tuple = ()
 
     def __repr__(self):

@@ -100,17 +100,17 @@ class _Transposed:
 
 
 def sigmoid(node):
-    """Apply the logistic function to every element; its derivative is a (1 - a), where a is the result."""
+    """Apply the logistic function to every element of a `node`; its derivative is a (1 - a), where a is the result."""
     return _nonlinearity("sigmoid", node)
 
 
 def tanh(node):
-    """Apply the hyperbolic tangent to every element; its derivative is 1 - a², where a is the result."""
+    """Apply the hyperbolic tangent to every element of a `node`; its derivative is 1 - a², where a is the result."""
     return _nonlinearity("tanh", node)
 
 
 def relu(node):
-    """Replace negative numbers by zero; the derivative is 1 where the result is positive."""
+    """Replace negative numbers of a `node` by zero; the derivative is 1 where the result is positive."""
     return _nonlinearity("relu", node)
 
 

@@ -315,7 +315,7 @@ class _Elementwise(Operator):
 
 
 class ReLU(_Elementwise):
-    """``max(x, 0)``; its derivative at 0 is 0."""
+    """``max(x, 0)``, under a `name`; its derivative at 0 is 0."""
 
     jacobian_class = "ReLU"
     _function = staticmethod(lambda x: np.maximum(x, 0))
@@ -323,14 +323,14 @@ class ReLU(_Elementwise):
 
 
 class Tanh(_Elementwise):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, under a `name`."""
 
     reads, jacobian_class = "y", "Tanh"
     _function, _derivative = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
 
 
 class Sigmoid(_Elementwise):
-    """The logistic function."""
+    """The logistic function, under a `name`."""
 
     reads, jacobian_class = "y", "Sigmoid"
     _function, _derivative = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
@@ -360,7 +360,7 @@ class _Pool(_Sliding):
 
 
 class MaxPool2d(_Pool):
-    """The largest entry of each window. Of several, the first has the gradient: row by row, as in PyTorch."""
+    """The largest entry of a window of `AvgPool2d`. Of several, the first by rows has the gradient, as in PyTorch."""
 
     jacobian_class, _together = "MaxPool2d", np.maximum
 
@@ -378,7 +378,7 @@ class MaxPool2d(_Pool):
 
 
 class AvgPool2d(_Pool):
-    """The mean of each window."""
+    """The mean of each window, under a `name`: windows of `kernel_size`, `stride` apart, or side by side."""
 
     reads, jacobian_class, _together = "dtype", "AvgPool2d", np.add
 
@@ -396,7 +396,7 @@ class AvgPool2d(_Pool):
 
 
 class Flatten(Operator):
-    """Turn images into vectors. A scan needs no link for it: gradients are flat there anyway."""
+    """Turn images into vectors, under a `name`. A scan needs no link for it: gradients are flat there anyway."""
 
     reads, jacobian_class = "dtype", "Flatten"
 

@@ -42,10 +42,10 @@ def expected(claim):
 
 
 def check(names=None, progress=True):
-    """Measure experiments again that claims are held against, by default all; yield the `Outcome` of every claim.
+    """Measure experiments again that claims are held against; yield the `Outcome` of every claim.
 
-    What was measured here by the very same source, which a commit has, is not measured another time. A name of no such
-    experiment is a ValueError.
+    Those that are named are measured now. Without names it is all, but for what was measured here by the very same
+    source, which a commit has. A name of no such experiment is a ValueError.
     """
     known = list(dict.fromkeys(claim.experiment for claim in claims()))
     for name in names or []:
@@ -61,7 +61,8 @@ def check(names=None, progress=True):
             yield Outcome(number, claim, NOT_HERE, "", str(error))
             continue
         if claim.experiment not in tables:
-            tables[claim.experiment] = _measured(claim.experiment, progress)
+            kept = None if names else _kept(claim.experiment)
+            tables[claim.experiment] = experiments.run(claim.experiment, progress=progress) if kept is None else kept
         yield Outcome(number, claim, *_judge(claim, tables[claim.experiment], *expectation))
 
 
@@ -76,13 +77,14 @@ def _judge(claim, table, said, verdict, reference):
     return OUTSIDE if about else WITHIN, found, about
 
 
-def _measured(name, progress):
+def _kept(name):
+    """Return what this very source has measured here, if a commit has the source; else None."""
     now = provenance.describe(name, "quick", 0)
     if now["dirty"] is False and (now["device"], "quick") in experiments.recordings(name, experiments.MEASURED):
         table = experiments.table(name, "quick", now["device"])
         if all(table.attrs["provenance"].get(key) == value for key, value in now.items() if key != "date"):
             return table
-    return experiments.run(name, progress=progress)
+    return None
 
 
 def run(names=None):

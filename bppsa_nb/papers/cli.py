@@ -281,7 +281,7 @@ def _parser():
         "--check, what claims are held against is measured again at the quick scale and compared with the references: "
         "the exit code is 1 if a claim is outside its tolerance.", (ValueError,))
     add("--check", nargs="*", metavar="NAME", help="measure again, and say which claims fall outside their tolerance: "
-        "of all experiments, or of these")
+        "of these experiments, or of all that this source has not measured here")
     add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 

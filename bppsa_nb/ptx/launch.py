@@ -25,9 +25,9 @@ MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # wha
 
 
 def empty(shape, dtype=np.float32):
-    """Return an array that counts as never written, as `cuda.device_array` is: reading it is reported.
+    """Return an array of this `shape` and `dtype` that counts as never written: reading it is reported.
 
-    It holds NaN, or zeros. What a kernel has written counts as written in the launches that follow.
+    Like `cuda.device_array`, but it holds NaN, or zeros. What a kernel has written counts as written from then on.
     """
     try:
         if isinstance(shape, (bytes, bool)) or np.dtype(dtype).kind not in "biufcV":

@@ -185,7 +185,7 @@ class Watched:
 
 
 def hint(name, depth=1):
-    """Print a hint: the first, the second, which says more, or the third, which says nearly all."""
+    """Print a hint on the puzzle `name`, of `depth` 1, or 2, which says more, or 3, which says nearly all."""
     hints = puzzle(name).hints
     if type(depth) is not int or not 1 <= depth <= len(hints):
         raise ValueError(f"depth must be from 1 to {len(hints)}, got {depth!r}")
@@ -193,7 +193,7 @@ def hint(name, depth=1):
 
 
 def solution(name):
-    """Print a solution of a puzzle, and why it is as it is."""
+    """Print a solution of the puzzle `name`, and why it is as it is."""
     asked = puzzle(name)
     print(f"{asked.text()}\n\n{textwrap.fill(asked.explained, 88)}")
 

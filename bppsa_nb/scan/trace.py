@@ -43,7 +43,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class TracedLevel:
-    """What one level did: its ⋄, its moves (source, target), and the new operands where the array changed."""
+    """What a level did: `products`, its ⋄; `moves` (source, target); `changes`, new operands by their places."""
 
     level: Level
     products: list = field(repr=False)

@@ -98,20 +98,20 @@ def test_every_claim_is_measured_again_or_says_what_it_needs():
     }
 
 
-def test_what_the_same_committed_source_measured_is_not_measured_again(monkeypatch, describe_as):
-    measured = []
-    measure = experiments.load("figure_11").measure
-    monkeypatch.setattr(experiments.load("figure_11"), "measure", lambda *a: measured.append(1) or measure(*a))
-    describe_as(commit=40 * "0", dirty=False)
-    for _ in range(2):
-        assert outcomes("figure_11") == {8: again.WITHIN}
-    assert len(measured) == 1
-    for times, other in enumerate(({"commit": 40 * "1"}, {"cores": 99}, {"versions": {}}, {"dirty": True}), 2):
-        describe_as(**{"commit": 40 * "0", "dirty": False} | other)
-        outcomes("figure_11")
-        assert len(measured) == times
-    outcomes("figure_11")
-    assert len(measured) == 6  # source that no commit has is always measured
+def test_what_the_same_committed_source_measured_is_measured_again_only_by_name(monkeypatch, describe_as):
+    measured, module = [], experiments.load("figure_11")
+    measure, judged = module.measure, [each for each in claims() if each.experiment == "figure_11"]
+    monkeypatch.setattr(module, "measure", lambda *args: measured.append(1) or measure(*args))
+    monkeypatch.setattr(again, "claims", lambda: judged)
+    same = {"commit": 40 * "0", "dirty": False}
+    describe_as(**same)
+    for names, times in (((), 1), ((), 1), (("figure_11",), 2), ((), 2)):
+        assert outcomes(*names) == {1: again.WITHIN} and len(measured) == times
+    for other in ({"commit": 40 * "1"}, {"cores": 99}, {"versions": {}}, {"dirty": True}, {}, {"dirty": None}):
+        measured.clear()
+        describe_as(**same | other)
+        outcomes()
+        assert len(measured) == 1, other
 
 
 def test_names_that_no_claim_is_held_against_are_refused(capsys):
