@@ -36,7 +36,7 @@ from bppsa_nb.machine import files
 from bppsa_nb.papers import dictionary
 
 KINDS = {"int64": "integer", "float64": "number", "str": "string", "bool": "boolean"}
-WIDTH = 120
+WIDTH = 160  # of a column in one line
 CODEMETA = """import json, pydantic_codemeta
 document = json.load(open("codemeta.json", encoding="utf-8"))
 unknown = pydantic_codemeta.CodeMeta.from_jsonld(document).model_extra

@@ -163,13 +163,6 @@ def test_the_data_package_says_what_is_in_the_tables():
             assert [READ_AS[field["type"]](cell) for cell in cells if cell] != [], (resource["name"], field["name"])
 
 
-def test_json_is_written_to_be_read(metadata):
-    value = {"a": [1.5, None, True, "ü"], "b": {"c": "x" * 130, "d": []}, "e": [{"f": "y" * 80, "g": "z" * 80}] * 2}
-    written = metadata.text(value)
-    assert json.loads(written) == value and max(map(len, metadata.text(list(range(999))).splitlines())) <= 120
-    assert '\n "a": [1.5, null, true, "ü"],\n' in written
-
-
 @pytest.mark.full
 def test_others_validators_are_content():
     done = subprocess.run([sys.executable, "docs/metadata.py", "--validate"], cwd=REPO, capture_output=True, text=True)
