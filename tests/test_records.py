@@ -78,5 +78,4 @@ def test_every_recording_is_whole_and_of_something_that_records(committed_files)
     names = {path.name.split(".")[0] for path in tables}
     assert not WAITING & names
     code = "".join(path.read_text(encoding="utf-8") for path in (REPO / "benchmarks").glob("*.py"))
-    code += (REPO / "bppsa_nb/papers/bppsa/table_1.py").read_text(encoding="utf-8")
     assert [name for name in names - set(experiments.names()) if f'"{name}"' not in code] == []

@@ -113,6 +113,11 @@ def table(name, scale="quick", device=None):
     has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`. If there
     is no recording, a FileNotFoundError says how to make one.
     """
+    return _read(place(name, scale, device))
+
+
+def place(name, scale="quick", device=None):
+    """Return the path of the CSV that `table` reads, its arguments the same."""
     if not recordings(name):
         load(name)
     check_choice("scale", scale, SCALES)
@@ -127,7 +132,7 @@ def table(name, scale="quick", device=None):
             f"`bppsa-nb figures --only {name} --scale {scale}{flag}` makes one for this machine"
         )
     paths = [folder / device / f"{name}.{scale}.csv" for folder in _folders(_used.get())]
-    return _read(next(path for path in paths if path.with_suffix(".json").exists()))
+    return next(path for path in paths if path.with_suffix(".json").exists())
 
 
 def recordings(name, folder=None):
