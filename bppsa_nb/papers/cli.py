@@ -83,7 +83,7 @@ def _explain(arguments):
         decided = explained.evaluated(chosen)
         for name in chosen:
             print(explained.text(explained.facts(name, arguments.scale, arguments.device), decided), end="\n\n")
-    print("A cell opens in JupyterLab (`make lab`) where this follows its address, such as http://localhost:8888")
+    print("JupyterLab (`make lab`) goes to a cell where its #cell-id= is put behind the address of the open notebook.")
 
 
 def _notebooks(arguments):

@@ -34,9 +34,9 @@ class Cell(NamedTuple):
     draws: bool
 
     @property
-    def address(self):
-        """What follows JupyterLab's address, to open it there."""
-        return f"/lab/tree/notebooks/{self.notebook}.ipynb#cell-id={self.identifier}"
+    def fragment(self):
+        """What stands behind the address of the notebook in JupyterLab, where it is open, to go to the cell."""
+        return f"#cell-id={self.identifier}"
 
 
 class Source(NamedTuple):
@@ -112,7 +112,7 @@ def facts(name, scale=None, device=None):
         measured=lines(module.measure),
         drawn=lines(module.plot),
         sources=[source for source in sources if source.path is None or source.path != found["table"]],
-        cells=_cells(files.root() / "notebooks").get(name, []),
+        cells=cells(files.root() / "notebooks").get(name, []),
         picture=shown and relative(path.with_suffix(".png")),
         drawn_from_it=shown is not None and shown == found["origin"],
         **found,
@@ -130,7 +130,7 @@ def text(found, decided):
         whose = "a reference" if origin["reference"] else "measured here"
         seed = f"scale {origin['scale']}, seed {origin['seed']}, data {origin['data']}"
         said.append(("table", f"{found.table}, {whose}; its .json says where it comes from"))
-        said += [("", f"{provenance.words(origin)}, {seed}"), ("again", again), ("drawn again", draw)]
+        said += [("", f"{provenance.words(origin)}, {seed}"), ("made again by", again), ("drawn again by", draw)]
     for path, recorded in found.sources:
         by = f"recorded by {', '.join(map(str, recorded))}" if recorded else "as the paper printed it"
         said.append(("takes rows from", f"{path or 'what is not there yet'}, {by}"))
@@ -139,7 +139,7 @@ def text(found, decided):
         said.append(("picture", f"{found.picture}, {drawn}"))
     for cell in found.cells:
         what = "draws it" if cell.draws else "shows it"
-        said.append(("notebook", f"notebooks/{cell.notebook}.ipynb, cell {cell.number} {what}: {cell.address}"))
+        said.append(("notebook", f"notebooks/{cell.notebook}.ipynb, cell {cell.number} {what}, {cell.fragment}"))
     for each in [each for each in decided if each.claim.experiment == found.name]:
         where = f" ({provenance.machine(each.origin)}, {each.origin['scale']})" if each.origin else ""
         said.append(("claim", f"{each.verdict}{where}: {each.claim.where}, {each.claim.says}"))
@@ -172,8 +172,8 @@ def relative(path):
 
 
 @cache
-def _cells(folder):
-    """Find the cells of notebooks that draw or show figures: lists, by figure."""
+def cells(folder):
+    """Find the cells of a folder's notebooks that draw or show figures: a dict of lists of `Cell`, by figure."""
     found = {}
     for path in sorted(folder.glob("*.ipynb")):
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1):
