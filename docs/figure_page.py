@@ -60,16 +60,15 @@ def _origin(found, repository):
     lines = []
     if not found.drawn_from_it:
         lines += ["The table was recorded anew after the picture was drawn; this is what the table says.", ""]
-    made = "Put together from recordings" if origin.get("collected") else "Measured"
-    measure, draw = found.commands
-    return [
-        *lines,
-        f"{made} on {origin['date']}, on {provenance.machine(origin)}, by the code of commit {commit}; scale "
-        f"{origin['scale']}, seed {origin['seed']}, {origin['data']} data. To measure it again, and to draw it again "
-        "from what was recorded:",
-        "",
-        f"```sh\n{measure}\n{draw}\n```",
-    ]
+    if origin.get("collected"):
+        made = f"Put together on {origin['date']} from recordings, by the code"
+        again = "To put it together again, and to draw it again from that:"
+    else:
+        made = f"Measured on {origin['date']}, on {provenance.machine(origin)}, by the code"
+        again = "To measure it again, and to draw it again from what was recorded:"
+    how = f"scale {origin['scale']}, seed {origin['seed']}, {origin['data']} data"
+    commands = "\n".join(found.commands)
+    return [*lines, f"{made} of commit {commit}; {how}. {again}", "", f"```sh\n{commands}\n```"]
 
 
 def _table(found):
