@@ -101,8 +101,20 @@ def _code(found, repository):
             "",
             f"```{{literalinclude}} ../{where.path}\n:lines: {where.first}-{where.last}\n:lineno-match:\n```",
             "",
+            *(_then(found, repository) if where == found.measured else []),
         ]
     return lines
+
+
+def _then(found, repository):
+    if not found.then:
+        return []
+    commit, (path, first, last) = found.origin["commit"], found.then
+    place = f"`{path}`, line {first}"
+    if repository:
+        place = f"[{place}]({repository}/blob/{commit}/{path}#L{first}-L{last})"
+    reads = "and read the same" if found.same else f"and read otherwise: `git show {commit[:10]}:{path}` prints it"
+    return [f"In the commit that recorded the table, this was {place}, {reads}.", ""]
 
 
 def _cells(found, ran):

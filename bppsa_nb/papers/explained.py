@@ -64,6 +64,8 @@ class Facts:
     title: str
     measured: Lines  # the function `measure`
     drawn: Lines  # the function `plot`
+    then: Lines | None  # `measure` in the commit that recorded the table, where git has that
+    same: bool  # whether it read as it does now
     sources: list[Source]  # besides what it measures
     cells: list[Cell]
     picture: str | None  # where it was asked for
@@ -106,11 +108,14 @@ def facts(name, scale=None, device=None):
             found["table"], found["origin"] = relative(table), described["provenance"] | {"reference": is_reference}
             found["columns"] = _columns(name, described["columns"])
         sources = _sources(module, scale, device or provenance.device())
+    then, text = _then(name, found["origin"])
     return Facts(
         name=name,
         title=experiments.title(name),
         measured=lines(module.measure),
         drawn=lines(module.plot),
+        then=then,
+        same=text == inspect.getsource(module.measure),
         sources=[source for source in sources if source.path is None or source.path != found["table"]],
         cells=cells(files.root() / "notebooks").get(name, []),
         picture=shown and relative(path.with_suffix(".png")),
@@ -124,6 +129,9 @@ def text(found, decided):
     origin, (again, draw) = found.origin, found.commands
     made = "measured" if not origin or not origin.get("collected") else "put together"  # nothing was timed
     said = [(f"{made} by", f"{found.measured} (measure)"), ("drawn by", f"{found.drawn} (plot)")]
+    if found.then:
+        what = "reads the same" if found.same else "reads otherwise"
+        said.insert(1, ("", f"git show {origin['commit'][:10]}:{found.then.path}, line {found.then.first}, {what}"))
     if found.lacking:
         said.append(("table", f"none: {found.lacking}"))
     else:
@@ -163,6 +171,23 @@ def lines(function):
     """Return the lines of a function's code, as the file has them now."""
     text, first = inspect.getsourcelines(function)
     return Lines(relative(inspect.getsourcefile(function)), first, first + len(text) - 1)
+
+
+def _then(name, origin):
+    """Return the lines of `measure` in the commit that recorded a table, and their text; None if git has it not."""
+    path, first = _measuring(origin["commit"]).get(name, (None, 0)) if origin and origin["commit"] else (None, 0)
+    if path is None:
+        return None, None
+    text = inspect.getblock(provenance.git("show", f"{origin['commit']}:{path}").splitlines(True)[first - 1 :])
+    return Lines(path, first, first + len(text) - 1), "".join(text)
+
+
+@cache
+def _measuring(commit):
+    """Find where each experiment's `measure` was at a commit: path and line, by the experiment's name."""
+    found = (provenance.git("grep", "-n", "^def measure(", commit, "--", "bppsa_nb") or "").splitlines()
+    places = [line.split(":")[1:3] for line in found]
+    return {re.sub(r"^figures?(_\d+)+_", "", Path(path).stem): (path, int(number)) for path, number in places}
 
 
 def relative(path):

@@ -91,12 +91,12 @@ def source_state():
         if named is not None and not re.fullmatch("[0-9a-f]{40}", named):
             raise UncommittedError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
         return named, None if named is None else False
-    return _git("rev-parse", "HEAD").strip(), bool(_changes(SOURCE))
+    return git("rev-parse", "HEAD").strip(), bool(_changes(SOURCE))
 
 
 def _is_checkout():
     """Say whether the package is imported from a git checkout of its own, which has commits."""
-    top, commit = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
+    top, commit = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
     return bool(top and commit) and Path(top.strip()).resolve() == Path(bppsa_nb.__file__).resolve().parents[1]
 
 
@@ -105,8 +105,8 @@ def _changes(paths):
     with tempfile.TemporaryDirectory() as folder:
         fresh = {"GIT_INDEX_FILE": str(Path(folder, "index"))}  # in which nothing is staged, or assumed to be unchanged
         show = "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored", "--ignore-submodules=none"
-        read = _git("read-tree", "HEAD", **fresh)
-        found, tracked = _git("status", *show, "--", *paths, **fresh), _git("ls-files", "-z", "--", *paths, **fresh)
+        read = git("read-tree", "HEAD", **fresh)
+        found, tracked = git("status", *show, "--", *paths, **fresh), git("ls-files", "-z", "--", *paths, **fresh)
     if read is None or found is None or tracked is None:
         return ["what git cannot read"]
     made = re.compile(r"(^|/)(__pycache__/|\.ipynb_checkpoints/|\.[^/]+$)|~$")  # and imported by nobody
@@ -123,7 +123,8 @@ def _written(path):
         return 0
 
 
-def _git(*arguments, **environment):
+def git(*arguments, **environment):
+    """Return what git prints of the project's folder, or None if it fails or there is none."""
     own = {key: value for key, value in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
     command = ["git", "-C", str(files.root()), *arguments]
     try:

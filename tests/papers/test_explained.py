@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib
 import re
+import subprocess
 import sys
 from collections import defaultdict
 
@@ -57,6 +58,13 @@ def test_a_table_is_there_with_all_its_columns_and_what_it_was_made_from(name, d
             recorded = source.path.split("/")[-1].split(".")[0]
             line = text[lines.first - 1]
             assert f'"{recorded}"' in line or line.startswith("def measure(") and recorded in lines.path
+    if found.then:  # git has the history
+        show = ["git", "-C", str(ROOT), "show", f"{found.origin['commit']}:{found.then.path}"]
+        then = subprocess.run(show, capture_output=True).stdout.decode().splitlines()
+        then = then[found.then.first - 1 : found.then.last]
+        now = (ROOT / found.measured.path).read_text(encoding="utf-8").splitlines()
+        assert then[0].startswith("def measure(") and then[-1].startswith("    ")
+        assert found.same == (then == now[found.measured.first - 1 : found.measured.last])
     said = explained.text(found, [])
     for each in (found.title, found.measured, found.drawn, found.table, found.origin["commit"][:10], *found.commands):
         assert str(each) in said
