@@ -221,7 +221,7 @@ def _write(table, now, notes=None):
         path = _where(now)
     except provenance.UncommittedError as error:
         path = _path(now, MEASURED)
-        tables.write(table, now | {"dirty": True}, path, notes)
+        tables.write(table, now, path, notes)
         raise provenance.UncommittedError(f"{error}; {path.relative_to(files.root())} has what was measured") from None
     place = str(path.relative_to(files.root()))
     described, before = path.with_suffix(".json"), "new"

@@ -417,6 +417,7 @@ def test_a_reference_needs_a_commit_of_all_that_makes_it(package, monkeypatch):
 
 def edit(package, text="a = 1\n"):
     (package / "a.py").write_text(text)
+    os.utime(package / "a.py", (1, 1))
 
 
 def flagged(flag):
@@ -441,6 +442,7 @@ def nested(package):
     git(package.parent, "config", "submodule.sub.ignore", "all")
     git(package.parent, "config", "diff.ignoreSubmodules", "all")
     (package / "sub" / "s.py").write_text("")
+    os.utime(package / "sub", (1, 1))
 
 
 def stashed(package):
@@ -486,12 +488,14 @@ def test_what_is_not_in_the_folder_does_not_count(package, monkeypatch, tmp_path
     edit(package)
     git(package, "add", ".")
     git(package, "restore", "--source=HEAD", "--worktree", ".")  # staged, and not what is measured by
-    os.utime(package / "a.py", (0, 0))
+    os.utime(package / "a.py", (1, 1))
+    index = (package.parent / ".git/index").read_bytes()
     git(tmp_path, "init", "other")
     for name, value in {"DIR": "other/.git", "WORK_TREE": "other", "INDEX_FILE": "other/index"}.items():
         monkeypatch.setenv(f"GIT_{name}", str(tmp_path / value))  # as in a hook
     assert provenance.source_state() == before and not before[1]
     provenance.check_committed()
+    assert (package.parent / ".git/index").read_bytes() == index
 
 
 def test_a_source_that_changes_while_it_measures_makes_no_reference(toy, tmp_path, monkeypatch, capsys):
