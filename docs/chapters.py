@@ -5,8 +5,6 @@ import re
 import nbformat
 import puzzle_page
 
-from bppsa_nb.papers import experiments
-
 _SHOWN = re.compile(r"(\w+)\.png: ")  # bppsa_nb.papers.figures.Shown: the text embeds the same file
 
 _BAR = re.compile(r"\d+%\|")  # tqdm's
@@ -31,13 +29,13 @@ def written(path, repository, drawn):
 
 
 def _led_back(cell, figures):
-    """Yield a cell; before one that draws a figure what links to it, after one that shows it a link to its page."""
+    """Yield a cell; before one that draws figures an anchor for each, below each that it shows a link to its page."""
     names = [name for identifier, name in figures if identifier == cell.id]
     if cell.cell_type == "code" and names:
         yield nbformat.v4.new_markdown_cell("".join(f"[]{{#draws-{name.replace('_', '-')}}}" for name in names))
-    elif names:
-        links = " · ".join(f"[{experiments.title(name)}](../figure/{name}.md)" for name in names)
-        cell.source += f"\n\n*Data, code and claims: {links}*"
+    for name in names if cell.cell_type == "markdown" else ():
+        link = rf"\1\n\n[Data, code and claims of this figure](../figure/{name}.md)"
+        cell.source = re.sub(rf"(!\[[^\]]*\]\(\.\./figures/{name}\.\w+\))", link, cell.source, count=1)
     yield cell
 
 

@@ -148,16 +148,23 @@ def test_every_figure_has_a_page_one_click_from_its_captions():
             assert name in clicks[SITE / f"notebooks/{cell.notebook}.html"]
 
 
+@pytest.fixture(scope="module")
+def facts():
+    """Say of each figure where it comes from, which may be what was measured here: other tests do not see that."""
+    return {name: explained.facts(name) for name in FIGURES}
+
+
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_leads_back_to_its_table_its_lines_its_chapter_and_its_claims(name):
-    page, found = SITE / f"figure/{name}.html", explained.facts(name)
+def test_a_figure_leads_back_to_its_table_its_lines_its_chapter_and_its_claims(facts, name):
+    page, found = SITE / f"figure/{name}.html", facts[name]
     text, clicks = page.read_text(encoding="utf-8"), dict(links(page))
     targets = [found.table, found.measured.path, found.drawn.path, *(source.path for source in found.sources)]
     for target in targets:
         assert (page.parent / clicks[target]).resolve().read_bytes() == (files.root() / target).read_bytes()
     told = (page.parent / clicks["the JSON beside it"]).resolve()
     assert files.read_json(told)["provenance"] | {"reference": found.origin["reference"]} == found.origin
-    for fact in (found.origin["commit"][:10], found.origin["date"], *found.commands):
+    then = [found.then.path, f"line {found.then.first}"] if found.then else []
+    for fact in (found.origin["commit"][:10], found.origin["date"], *found.commands, *then):
         assert html.escape(fact) in re.sub(r"<[^>]+>", "", text)
     blocks = re.findall(r'<div class="highlight"><pre>(.*?)</pre></div>', text, re.DOTALL)
     for lines, block in zip((found.measured, found.drawn), blocks[-2:], strict=True):

@@ -174,10 +174,10 @@ def lines(function):
 
 
 def _then(name, origin):
-    """Return the lines of `measure` in the commit that recorded a table, and their text; None if git has it not."""
-    path, first = _measuring(origin["commit"]).get(name, (None, 0)) if origin and origin["commit"] else (None, 0)
-    if path is None:
+    """Return the lines of `measure` in the commit that recorded a table, and their text; None if git has not both."""
+    if not origin or not origin["commit"] or origin["dirty"] or name not in (there := _measuring(origin["commit"])):
         return None, None
+    path, first = there[name]
     text = inspect.getblock(provenance.git("show", f"{origin['commit']}:{path}").splitlines(True)[first - 1 :])
     return Lines(path, first, first + len(text) - 1), "".join(text)
 
