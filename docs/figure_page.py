@@ -113,7 +113,7 @@ def _then(found, repository):
     place = f"`{path}`, line {first}"
     if repository:
         place = f"[{place}]({repository}/blob/{commit}/{path}#L{first}-L{last})"
-    reads = "and read the same" if found.same else f"and read otherwise: `git show {commit[:10]}:{path}` prints it"
+    reads = "and read the same" if found.same else f"and read differently: `git show {commit[:10]}:{path}` prints it"
     return [f"In the commit that recorded the table, this was {place}, {reads}.", ""]
 
 

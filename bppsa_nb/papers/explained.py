@@ -86,7 +86,7 @@ class Facts:
 
 
 def facts(name, scale=None, device=None):
-    """Find out where a figure comes from; measures and draws nothing. A ValueError lists all names for a wrong one.
+    """Find out where a figure comes from; measure and draw nothing. Raises what `experiments.load` and `table` do.
 
     The table is the one that the picture in `figures/` was drawn from, or what has taken its place since. With a scale
     or a device, or without a picture, it is the one that `experiments.table` reads.
@@ -103,10 +103,9 @@ def facts(name, scale=None, device=None):
         except FileNotFoundError as error:
             found["lacking"] = str(error)
         else:
-            described = files.read_json(table.with_suffix(".json"))
-            is_reference = table.parents[1].name == experiments.REFERENCES
-            found["table"], found["origin"] = relative(table), described["provenance"] | {"reference": is_reference}
-            found["columns"] = _columns(name, described["columns"])
+            found["table"] = relative(table)
+            found["origin"] = experiments.table(name, scale, device).attrs["provenance"]
+            found["columns"] = _columns(name, files.read_json(table.with_suffix(".json"))["columns"])
         sources = _sources(module, scale, device or provenance.device())
     then, text = _then(name, found["origin"])
     return Facts(
@@ -130,7 +129,7 @@ def text(found, decided):
     made = "measured" if not origin or not origin.get("collected") else "put together"  # nothing was timed
     said = [(f"{made} by", f"{found.measured} (measure)"), ("drawn by", f"{found.drawn} (plot)")]
     if found.then:
-        what = "reads the same" if found.same else "reads otherwise"
+        what = "reads the same" if found.same else "reads differently"
         said.insert(1, ("", f"git show {origin['commit'][:10]}:{found.then.path}, line {found.then.first}, {what}"))
     if found.lacking:
         said.append(("table", f"none: {found.lacking}"))

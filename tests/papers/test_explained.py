@@ -185,6 +185,10 @@ def test_a_picture_is_led_back_to_its_own_table_by_commands_that_hold(toy, tmp_p
     found = explained.facts("toy")
     assert found.drawn_from_it and found.table == f"data/results/{provenance.device()}/toy.quick.csv"
     assert all("--seed" not in command for command in found.commands) and "--reference" in found.commands[1]
+    sealed = (tmp_path / found.table).read_bytes()
+    (tmp_path / found.table).write_bytes(sealed.replace(b"0", b"1"))
+    with pytest.raises(files.CorruptFileError, match="toy.quick.csv is damaged"):
+        explained.facts("toy")
     (tmp_path / found.table).with_suffix(".json").unlink()
     found = explained.facts("toy")
     assert found.table is None and found.lacking.startswith("no reference of toy") and not found.drawn_from_it
