@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from bppsa_nb.papers import notebooks  # noqa: E402
+from bppsa_nb.papers import explained, notebooks  # noqa: E402
 
 KEPT, BOOK = ROOT / "build/notebooks", ROOT / "build/book"
 HOW_TO = (
@@ -63,6 +63,7 @@ def main():
 def assemble(source):
     """Put the pages together in a folder, as they lie in the checkout, so that links among them hold."""
     import chapters
+    import figure_page
     import gallery
     import puzzle_page
     import report_page
@@ -77,10 +78,15 @@ def assemble(source):
         (source / name).symlink_to(ROOT / name)
     for name in (*PAGES, *LESSON, *(f"docs/{page}.md" for page in HOW_TO)):
         shutil.copy(ROOT / name, source / name)
-    written = {name: chapters.written(KEPT / f"{name}.ipynb", repository()) for name in notebooks.names()}
+    drawn = explained.cells(KEPT)
+    drawn = {name: cells for name, cells in drawn.items() if name in figure_page.facts()}
+    written = {name: chapters.written(KEPT / f"{name}.ipynb", repository(), drawn) for name in notebooks.names()}
     for name, (_, text) in written.items():
         (source / f"notebooks/{name}.ipynb").write_text(text, encoding="utf-8")
     (source / "puzzles.md").write_text(puzzle_page.text(), encoding="utf-8")
+    (source / "figure").mkdir()
+    for name in figure_page.facts():
+        (source / f"figure/{name}.md").write_text(figure_page.text(name, drawn, repository()), encoding="utf-8")
     (source / "figures.md").write_text(gallery.text(), encoding="utf-8")
     (source / "REPRODUCTION.md").write_text(report_page.text(), encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

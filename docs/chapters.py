@@ -11,8 +11,8 @@ _BAR = re.compile(r"\d+%\|")  # tqdm's
 _WIDGET = "*Controls to try are here in JupyterLab: `make lab`.*"
 
 
-def written(path, repository):
-    """Return a chapter's title, and the notebook that becomes it, as JSON."""
+def written(path, repository, drawn):
+    """Return a chapter's title, and the notebook that becomes it, as JSON; `drawn` are figures' cells, by figure."""
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
@@ -20,10 +20,23 @@ def written(path, repository):
             cell.outputs = [output for output in map(_kept, cell.outputs) if output]
             if "parameters" in cell.metadata.get("tags", []):
                 cell.metadata.tags.append("hide-input")
+    figures = [(each.identifier, name) for name, cells in drawn.items() for each in cells if each.notebook == path.stem]
+    notebook.cells = [each for cell in notebook.cells for each in _led_back(cell, figures)]
     first = notebook.cells[0]
     title = first.source.splitlines()[0].removeprefix("# ")
     first.source += f"\n\n{_live(path.name, repository)}"
     return title, nbformat.writes(notebook)
+
+
+def _led_back(cell, figures):
+    """Yield a cell; before one that draws figures an anchor for each, below each that it shows a link to its page."""
+    names = [name for identifier, name in figures if identifier == cell.id]
+    if cell.cell_type == "code" and names:
+        yield nbformat.v4.new_markdown_cell("".join(f"[]{{#draws-{name.replace('_', '-')}}}" for name in names))
+    for name in names if cell.cell_type == "markdown" else ():
+        link = rf"\1\n\n[Data, code and claims of this figure](../figure/{name}.md)"
+        cell.source = re.sub(rf"(!\[[^\]]*\]\(\.\./figures/{name}\.\w+\))", link, cell.source, count=1)
+    yield cell
 
 
 def _kept(output):

@@ -1,32 +1,16 @@
 """The reproduction report as a page: the claims of REPRODUCTION.md in a table to filter, each with its figure."""
 
 from functools import cache
-from typing import NamedTuple
 
-from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.papers.claims import Claim, claims
-from bppsa_nb.papers.report import INTRODUCTION, evaluate, tolerances
-
-
-class Evaluated(NamedTuple):
-    """A claim with its number in the report, what we found, where, and the verdict."""
-
-    number: int
-    claim: Claim
-    ours: str
-    origin: dict | None
-    verdict: str
+from bppsa_nb.papers import experiments, explained, provenance
+from bppsa_nb.papers.report import INTRODUCTION, tolerances
 
 
 @cache
 def evaluated():
-    """Evaluate every claim on the references; a list of `Evaluated`."""
+    """Evaluate every claim on the references; a list of `explained.Evaluated`."""
     with experiments.references():
-        found = [(claim, *evaluate(claim)) for claim in claims()]
-    return [
-        Evaluated(number, claim, ours, origins[0] if origins else None, verdict)
-        for number, (claim, ours, origins, verdict) in enumerate(found, 1)
-    ]
+        return explained.evaluated()
 
 
 def text():
@@ -42,7 +26,7 @@ def _row(each):
     claim, origin, measured = each.claim, each.origin, ""
     if origin:
         measured = f"<br>*{provenance.machine(origin)}, {origin['scale']}, {origin['data']}*"
-    figure = f"[figure](figures.md#figure-{claim.experiment.replace('_', '-')})"
+    figure = f"[figure, data, code](figure/{claim.experiment}.md)"
     cells = [
         f"[**{claim.where}**]{{#claim-{each.number}}}<br>{claim.says}",
         claim.number,

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote
 
@@ -15,7 +16,7 @@ import styles
 import wrong_scans
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import notebooks
+from bppsa_nb.papers import experiments, explained, notebooks
 
 SITE = files.root() / "build/book/html"
 pytestmark = [
@@ -125,6 +126,64 @@ def test_every_link_leads_somewhere():
                 if unquote(anchor) not in ids[target]:
                     broken.append((name, href))
     assert broken == [] and count > 3000
+
+
+FIGURES = sorted(path.stem for path in (SITE / "figure").glob("*.html"))
+
+
+def links(page):
+    """List what the links of a page say, and where they lead."""
+    found = re.findall(r'<a\b[^>]*\bhref="([^"]+)"[^>]*>(.*?)</a>', page.read_text(encoding="utf-8"), re.DOTALL)
+    return [(re.sub(r"<[^>]+>", "", said), html.unescape(href)) for href, said in found]
+
+
+def test_every_figure_has_a_page_one_click_from_its_captions():
+    shown = re.findall(r'<figure\b[^>]*\bid="figure-([\w-]+)"', (SITE / "figures.html").read_text(encoding="utf-8"))
+    assert {name.replace("-", "_") for name in shown} == set(FIGURES) and len(FIGURES) > 60
+    pages = [SITE / "figures.html", *(SITE / "notebooks").glob("*.html")]
+    clicks = {page: {Path(href).stem for _, href in links(page) if "figure/" in href} for page in pages}
+    assert clicks[pages[0]] == set(FIGURES)
+    for name in FIGURES:
+        for cell in explained.cells(files.root() / "notebooks").get(name, []):
+            assert name in clicks[SITE / f"notebooks/{cell.notebook}.html"]
+
+
+@pytest.fixture(scope="module")
+def facts():
+    """Say of each figure where it comes from, which may be what was measured here: other tests do not see that."""
+    return {name: explained.facts(name) for name in FIGURES}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_leads_back_to_its_table_its_lines_its_chapter_and_its_claims(facts, name):
+    page, found = SITE / f"figure/{name}.html", facts[name]
+    text, clicks = page.read_text(encoding="utf-8"), dict(links(page))
+    targets = [found.table, found.measured.path, found.drawn.path, *(source.path for source in found.sources)]
+    for target in targets:
+        assert (page.parent / clicks[target]).resolve().read_bytes() == (files.root() / target).read_bytes()
+    told = (page.parent / clicks["the JSON beside it"]).resolve()
+    assert files.read_json(told)["provenance"] | {"reference": found.origin["reference"]} == found.origin
+    then = [found.then.path, f"line {found.then.first}"] if found.then else []
+    for fact in (found.origin["commit"][:10], found.origin["date"], *found.commands, *then):
+        assert html.escape(fact) in re.sub(r"<[^>]+>", "", text)
+    blocks = re.findall(r'<div class="highlight"><pre>(.*?)</pre></div>', text, re.DOTALL)
+    for lines, block in zip((found.measured, found.drawn), blocks[-2:], strict=True):
+        shown = html.unescape(re.sub(r"<[^>]+>", "", re.sub(r'<span class="linenos">.*?</span>', "", block)))
+        written = (files.root() / lines.path).read_text(encoding="utf-8").splitlines()
+        assert shown.rstrip().splitlines() == written[lines.first - 1 : lines.last]
+        numbers = [int(number) for number in re.findall(r'<span class="linenos"> *(\d+)</span>', block)]
+        assert numbers == [*range(lines.first, lines.last + 1)]
+    for cell in found.cells:
+        if cell.draws:
+            anchor = f"draws-{name.replace('_', '-')}"
+            assert clicks[f"chapter {cell.notebook.split('_')[0]}"] == f"../notebooks/{cell.notebook}.html#{anchor}"
+            chapter = (SITE / f"notebooks/{cell.notebook}.html").read_text(encoding="utf-8")
+            code = chapter.partition(f'"{anchor}"')[2].partition("cell_input")[2].partition("</pre>")[0]
+            code = html.unescape(re.sub(r"<[^>]+>", "", code))
+            assert f'"{name}"' in code and cell.fragment in text and f"cell {cell.number}." in text
+    with experiments.references():
+        decided = {f"../REPRODUCTION.html#claim-{each.number}" for each in explained.evaluated({name})}
+    assert decided == {href for _, href in links(page) if "#claim-" in href}
 
 
 @in_browser
@@ -330,11 +389,21 @@ def test_a_verdict_stands_below_its_buttons_and_nothing_is_cut(puzzles, root, wi
 
 
 @in_browser
-@pytest.mark.parametrize("anchor", ["figure-figure-08", "figure-micro-batches"])
-def test_links_to_figures_land_on_them(page, root, anchor):
-    page.open(f"{root}figures.html#{anchor}")
+@pytest.mark.parametrize(
+    "place",
+    [
+        "figures.html#figure-figure-08",
+        "figures.html#figure-micro-batches",
+        "notebooks/05_speed_up_a_long_rnn.html#draws-figure-08",
+        "notebooks/10_reorder_backprop.html#draws-staleness",
+    ],
+)
+def test_links_to_figures_land_on_them(page, root, place):
+    page.open(root + place)
+    anchor = place.partition("#")[2]
     where = f"document.getElementById({anchor!r}).getBoundingClientRect().top"
-    page.wait("[...document.images].filter((image) => image.complete && image.naturalWidth).length > 3")
+    few = 3 if place.startswith("figures") else 0
+    page.wait(f"[...document.images].filter((image) => image.complete && image.naturalWidth).length > {few}")
     page.wait(f"Math.abs({where}) < 300", 10)
     page.run("new Promise((done) => setTimeout(done, 1000))")
     assert abs(page.run(where)) < 300
@@ -353,7 +422,8 @@ def test_claims_are_filtered(page, root):
     assert page.run(shown) == 0 and page.run("[...document.querySelectorAll('h2')].every((h) => !h.offsetParent)")
 
 
-WEIGHTS = {"index.html": 400} | {f"notebooks/{name}.html": 800 for name in notebooks.names()}  # kB
+WEIGHTS = {"index.html": 400, "figure/figure_08.html": 400}  # kB
+WEIGHTS |= {f"notebooks/{name}.html": 800 for name in notebooks.names()}
 
 
 @in_browser

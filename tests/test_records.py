@@ -60,6 +60,15 @@ def test_every_record_names_a_commit_of_this_history_and_no_changes(committed_fi
     assert [path for path, origin in origins.items() if origin["commit"] not in history] == []
 
 
+def test_every_figure_is_drawn_from_a_reference_that_is_committed_with_it(committed_files):
+    for path, each in described(committed_files):
+        if path.parts[0] == "figures":
+            origin = dict(each["provenance"])
+            assert origin.pop("reference") is True, path
+            table = PurePath(f"data/results/{origin['device']}/{origin['name']}.{origin['scale']}.json")
+            assert origin["name"] == path.stem and json.loads(committed_files[table])["provenance"] == origin, path
+
+
 def test_make_figures_draws_every_figure_that_is_committed(committed_files):
     notebooks = [json.loads(content) for path, content in committed_files.items() if path.suffix == ".ipynb"]
     cells = [cell["source"] for notebook in notebooks for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -78,5 +87,4 @@ def test_every_recording_is_whole_and_of_something_that_records(committed_files)
     names = {path.name.split(".")[0] for path in tables}
     assert not WAITING & names
     code = "".join(path.read_text(encoding="utf-8") for path in (REPO / "benchmarks").glob("*.py"))
-    code += (REPO / "bppsa_nb/papers/bppsa/table_1.py").read_text(encoding="utf-8")
     assert [name for name in names - set(experiments.names()) if f'"{name}"' not in code] == []

@@ -55,15 +55,17 @@ def _run(argv):
 
 
 def _figures(arguments):
-    done = []
+    if arguments.explain:
+        return _explain(arguments)
+    done, scale = [], arguments.scale or "quick"
     with experiments.references(arguments.reference), _keeping("figures", done):
         for name in _chosen(arguments.only, experiments.names(), "figure"):
             start = time.perf_counter()
             try:
                 if arguments.device:
-                    experiments.draw(experiments.table(name, arguments.scale, arguments.device))
+                    experiments.draw(experiments.table(name, scale, arguments.device))
                 else:
-                    experiments.make(name, arguments.scale, arguments.seed)
+                    experiments.make(name, scale, arguments.seed)
             except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
                 if arguments.only or arguments.device:
                     raise
@@ -71,6 +73,17 @@ def _figures(arguments):
                 continue
             done.append(name)
             print(f"{name:<24} {time.perf_counter() - start:7.1f} s   figures/{name}.png", flush=True)
+
+
+def _explain(arguments):
+    from bppsa_nb.papers import explained
+
+    chosen = _chosen(arguments.only, experiments.names(), "figure")
+    with experiments.references(arguments.reference):
+        decided = explained.evaluated(chosen)
+        for name in chosen:
+            print(explained.text(explained.facts(name, arguments.scale, arguments.device), decided), end="\n\n")
+    print("JupyterLab (`make lab`) goes to a cell where its #cell-id= is put behind the address of the open notebook.")
 
 
 def _notebooks(arguments):
@@ -242,10 +255,13 @@ def _parser():
     add = command(_figures, "figures", "measure and draw the figures",
         "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
         "in figures/. Ctrl-C keeps the finished measurements; the same command resumes.")
-    add("--scale", **scale)
+    add("--scale", **scale | {"default": None, "help": scale["help"].replace("%(default)s", "quick")})
     add("--only", nargs="+", metavar="NAME", help="only these figures; `bppsa-nb list` names all")
     add("--seed", type=cli_train.natural, default=0, help="seed of all random numbers (default: %(default)s)")
     add("--device", help="draw the recordings of this device, such as nvidia-h200, and measure nothing")
+    add("--explain", action="store_true",
+        help="measure and draw nothing; say which lines of code and which table each picture comes from, what the "
+        "columns are, and which notebooks and claims have it")
     add("--reference", action="store_true",
         help="record references in data/results/, which git tracks, and say what they replace; with --device, draw "
         "references even if something was measured here")
@@ -280,8 +296,7 @@ def _parser():
         "from references. With --output, measurements of this machine are used, and references for the rest. With "
         "--check, what claims are held against is measured again at the quick scale and compared with the references: "
         "the exit code is 1 if a claim is outside its tolerance.", (ValueError,))
-    add("--check", nargs="*", metavar="NAME", help="measure again, and say which claims fall outside their tolerance: "
-        "of these experiments, or of all that this source has not measured here")
+    add("--check", nargs="*", metavar="NAME", help="measure again (these, or all that this source has not measured here)")
     add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 

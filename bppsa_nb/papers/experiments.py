@@ -19,7 +19,6 @@ Recordings are in two folders: references in `data/results/`, which git tracks; 
 `with references():` there are references only, and what is measured becomes one.
 """
 
-import ast
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,6 +34,7 @@ SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
 MEASURED, REFERENCES = "measured", "results"  # folders in data/
 # Those in use, the preferred one first, which is also where tables are recorded.
 _used = ContextVar("folders", default=(MEASURED, REFERENCES))
+_measuring = ContextVar("measuring", default=False)
 
 
 def names():
@@ -63,8 +63,7 @@ def _modules():
 
 
 def _is_experiment(path):
-    parsed = ast.parse(path.read_text(encoding="utf-8"))
-    return {"measure", "plot"} <= {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
+    return {"measure", "plot"} <= {*re.findall(r"^def (\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
 @contextmanager
@@ -91,7 +90,17 @@ def run(name, scale="quick", seed=0, progress=True):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
-    _write(module.measure(scale, generator(seed, "seed"), sweep), now, path)
+    measuring = _measuring.set(True)
+    try:
+        measured = module.measure(scale, generator(seed, "seed"), sweep)
+    finally:
+        _measuring.reset(measuring)
+    now["dirty"] = provenance.source_state()[1] or now["dirty"]  # or was, at the beginning
+    try:
+        _write(measured, now)
+    except provenance.UncommittedError:
+        sweep.finish()  # its points are in the table that it names
+        raise
     sweep.finish()
     return _read(path)
 
@@ -102,8 +111,7 @@ def record(table, name, scale, seed, notes=None):
     It is a pandas.DataFrame, or, as a machine with a GPU may lack pandas, rows and the table's attrs as `notes`, both
     as for `tables.write`. `name` need not be an experiment.
     """
-    now = provenance.describe(name, scale, seed)
-    return _write(table, now, _where(now), notes)
+    return _write(table, provenance.describe(name, scale, seed), notes)
 
 
 def table(name, scale="quick", device=None):
@@ -113,6 +121,14 @@ def table(name, scale="quick", device=None):
     has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`. If there
     is no recording, a FileNotFoundError says how to make one.
     """
+    path = place(name, scale, device)
+    if _measuring.get() and _used.get()[0] == REFERENCES:  # a reference of it names a commit that has it
+        provenance.check_committed([str(each.relative_to(files.root())) for each in (path, path.with_suffix(".json"))])
+    return _read(path)
+
+
+def place(name, scale="quick", device=None):
+    """Return the path of the CSV that `table` reads, its arguments the same."""
     if not recordings(name):
         load(name)
     check_choice("scale", scale, SCALES)
@@ -127,7 +143,7 @@ def table(name, scale="quick", device=None):
             f"`bppsa-nb figures --only {name} --scale {scale}{flag}` makes one for this machine"
         )
     paths = [folder / device / f"{name}.{scale}.csv" for folder in _folders(_used.get())]
-    return _read(next(path for path in paths if path.with_suffix(".json").exists()))
+    return next(path for path in paths if path.with_suffix(".json").exists())
 
 
 def recordings(name, folder=None):
@@ -188,12 +204,25 @@ def _where(origin):
     """Return where a table that is measured now is recorded."""
     if _used.get()[0] == REFERENCES:
         provenance.check_committed()
-    (folder,) = _folders(_used.get()[:1])
-    return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
+    return _path(origin, _used.get()[0])
 
 
-def _write(table, now, path, notes=None):
-    """Write a table; if it is a reference, say what it replaces. Return its place."""
+def _path(origin, folder):
+    return _folders([folder])[0] / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
+
+
+def _write(table, now, notes=None):
+    """Write a table; if it is a reference, say what it replaces. Return its place, a text.
+
+    If it may be none, for the source was changed while it was measured, it is kept with what is measured here, and an
+    UncommittedError says so.
+    """
+    try:
+        path = _where(now)
+    except provenance.UncommittedError as error:
+        path = _path(now, MEASURED)
+        tables.write(table, now, path, notes)
+        raise provenance.UncommittedError(f"{error}; {path.relative_to(files.root())} has what was measured") from None
     place = str(path.relative_to(files.root()))
     described, before = path.with_suffix(".json"), "new"
     if described.exists():

@@ -3,6 +3,8 @@
 import os
 import re
 import subprocess
+import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,8 +13,9 @@ from bppsa_nb.machine import files
 from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.hardware import cores, cpu_name, gpu_name, versions
 
-# What recordings are made by.
-SOURCE = ("bppsa_nb", "benchmarks", "pyproject.toml", "constraints.txt")
+# What recordings are made by, and of: beside the code, the papers' own numbers.
+SOURCE = ("bppsa_nb", "benchmarks", "data/paper", "pyproject.toml", "constraints.txt")
+_BEGAN = time.time()  # whoever edits the source later edits what may have been loaded before
 # What `describe` says, and what tables add.
 KEYS = frozenset("name scale seed device gpu cpu cores versions commit dirty date backend data".split())
 
@@ -61,18 +64,18 @@ class UncommittedError(RuntimeError):
     """A reference was to be recorded, which names the commit that made it, by source that no commit has."""
 
 
-def check_committed():
-    """Raise an UncommittedError, which names what is changed, unless the source is what its commit has."""
+def check_committed(paths=()):
+    """Raise an UncommittedError, which names what is changed, unless the source, and `paths` too, are committed."""
     commit, dirty = source_state()
     if commit is None:
         raise UncommittedError(
             "a reference names the commit that made it, but this is no git checkout of the project: "
             "BPPSA_NB_COMMIT can name it"
         )
-    if dirty:
-        changed = ", ".join(line[3:] for line in _changes().splitlines())
+    if (dirty or paths and _is_checkout()) and (changed := _changes((*SOURCE, *paths))):
         raise UncommittedError(
-            f"a reference names the commit that made it, but {changed} differ from {commit[:10]}: commit or stash first"
+            f"a reference names the commit that made it, but {', '.join(changed)} differ from {commit[:10]}, or were "
+            "written after this program began: commit or stash first, and start again"
         )
 
 
@@ -83,25 +86,49 @@ def source_state():
     commit in BPPSA_NB_COMMIT, and vouches for it; both are None where nobody did. Pictures and tables that a run
     rewrites do not count. Raises an UncommittedError where BPPSA_NB_COMMIT is no commit's 40 digits.
     """
-    checkout = Path(bppsa_nb.__file__).resolve().parents[1]
-    printed = _git("rev-parse", "HEAD", "--show-toplevel")
-    commit, top = printed.splitlines() if printed else (None, "")
-    if commit is None or Path(top).resolve() != checkout:  # no repository, or not the package's own
+    if not _is_checkout():
         named = os.environ.get("BPPSA_NB_COMMIT")
         if named is not None and not re.fullmatch("[0-9a-f]{40}", named):
             raise UncommittedError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
         return named, None if named is None else False
-    return commit, bool(_changes())
+    return git("rev-parse", "HEAD").strip(), bool(_changes(SOURCE))
 
 
-def _changes():
-    return _git("status", "--porcelain", "--untracked-files=all", "--", *SOURCE)
+def _is_checkout():
+    """Say whether the package is imported from a git checkout of its own, which has commits."""
+    top, commit = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
+    return bool(top and commit) and Path(top.strip()).resolve() == Path(bppsa_nb.__file__).resolve().parents[1]
 
 
-def _git(*arguments):
+def _changes(paths):
+    """List which files below some paths differ from the commit, whatever the index says, or were written just now."""
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = {"GIT_INDEX_FILE": str(Path(folder, "index"))}  # in which nothing is staged, or assumed to be unchanged
+        show = "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored", "--ignore-submodules=none"
+        read = git("read-tree", "HEAD", **fresh)
+        found, tracked = git("status", *show, "--", *paths, **fresh), git("ls-files", "-z", "--", *paths, **fresh)
+    if read is None or found is None or tracked is None:
+        return ["what git cannot read"]
+    made = re.compile(r"(^|/)(__pycache__/|\.ipynb_checkpoints/|\.[^/]+$)|~$")  # and imported by nobody
+    changed = [line[3:] for line in found.split("\0")[:-1] if not (line.startswith("!!") and made.search(line[3:]))]
+    written = [files.root() / path for path in tracked.split("\0")[:-1]]
+    late = [path.relative_to(files.root()).as_posix() for path in written if _written(path) > _BEGAN]
+    return list(dict.fromkeys(changed + late))
+
+
+def _written(path):
+    try:
+        return path.lstat().st_mtime
+    except OSError:  # it is among what is changed
+        return 0
+
+
+def git(*arguments, **environment):
+    """Return what git prints of the project's folder, or None if it fails or there is none."""
+    own = {key: value for key, value in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
     command = ["git", "-C", str(files.root()), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=own | environment)
     except FileNotFoundError:
         return None
     return done.stdout if done.returncode == 0 else None

@@ -188,7 +188,10 @@ def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
 
 
-@pytest.mark.parametrize("command", ["report", "report --output mine.md", "figures --only table_6", "notebooks"])
+LACKING = ["report", "report --output mine.md", "figures --only table_6", "figures --explain", "notebooks"]
+
+
+@pytest.mark.parametrize("command", LACKING)
 def test_what_needs_a_checkout_says_so(command, project, run):
     """As an installed package in an empty folder."""
     said = run(*command.split(), ends=1)

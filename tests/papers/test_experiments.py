@@ -1,12 +1,15 @@
 import base64
 import importlib
 import json
+import os
 import platform
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -381,18 +384,24 @@ def package(tmp_path, monkeypatch):
     return package
 
 
-def test_a_reference_needs_a_commit_of_all_that_makes_it(package):
+def begin(package, monkeypatch):
+    """Commit what there is, and have a program begin after it."""
+    git(package.parent, "init")
+    git(package.parent, "add", "--force", ".")
+    git(package.parent, "commit", "-m", "Begin")
+    monkeypatch.setattr(provenance, "_BEGAN", time.time() + 1e-3)
+
+
+def test_a_reference_needs_a_commit_of_all_that_makes_it(package, monkeypatch):
     assert provenance.source_state() == (None, None)  # no repository
     with pytest.raises(provenance.UncommittedError, match="no git checkout"):
         provenance.check_committed()
     for name in provenance.SOURCE:
         path = package.parent / name
         path = path if path.suffix else path / "a.py"
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text("")
-    git(package.parent, "init")
-    git(package.parent, "add", ".")
-    git(package.parent, "commit", "-m", "Begin")
+    begin(package, monkeypatch)
     (package.parent / "figures").mkdir()
     (package.parent / "figures" / "a.png").write_text("")  # which nothing is made of
     provenance.check_committed()
@@ -404,6 +413,122 @@ def test_a_reference_needs_a_commit_of_all_that_makes_it(package):
     assert provenance.source_state() == (commit, True)
     with pytest.raises(provenance.UncommittedError, match="but pyproject.toml, benchmarks/b.py differ from .*: commit"):
         provenance.check_committed()
+
+
+def edit(package, text="a = 1\n"):
+    (package / "a.py").write_text(text)
+    os.utime(package / "a.py", (1, 1))
+
+
+def flagged(flag):
+    return lambda package: (git(package, "update-index", flag, "a.py"), edit(package))
+
+
+def excluded(package):
+    (package.parent / ".git/info/exclude").write_text("b.py\nbuild/\n__pycache__/\n*~\n.*\n")
+    for name in ("b.py", "build/c.py", "__pycache__/d.pyc", ".hidden", "e.py~"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("")
+
+
+def nested(package):
+    """Change what a submodule holds, that git is told to take no notice of."""
+    (package / "sub").mkdir()
+    git(package / "sub", "init")
+    git(package / "sub", "commit", "--allow-empty", "-m", "Begin")
+    git(package.parent, "add", "bppsa_nb/sub")
+    git(package.parent, "commit", "-m", "Nest")
+    git(package.parent, "config", "-f", ".gitmodules", "submodule.sub.path", "bppsa_nb/sub")
+    git(package.parent, "config", "submodule.sub.ignore", "all")
+    git(package.parent, "config", "diff.ignoreSubmodules", "all")
+    (package / "sub" / "s.py").write_text("")
+    os.utime(package / "sub", (1, 1))
+
+
+def stashed(package):
+    edit(package)
+    git(package.parent, "stash")
+    os.utime(package / "a.py", (time.time() + 60,) * 2)
+
+
+CHANGED = {  # a way in which the source is not what the commit has, and which files are named
+    "untracked": (lambda package: (package / "b.py").write_text(""), "bppsa_nb/b.py"),
+    "ignored": (excluded, "bppsa_nb/b.py, bppsa_nb/build/c.py"),
+    "staged": (lambda package: (edit(package), git(package, "add", ".")), "bppsa_nb/a.py"),
+    "deleted": (lambda package: (package / "a.py").unlink(), "bppsa_nb/a.py"),
+    "assumed": (flagged("--assume-unchanged"), "bppsa_nb/a.py"),
+    "skipped": (flagged("--skip-worktree"), "bppsa_nb/a.py"),
+    "nested": (nested, "bppsa_nb/sub"),
+    "printed": (lambda package: (package.parent / "data/paper/a.py").write_text("1"), "data/paper/a.py"),
+    "stashed while it ran": (stashed, "bppsa_nb/a.py"),
+    "unreadable": (lambda package: (package.parent / ".git/config").write_text("[core"), None),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_no_way_around_the_commit(package, monkeypatch, how):
+    change, named = CHANGED[how]
+    for path in (package / "a.py", package.parent / "data/paper/a.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    begin(package, monkeypatch)
+    commit, dirty = provenance.source_state()
+    assert not dirty
+    change(package)
+    assert provenance.source_state()[1] in ((True,) if named else (True, None))
+    match = f"but {re.escape(named)} differ from {commit[:10]}" if named else "no git checkout"
+    with pytest.raises(provenance.UncommittedError, match=match if how != "nested" else "but .*bppsa_nb/sub.* differ"):
+        provenance.check_committed()
+
+
+def test_what_is_not_in_the_folder_does_not_count(package, monkeypatch, tmp_path):
+    edit(package, "")
+    begin(package, monkeypatch)
+    before = provenance.source_state()
+    edit(package)
+    git(package, "add", ".")
+    git(package, "restore", "--source=HEAD", "--worktree", ".")  # staged, and not what is measured by
+    os.utime(package / "a.py", (1, 1))
+    index = (package.parent / ".git/index").read_bytes()
+    git(tmp_path, "init", "other")
+    for name, value in {"DIR": "other/.git", "WORK_TREE": "other", "INDEX_FILE": "other/index"}.items():
+        monkeypatch.setenv(f"GIT_{name}", str(tmp_path / value))  # as in a hook
+    assert provenance.source_state() == before and not before[1]
+    provenance.check_committed()
+    assert (package.parent / ".git/index").read_bytes() == index
+
+
+def test_a_source_that_changes_while_it_measures_makes_no_reference(toy, tmp_path, monkeypatch, capsys):
+    measure, state, kept = toy.measure, [4 * "0123456789", False], "measured/.* has what was measured"
+    monkeypatch.setattr(provenance, "source_state", lambda: tuple(state))
+    monkeypatch.setattr(toy, "measure", lambda *how: [measure(*how), state.__setitem__(1, True)][0])
+    with experiments.references(), pytest.raises(provenance.UncommittedError, match=kept):
+        experiments.run("toy", progress=False)
+    assert not list(tmp_path.glob("data/results/**/*.*")) and experiments.unfinished() == []
+    assert experiments.table("toy").attrs["provenance"]["dirty"] is True
+    state[1] = False
+    with experiments.references():
+        monkeypatch.setattr(toy, "measure", measure)
+        assert experiments.run("toy", progress=False).attrs["provenance"]["dirty"] is False
+    monkeypatch.setattr(toy, "measure", lambda *how: [measure(*how), state.__setitem__(1, True)][0])
+    assert experiments.run("toy", progress=False).attrs["provenance"]["dirty"] is True
+    with experiments.references(), pytest.raises(provenance.UncommittedError, match=kept):
+        experiments.record(pandas.DataFrame({"n": [1]}), "other", "quick", 0)
+
+
+def test_a_reference_is_made_of_committed_references(package, monkeypatch):
+    def measure(scale, rng, progress):
+        return experiments.table("other").drop(columns="m")
+
+    monkeypatch.setattr(experiments, "load", lambda name: types.SimpleNamespace(measure=measure))
+    begin(package, monkeypatch)
+    with experiments.references():
+        other = experiments.record(pandas.DataFrame({"n": [1], "m": [2]}), "other", "quick", 0)
+        experiments.table("other")  # to look at it
+        with pytest.raises(provenance.UncommittedError, match=f"but {other}, {other[:-3]}json differ"):
+            experiments.run("toy", progress=False)
+        begin(package, monkeypatch)
+        assert list(experiments.run("toy", progress=False)) == ["n"]
 
 
 def test_another_repository_around_the_package_or_at_work_does_not_count(package, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import on_browser
 import pytest
 
 from bppsa_nb.machine import files
+from bppsa_nb.papers import explained
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")]
 NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
@@ -79,6 +80,25 @@ def test_the_stepper_is_moved_by_mouse_and_keyboard(lab):
     page.run(f"({square}).dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))")
     asked = page.run(f"[...{figure}.querySelectorAll('.asked [data-id].asked')].map((g) => g.textContent)")
     assert {"0", "1", "2", "3", "0:1", "2:3", "0:3"} >= set(asked) >= {"0", "0:1", "2:3", "0:3"}
+
+
+def test_an_address_goes_to_the_cell_that_draws_a_figure(lab):
+    """Where the notebook is open: JupyterLab 4.6 drops what follows # from an address that opens it first."""
+    address, page = lab
+    cell = next(cell for cell in explained.cells(files.root() / "notebooks")["figure_08"] if cell.draws)
+    opened = f"{address}/lab/tree/notebooks/{cell.notebook}.ipynb"
+    page.call("Page.navigate", url=opened)
+    page.wait(f"window.jupyterapp && {WIDGET} && {WIDGET}.content && {WIDGET}.content.widgets.length > 5")
+    page.wait("!document.querySelector('#jupyterlab-splash')")
+    there = f"{WIDGET}.content.widgets[{cell.number - 1}]"
+    assert page.run(f"[{there}.model.id, {there}.model.sharedModel.getSource().includes('\"figure_08\"')]") == [
+        cell.identifier,
+        True,
+    ]
+    top = f"{there}.node.getBoundingClientRect().top"
+    assert page.run(top) > 1500
+    page.call("Page.navigate", url=opened + cell.fragment)
+    page.wait(f"{top} > 0 && {top} < innerHeight", 20)
 
 
 def test_a_step_takes_no_time(lab):

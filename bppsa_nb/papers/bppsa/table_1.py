@@ -12,7 +12,6 @@ from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
-RECORDING = "jacobian_generation", "paper"
 SERIES = {  # label, color, marker
     "paper": ("the paper", COLORS["baseline"], "D"),
     "values": ("here: the values", COLORS["blelloch"], "o"),
@@ -43,9 +42,9 @@ def measure(scale, rng, progress):
     """Make each operator's pattern, time its values, and put both beside the paper's table and the recording."""
     points = [{"operator": operator} for operator in OPERATORS]
     here = progress.collect(points, partial(time_filling, seconds=SECONDS[scale]), rng)
-    if not experiments.recordings(RECORDING[0]):
+    if not experiments.recordings("jacobian_generation"):
         raise FileNotFoundError("no recording of autograd's times; `python benchmarks/jacobians.py` makes one")
-    recording = experiments.table(*RECORDING)
+    recording = experiments.table("jacobian_generation", "paper")
     origin = recording.attrs["provenance"]
     printed = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
     printed["kernel"] = printed["kernel"].fillna("none")
