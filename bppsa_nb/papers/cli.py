@@ -296,7 +296,7 @@ def _parser():
         "from references. With --output, measurements of this machine are used, and references for the rest. With "
         "--check, what claims are held against is measured again at the quick scale and compared with the references: "
         "the exit code is 1 if a claim is outside its tolerance.", (ValueError,))
-    add("--check", nargs="*", metavar="NAME", help="measure again (these, or all that this source has not measured here)")
+    add("--check", nargs="*", metavar="NAME", help="measure again: these, or all but what this source has measured")
     add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 
