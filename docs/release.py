@@ -50,6 +50,8 @@ def main():
             with step("the metadata is true and valid"):
                 run(sys.executable, "docs/metadata.py", "--check", cwd=tree)
                 run(sys.executable, "docs/metadata.py", "--validate", cwd=tree)
+        with step("the versions in constraints.txt can be had on every Python, and are all there are"):
+            check_constraints(tree)
         with step("sdist and wheel, each built in an environment of its own"):
             sdist, wheel = build(tree, out)
         with step("the sdist has what is committed, the wheel the package alone"):
@@ -144,6 +146,23 @@ def check_versions(folder):
     if "unreleased" in find("CHANGELOG.md", r"^(## .*)$"):
         said("CHANGELOG.md says that it is unreleased: put the date there before the tag")
     return versions["pyproject.toml"]
+
+
+def check_constraints(tree):
+    """Raise Wrong unless all that `make` installs is pinned, has wheels, and takes each Python's first version."""
+    pins = (tree / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    wanted = ["pyproject.toml", "--constraint", "constraints.txt", "--extra=all", "--extra=test", "--extra=docs"]
+    for python in pythons(tree):
+        how = ["--python-version", f"{python}.0", "--only-binary=:all:", "--no-header", "--no-annotate"]
+        found = run(*UV, "pip", "compile", "--quiet", *wanted, *how, cwd=tree).decode()
+        if loose := [pin for pin in re.findall(r"^[\w-]+==[^\s;]+", found, re.MULTILINE) if pin not in pins]:
+            raise Wrong(f"constraints.txt does not have what Python {python} gets: {', '.join(loose)}")
+
+
+def pythons(tree):
+    """Return the Pythons that pyproject.toml names."""
+    project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
 
 
 def build(tree, out):
