@@ -221,7 +221,7 @@ def listing(path, contents):
     for name, content in contents.items():
         room = name.partition("/")[0] + "/" * ("/" in name)
         rooms[room] = rooms.get(room, 0) + len(content)
-    largest = sorted((room for room in rooms if room.endswith("/")), key=rooms.get, reverse=True)
+    largest = sorted((room for room in rooms if rooms[room] > 50_000), key=rooms.get, reverse=True)
     parts = ", ".join(f"{room} {rooms[room] / 1e6:.1f}" for room in largest)
     packed, unpacked = path.stat().st_size / 1e6, sum(rooms.values()) / 1e6
     return f"{path.name}: {packed:.1f} MB, {len(contents)} files, unpacked {unpacked:.1f} MB ({parts})"
@@ -235,7 +235,8 @@ def conda_recipe(tree, sdist):
     known = {entry.partition(" ")[0]: entry for entry in entries if isinstance(entry, str)}
     core = [known[Requirement(line).name] for line in project["dependencies"]]
     tests = [Requirement(line).name for line in project["optional-dependencies"]["test"]]
-    needed = {*(line.partition(" ")[0] for line in core), *tests, "python", "pip"}
+    # cuda-version is no package that is used: it says which toolkit comes with numba-cuda.
+    others = {*(line.partition(" ")[0] for line in core), *tests, "python", "pip", "cuda-version"}
     recipe = {
         "schema_version": 1,
         "context": {"python_min": project["requires-python"].removeprefix(">=")},
@@ -250,7 +251,7 @@ def conda_recipe(tree, sdist):
         "requirements": {
             "host": ["python ${{ python_min }}.*", "pip", *(conda(line) for line in about["build-system"]["requires"])],
             "run": [python, *core],
-            "run_constraints": [entry for name, entry in known.items() if name not in needed],
+            "run_constraints": [entry for name, entry in known.items() if name not in others],
         },
         "tests": [
             {"python": {"imports": ["bppsa_nb"], "pip_check": True, "python_version": "${{ python_min }}.*"}},
