@@ -202,7 +202,7 @@ def check_wheel(found, committed, version):
         raise Wrong(f"the wheel is not that of version {version}: it has no {about}METADATA")
     package = {name: content for name, content in committed.items() if name.startswith("bppsa_nb/")}
     others = {name: content for name, content in found.items() if not name.startswith(about)}
-    compare("wheel", others, package, "[tool.setuptools.package-data] in pyproject.toml")
+    compare("wheel", others, package, "MANIFEST.in, and [tool.setuptools] in pyproject.toml")
 
 
 def compare(what, found, wanted, where):

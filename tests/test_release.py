@@ -31,12 +31,11 @@ def committed_names():
 
 
 def test_the_wheel_takes_every_file_of_the_package():
-    (package,) = PYPROJECT["tool"]["setuptools"]["package-data"].values()
-    data = [path.relative_to(REPO / "bppsa_nb") for path in (REPO / "bppsa_nb").rglob("*") if path.is_file()]
-    data = [path for path in data if path.suffix != ".py" and "__pycache__" not in path.parts]
-    assert [path for path in data if not any(path.match(pattern) for pattern in package)] == []
-    folders = {path.parent for path in (REPO / "bppsa_nb").rglob("*.py")}
-    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+    """It does so by MANIFEST.in, where setuptools is not told otherwise, and finds each folder to be a package."""
+    assert PYPROJECT["tool"]["setuptools"] == {"packages": {"find": {"include": ["bppsa_nb*"]}}}
+    assert "graft bppsa_nb" in (REPO / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    files = [path for path in (REPO / "bppsa_nb").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert [path for path in files if not (path.parent / "__init__.py").is_file()] == []
 
 
 def test_the_sdist_takes_every_file_that_git_tracks():
@@ -126,7 +125,7 @@ def test_a_wheel_without_a_file_of_the_package_or_with_others_is_told():
     with pytest.raises(release.Wrong, match=r"^the wheel has tests/test\.py, which should not be there"):
         release.check_wheel(found | COMMITTED, COMMITTED, "0.1.0")
     del found["bppsa_nb/papers/gru/words.toml"]
-    with pytest.raises(release.Wrong, match=r"^the wheel lacks bppsa_nb/papers/gru/words\.toml: see .*package-data"):
+    with pytest.raises(release.Wrong, match=r"^the wheel lacks bppsa_nb/papers/gru/words\.toml: see MANIFEST\.in, and .*pyproject"):
         release.check_wheel(found, COMMITTED, "0.1.0")
 
 
