@@ -4,16 +4,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-peers test-full book lab lint
+.PHONY: help figures test test-peers test-full book lab lint release-check
 
 help:
-	@echo "make figures    run the notebooks at quick scale; they measure; and redraw all of figures/"
-	@echo "make test       lint and test; neither a GPU nor much time is needed"
-	@echo "make test-peers install PyTorch and JAX for CPUs, and run the tests that need them"
-	@echo "make test-full  test at the papers' sizes too, and on the GPU where there is one"
-	@echo "make book       build the web book of what make figures ran: build/book/html/index.html"
-	@echo "make lab        open the notebooks in JupyterLab"
-	@echo "make lint       check code and notebooks with ruff"
+	@echo "make figures        run the notebooks at quick scale; they measure; and redraw all of figures/"
+	@echo "make test           lint and test; neither a GPU nor much time is needed"
+	@echo "make test-peers     install PyTorch and JAX for CPUs, and run the tests that need them"
+	@echo "make test-full      test at the papers' sizes too, and on the GPU where there is one"
+	@echo "make book           build the web book of what make figures ran: build/book/html/index.html"
+	@echo "make lab            open the notebooks in JupyterLab"
+	@echo "make lint           check code and notebooks with ruff"
+	@echo "make release-check  build, install and test what a release would publish: build/release/"
 	@echo
 	@echo "The first of them installs the tested versions into .venv (some minutes, once)."
 	@echo "Another Python than python3: make test PYTHON=python3.13"
@@ -52,6 +53,9 @@ lab: .venv/.installed
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
+
+release-check: .venv/.installed
+	$(BIN)/python docs/release.py
 
 # The stamp is written last, so an installation that was cut short is taken up again.
 .venv/.installed: pyproject.toml constraints.txt

@@ -10,7 +10,8 @@ import pytest
 
 import bppsa_nb
 
-PACKAGE = Path(bppsa_nb.__file__).parent
+REPO = Path(__file__).parents[1]
+PACKAGE = Path(bppsa_nb.__file__).parent  # beside the tests, or installed
 EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
 
 
@@ -18,7 +19,7 @@ def python_in(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-PAGES = [path for path in sorted((PACKAGE.parent / "docs").glob("*.md")) if python_in(path)]
+PAGES = [path for path in sorted((REPO / "docs").glob("*.md")) if python_in(path)]
 
 
 def needed(path):
@@ -35,7 +36,7 @@ def test_docstrings(path):
 
 
 def test_readme(capsys):
-    (example,) = python_in(PACKAGE.parent / "README.md")
+    (example,) = python_in(REPO / "README.md")
     names = {}
     exec(compile(example, "README.md", "exec"), names)
     assert abs(names["by_scan"] - names["step_by_step"]).max() < 1e-12

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,17 @@ def test_constraints_are_exact_and_within_bounds():
     assert list(pins) == sorted(pins)
     for name, requirement in requirements(PROJECT["dependencies"], *EXTRAS.values()).items():
         assert pins[canonicalize_name(name)] in requirement.specifier, name
+
+
+def test_the_oldest_python_takes_the_constraints():
+    """Debian 12, for one, has Python 3.11.2."""
+    (oldest,) = SpecifierSet(PROJECT["requires-python"])
+    for line in (REPO / "constraints.txt").read_text().splitlines():
+        name, _, version = line.partition("==")
+        with suppress(PackageNotFoundError):  # an extra that is not installed
+            about = metadata(name)
+            if about["Version"] == version:
+                assert f"{oldest.version}.0" in SpecifierSet(about["Requires-Python"] or ""), line
 
 
 def test_only_what_names_the_peers_installs_and_imports_them():

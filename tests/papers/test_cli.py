@@ -580,7 +580,7 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     before = notebook.read_bytes()
     name, seconds, unit = run("notebooks", "--only", "01", "--scale", "paper", "--keep", kept).split()
     seen = (project / "seen.txt").read_text().splitlines()
-    assert seen == ["paper", "0", "notebooks", str(REPO / "bppsa_nb" / "__init__.py")]
+    assert seen == ["paper", "0", "notebooks", bppsa_nb.__file__]
     assert notebook.read_bytes() == before
     assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
     _, parameters, _, hello = nbformat.read(kept / "01_say_hello.ipynb", as_version=4).cells
