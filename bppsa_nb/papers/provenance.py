@@ -72,7 +72,7 @@ def check_committed(paths=()):
             "a reference names the commit that made it, but this is no git checkout of the project: "
             "BPPSA_NB_COMMIT can name it"
         )
-    if (dirty or paths and _is_checkout()) and (changed := _changes((*SOURCE, *paths))):
+    if (dirty or paths and _head()) and (changed := _changes((*SOURCE, *paths))):
         raise UncommittedError(
             f"a reference names the commit that made it, but {', '.join(changed)} differ from {commit[:10]}, or were "
             "written after this program began: commit or stash first, and start again"
@@ -80,24 +80,25 @@ def check_committed(paths=()):
 
 
 def source_state():
-    """Look up which commit the source is at, and whether it differs from that: package, benchmarks, dependencies.
+    """Look up which commit the source is at, and whether it differs from that: all of `SOURCE`.
 
     Where the package is not imported from a git checkout of its own, whoever copied the source from one can name its
     commit in BPPSA_NB_COMMIT, and vouches for it; both are None where nobody did. Pictures and tables that a run
     rewrites do not count. Raises an UncommittedError where BPPSA_NB_COMMIT is no commit's 40 digits.
     """
-    if not _is_checkout():
+    if not (commit := _head()):
         named = os.environ.get("BPPSA_NB_COMMIT")
         if named is not None and not re.fullmatch("[0-9a-f]{40}", named):
             raise UncommittedError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
         return named, None if named is None else False
-    return git("rev-parse", "HEAD").strip(), bool(_changes(SOURCE))
+    return commit, bool(_changes(SOURCE))
 
 
-def _is_checkout():
-    """Say whether the package is imported from a git checkout of its own, which has commits."""
-    top, commit = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
-    return bool(top and commit) and Path(top.strip()).resolve() == Path(bppsa_nb.__file__).resolve().parents[1]
+def _head():
+    """Return the commit of the package's own checkout, None where it is not imported from one that has commits."""
+    printed = git("rev-parse", "HEAD", "--show-toplevel")
+    commit, top = printed.splitlines() if printed else (None, "")
+    return commit if Path(top).resolve() == Path(bppsa_nb.__file__).resolve().parents[1] else None
 
 
 def _changes(paths):
