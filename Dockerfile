@@ -5,9 +5,9 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc git libc6-dev make \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home reader \
-    && install --directory --owner=reader /home/reader/bppsa-nb
+    && install --directory --owner=reader /bppsa-nb
 USER reader
-WORKDIR /home/reader/bppsa-nb
+WORKDIR /bppsa-nb
 
 FROM tools
 COPY --chown=reader . .
