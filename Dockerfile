@@ -1,4 +1,4 @@
-# Everything that `make figures` and `make test` need; neither needs a network then. docs/without_make.md says how to run it.
+# All that `make figures` and `make test` need, so that they run without the network: docs/without_make.md says how.
 FROM python:3.11-slim-bookworm AS tools
 # git: figures name the commit that made them. gcc, libc6-dev: tests compile what stands in for a GPU's driver.
 RUN apt-get update \
