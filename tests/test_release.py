@@ -23,13 +23,6 @@ SPEC.loader.exec_module(release)
 PYPROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def committed_names():
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True)
-    if done.returncode or not done.stdout:
-        pytest.skip("not a git checkout")
-    return [name for name in done.stdout.split("\0") if (REPO / name).is_file()]
-
-
 def test_the_wheel_takes_every_file_of_the_package():
     """It does so by MANIFEST.in, where setuptools is not told otherwise, and finds each folder to be a package."""
     assert PYPROJECT["tool"]["setuptools"] == {"packages": {"find": {"include": ["bppsa_nb*"]}}}
@@ -43,7 +36,10 @@ def test_the_sdist_takes_every_file_that_git_tracks():
     grafted = [line[1] for line in lines if line[:1] == ["graft"]]
     included = [pattern for line in lines if line[:1] == ["include"] for pattern in line[1:]]
     included += ["MANIFEST.in", "LICENSE", "pyproject.toml"]  # as every sdist does
-    for name in committed_names():
+    if shutil.which("git") is None or not (REPO / ".git").exists():
+        pytest.skip("needs git, and a checkout")
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True)
+    for name in done.stdout.split("\0")[:-1]:
         assert name.split("/")[0] in grafted or any(fnmatch(name, pattern) for pattern in included), name
     assert [name for name in grafted if not (REPO / name).is_dir()] == []
 
@@ -51,14 +47,14 @@ def test_the_sdist_takes_every_file_that_git_tracks():
 @pytest.fixture
 def checkout(tmp_path):
     """A small project, committed."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
     for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", "bppsa_nb/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPO / name, tmp_path / name)
     (tmp_path / ".gitignore").write_text("build/\n")
     who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
     for command in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "All of it"]):
-        if shutil.which("git") is None:
-            pytest.skip("needs git")
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     return tmp_path
 

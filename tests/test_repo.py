@@ -34,6 +34,8 @@ def requirements(*groups):
 
 
 def tracked():
+    if shutil.which("git") is None or not (REPO / ".git").exists():  # it may lie in another checkout
+        pytest.skip("needs git, and a checkout")
     done = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("not a git checkout")

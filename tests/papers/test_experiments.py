@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -369,6 +370,8 @@ def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path, monk
 
 
 def git(folder, *arguments):
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
