@@ -46,35 +46,35 @@ def main():
             committed = {path.relative_to(tree).as_posix(): path.read_bytes() for path in files_below(tree)}
         with step("one version everywhere"):
             version = check_versions(tree)
-        with step("the metadata is true and valid"):
+        with step("the metadata is what would be made, and valid"):
             run(sys.executable, "docs/metadata.py", "--check", cwd=tree)
             run(sys.executable, "docs/metadata.py", "--validate", cwd=tree)
-        with step("the versions in constraints.txt can be had on every Python, and are all there are"):
+        with step("every Python takes what constraints.txt pins, and nothing else"):
             check_constraints(tree)
-        with step("sdist and wheel, each built in an environment of its own"):
+        with step("build sdist and wheel, in an environment of their own"):
             sdist, wheel = build(tree, out)
-        with step("the sdist has what is committed, the wheel the package alone"):
+        with step("compare their files with what is committed"):
             check_sdist(sdist_files(sdist), committed)
             check_wheel(wheel_files(wheel), committed, version)
             said(listing(sdist, sdist_files(sdist)), listing(wheel, wheel_files(wheel)))
-        with step("twine and check-wheel-contents find nothing"):
+        with step("twine and check-wheel-contents"):
             run(*UV, "tool", "run", "--from", TWINE, "twine", "check", "--strict", sdist, wheel)
             run(*UV, "tool", "run", "--from", WHEEL_CONTENTS, "check-wheel-contents", wheel)
-        with step("a recipe for conda-forge"):
+        with step("a recipe for conda-forge, read by rattler-build"):
             recipe = out / "recipe.yaml"
             recipe.write_text(conda_recipe(tree, sdist), encoding="utf-8")
             check_recipe(recipe)
         with tarfile.open(sdist) as archive:
             archive.extractall(unpacked, filter="data")
         (unpacked,) = unpacked.iterdir()
-        with step("the wheel with NumPy, SciPy and Numba alone"):
+        with step("each public name on the wheel, with NumPy, SciPy and Numba alone"):
             try_core(wheel, unpacked, Path(folder) / "core")
-        with step("the wheel with all extras, beside the tests of the sdist"):
+        with step("the sdist's tests on the wheel, with all extras"):
             python = try_all(wheel, unpacked, Path(folder) / "all")
-        with step("the quick tests with the oldest and the newest dependencies, on every Python that is here"):
+        with step("quick tests with the oldest and the newest dependencies, on the Pythons that are here"):
             done = run(python, "-m", "pytest", "-m", "full", "tests/test_versions.py", cwd=unpacked)
             said(*re.findall(r"^SKIPPED.*|^=+ (?:.* in .*) =+$", done.decode(), re.MULTILINE))
-        with step("every claim that can be measured here is within its tolerance"):
+        with step("measure claims again: each is within its tolerance"):
             done = run(sys.executable, "-m", "bppsa_nb.papers.cli", "report", "--check", cwd=ROOT)
             said(done.decode().splitlines()[-1])
     print(f"\n{out.relative_to(ROOT)} holds {sdist.name}, {wheel.name} and {recipe.name}.")
