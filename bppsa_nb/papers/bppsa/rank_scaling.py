@@ -197,7 +197,7 @@ def _draw_calls(ax, ranks):
         ax.annotate(f"{apart[p]} lengths", (p, most[p]), (0, -13), textcoords="offset points", ha="center", size=8)
     ax.set_xticks(limit)
     ax.set(xlabel="ranks, p", ylabel="⋄ in one backward pass", title="(c) ⋄ calls of a rank", ylim=(-0.9, None))
-    ax.legend(loc="center right", fontsize=8)
+    ax.legend(loc="lower right", fontsize=8)
 
 
 def _draw_messages(ax, table):
