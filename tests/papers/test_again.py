@@ -59,6 +59,8 @@ def next_seed(monkeypatch):
         ("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
         ("fast_forward", no_modulo, {72, 73, 74, 75}),
         ("reorder_gradients", next_seed, {70}),
+        # Claims about differences, which hold with any seed: losses tell.
+        pytest.param("figure_07", next_seed, {17, 18}, marks=pytest.mark.full),
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant, found):
@@ -160,6 +162,13 @@ def test_every_cell_counts_where_the_tolerance_says_so():
         assert TIMED.differs(reference.assign(**{column: values}), reference) is None
     assert "2 rows of kind, late, n, s" in EXACT.differs(reference[:1], reference)
     assert "kind, late, n, not 2 rows" in EXACT.differs(reference.drop(columns="s"), reference)
+
+
+def test_losses_count_where_the_claim_is_about_their_differences():
+    reference = pandas.DataFrame({"loss_linear": [2.0, 1.5], "seconds": [0.1, 0.2]})
+    assert ROUNDING.differs(reference.assign(loss_linear=[2.0, 1.501], seconds=9.0), reference) is None
+    assert ROUNDING.differs(reference.assign(loss_linear=[2.0, 1.502]), reference).startswith("loss_linear in row 2")
+    assert ROUNDING.differs(reference[:1], reference) is None  # other backends on another machine
 
 
 def test_each_tolerance_is_used_and_says_why():
