@@ -26,13 +26,16 @@ def fields(name, columns):
 
 
 def read():
-    """Read the dictionary: a dict of its tables `units`, `endings` and `columns`."""
+    """Read the dictionary: a dict of its tables `units`, `endings` and `columns`; or raise a `CorruptFileError`."""
     return _parsed(files.shipped("data") / "dictionary.toml")
 
 
 @cache
 def _parsed(path):
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise files.CorruptFileError(f"{path} is damaged: {error}") from error
 
 
 def _find(column, sections, endings):
