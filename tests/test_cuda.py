@@ -244,10 +244,10 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     stored = plain.jacobians_T(links)
     found += [structured_cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
     found.append(structured_cuda.sweep(stored, grad_output, local_grads))
-    with monkeypatch.context() as patch:
-        patch.setattr(structured_cuda, "_BLOCKS", 1)  # several chunks in a block
-        patch.setattr(structured_cuda, "_THREADS", 256)
-        found += [structured_cuda.chunked(links, grad_output, local_grads, length) for length in (1, 2)]
+    for team in (2, 3) if H == 3 else ():  # threads of a row: one lacks a column, and some of a warp have no row
+        with monkeypatch.context() as patch:
+            patch.setattr(structured_cuda, "team_of", lambda *_, team=team: team)
+            found += [structured_cuda.chunked(links, grad_output, local_grads, length) for length in (1, 2)]
     with monkeypatch.context() as patch:
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
         found += [structured_cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
@@ -264,6 +264,9 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
         (1, 3, 2, 3, 1, np.float32),
         (3, 2, 1, 3, 3, np.float64),
         (2, 1, 2, 3, 0, np.float64),
+        (1, 2, 1, 20, 1, np.float32),
+        (2, 1, 1, 21, 1, np.float32),
+        (1, 2, 1, 20, 3, np.float32),
         large(1, 500, 16, 20, 1, np.float32),
         large(7, 40, 3, 33, 3, np.float64),
     ],
@@ -286,8 +289,10 @@ def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     assert np.array_equal(*(structured_cuda.sweep(links, grad_output, each) for each in (terms, terms[:T])))
 
 
+@pytest.mark.parametrize("team", [1, 2])
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
-def test_chunks_whose_products_leave_the_range(factor):
+def test_chunks_whose_products_leave_the_range(factor, team, monkeypatch):
+    monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
     slopes[:, 8:16], slopes[:, :4] = factor, 1
@@ -307,7 +312,9 @@ def test_chunks_whose_products_leave_the_range(factor):
                 scan(case, grad_output, None, 5)
 
 
-def test_a_row_of_zeros_does_not_stop_chunks():
+@pytest.mark.parametrize("team", [1, 2])
+def test_a_row_of_zeros_does_not_stop_chunks(team, monkeypatch):
+    monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
     # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
     slopes = np.ones((1, 15, 1, 2), np.float32)
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0

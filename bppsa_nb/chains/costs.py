@@ -62,9 +62,10 @@ def prices():
     terms = (cost["GRU sweep"] - cost["RNN sweep"]) / 2 - matvec * _H**2
     linear = {"launches": LAUNCH, "terms": terms, "matvec": matvec}
     linear["steps"] = cost["RNN sweep"] - terms - matvec * _H**2
-    matmul = ((cost["GRU products"] - cost["RNN products"]) / 2 - terms) / _H**3
+    products = table()["RNN products"]
+    matmul = products.instructions / products.products / at_once / CLOCK
     chunked = linear | {"crossings": cost["across chunks"], "matmul": matmul}
-    chunked["merges"] = cost["RNN products"] - terms - matmul * _H**3
+    chunked["merges"] = cost["RNN products"] - terms
     # Rows of stored Jacobians come from memory when they are needed.
     of_stored = {"steps": 5e-7, "matvec": cost["down-sweep"] / _H}
     merges = {"merges": cost["dense products"] - matmul * _H**3}

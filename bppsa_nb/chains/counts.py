@@ -26,7 +26,6 @@ import functools
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
-MULTIPLIED = 4096  # chunks of a structured chain that it multiplies at once: two to a thread, while others wait
 WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
 SHARED = 256  # hidden units, from which on the weights of a time loop are laid out by panels that two cores can share
 CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
@@ -85,16 +84,11 @@ def chunked(T, B, H, weights, backend, length):
     below = max(T - 1, 0) // length
     swept = T - below * length
     inner = max(below - 1, 0)
-    reduced, replayed, samples = (_share(pieces * B, backend) for pieces in (inner, below, 1))
-    terms = max(weights, 1)
-    if backend == "cuda" and weights:
-        reduced = -(-inner * B // MULTIPLIED)
-    if backend == "numpy" and weights:  # all chunks side by side
-        replays, merges = min(below, 1), min(inner, 1)
-    elif backend == "cuda":
-        replays, merges = replayed, reduced
-    else:
-        replays, merges = _share(below, backend), _share(inner, backend)
+    reduced, terms = _multiplied(inner * B, weights, backend), max(weights, 1)
+    replayed, samples = _share(below * B, backend), _share(B, backend)
+    replays, merges = (replayed, reduced) if backend == "cuda" else (_share(below, backend), _share(inner, backend))
+    if weights and backend != "cpu":  # all chunks side by side
+        replays, merges = replays if backend == "cuda" else min(below, 1), min(inner, 1)
     vectors = swept * samples + replayed * length
     across = inner * samples if weights else 0  # replays of stored Jacobians leave out the steps that led across
     return {
@@ -113,10 +107,10 @@ def chunked(T, B, H, weights, backend, length):
 
 def product(T, B, H, weights, backend):
     """Count what multiplying all T Jacobians into one does. Parameters and result are those of `linear`."""
-    reduced, terms = _share(B, backend), max(weights, 1)
+    reduced, terms = _multiplied(B, weights, backend), max(weights, 1)
     return {
         "launches": 1,
-        "merges": T * reduced if backend == "cuda" else T,
+        "merges": T * reduced if backend == "cuda" and not weights else T,
         "terms": T * weights,
         "products": reduced * T,
         "rows": reduced * T * H,
@@ -191,6 +185,11 @@ def fills(B, backend):
 
 def _share(pieces, backend):
     return -(-pieces // workers(backend))
+
+
+def _multiplied(pieces, weights, backend):
+    """Return how many chunks the busiest worker multiplies; rows of a structured chain's are for all of a GPU's."""
+    return pieces / workers(backend) if backend == "cuda" and weights else _share(pieces, backend)
 
 
 def _samples(B, weights, backend):

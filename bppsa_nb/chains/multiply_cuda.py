@@ -10,38 +10,43 @@ from functools import cache
 import numpy as np
 
 from bppsa_nb.chains.kernels_cuda import NOTHING
-from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.machine.cuda import WARP, dot_of, in_registers, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
 
-U = np.uint32  # see `dot_of`
-_WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after the other, at most
+U, W = np.uint32, np.uint64  # see `dot_of`
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
+_EVERY_LANE = 2**WARP - 1
+_WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after the other, at most
 
 
 @inline
-def _rescale_row(shared, start, stride, size, peak, bottom, last, lost):
-    """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
+def _sizes_of(shared, start, stride, size):
+    """Return the sizes of a row of so many numbers: the largest, the smallest, and the smallest that is not zero."""
+    peak, bottom = shared.dtype.type(0), shared.dtype.type(math.inf)
+    floor, i = bottom, U(0)
+    while i < U(size):
+        entry = abs(shared[start + i * stride])
+        peak, bottom, floor = max(peak, entry), min(bottom, entry), smaller(floor, entry)
+        i += U(1)
+    return peak, bottom, floor
 
-    `peak` and `bottom` are the largest and the smallest size of an entry. Returns the power of two that went.
-    """
-    zero, one, far = shared.dtype.type(0), shared.dtype.type(1), shared.dtype.type(2**_ROOM)
-    narrow = peak * math.ldexp(one, spread(minexp(shared)))
-    if not peak < shared.dtype.type(math.inf):
+
+@inline
+def _power_of(peak, floor, shared, lost):
+    """Return the power of two that brings a row's largest entry to [1/2, 1); note a row that has too wide a range."""
+    one = shared.dtype.type(1)
+    if not peak < shared.dtype.type(math.inf) or floor < peak * math.ldexp(one, spread(minexp(shared))):
         lost[0] = 1
-    if bottom < narrow:  # zeros may be
-        for i in range(size):
-            entry = abs(shared[start + U(i) * stride])
-            if entry < narrow and entry > zero:
-                lost[0] = 1
-    power = 0
-    if last or peak > far or peak * far < one:
-        power = int(shift(math.frexp(peak)[1], minexp(shared)))
-        scale = math.ldexp(one, -power)
-        for i in range(size):
-            shared[start + U(i) * stride] *= scale
-    return power
+    return int(shift(math.frexp(peak)[1], minexp(shared)))
+
+
+@inline
+def _far(peak, shared):
+    """Tell whether a row with this largest size went far from one."""
+    one, most = shared.dtype.type(1), shared.dtype.type(2**_ROOM)
+    return peak > most or peak * most < one
 
 
 @inline
@@ -64,6 +69,189 @@ def _kept(smallest, largest, slope, through, shared):
     return math.ldexp(max(largest, one), blurred(least, nmant(shared)))
 
 
+def team_of(size, sums, dtype):
+    """Return how many of a warp's threads share a row of `multiply_chunks_of`, None if they lack the registers."""
+    teams = range(1, min(size, WARP) + 1)
+    return next((team for team in teams if in_registers(-(-size // team) * sums, dtype)), None)
+
+
+@cache
+def multiply_chunks_of(size, count, carried, team, real):
+    """Make `multiply_chunks` for one H and K, of which a block is one warp: a team of its threads goes back with a row.
+
+    Each has some columns of the weights in registers. The row's entries, times the slopes, pass through shared memory,
+    where all of the team read them, four at a time; a number that is read serves a multiply-add of every column.
+    Diagonals are one line each.
+    """
+    sums = count * size
+    rows, columns, wide = WARP // team, -(-size // team), row_of(sums)
+    parts = max(1, 4 // columns)  # sums of a column that do not wait for each other
+    buffer, slopes_of, totals_of = rows * wide, count * columns, columns * parts
+    even, zero, one, infinite = columns * team == size and WARP % team == 0, real(0), real(1), real(math.inf)
+    most, least = real(2**_ROOM), real(2.0 ** (rules.spread(np.finfo(real).minexp) // 2))  # no closer look in between
+
+    @inline
+    def read(slope, through, slopes, carry, place, beyond):
+        for q in range(columns):
+            at = place + W(U(q * team) if even else min(U(q * team), beyond))
+            for k in range(count):
+                slope[k * columns + q] = slopes[W(k) * W(slopes.size // count) + at]
+            through[q] = carry[at] if carried else zero
+
+    @inline
+    def settle(entries, weights, slopes, carry, shared, at, member, own, first, lost):
+        """Scale rows, and see what they lost, all of a warp's at once; `first` is where the step's numbers stand."""
+        for q in range(columns):
+            if q < own:
+                shared[at + U(q * team) + member] = entries[q]
+        cuda.syncwarp()
+        peak, bottom, floor = _sizes_of(shared, at, U(1), size)
+        if _suspect(bottom, shared):
+            smallest, largest, slope, through, q = infinite, one, infinite, infinite, U(0)
+            while q < U(sums * size):
+                weight = weights[q // U(size), q % U(size)]
+                smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
+                q += U(1)
+            for i in range(size):
+                for k in range(count):
+                    slope = smaller(slope, slopes[W(k) * W(slopes.size // count) + first + W(i)])
+                through = smaller(through, carry[first + W(i)]) if carried else through
+            if bottom < _kept(smallest, largest, slope, through, shared):
+                lost[0] = 1
+        power = _power_of(peak, floor, shared, lost)
+        scale = math.ldexp(one, -power)
+        for q in range(columns):
+            entries[q] *= scale
+        cuda.syncwarp()
+        return NOTHING if peak == zero else power
+
+    @cuda.jit
+    def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
+        shared = cuda.shared.array(0, real)  # rows times the slopes of this step, and of the next one meanwhile
+        column, entries = cuda.local.array((columns, sums), real), cuda.local.array(columns, real)
+        slope, through = cuda.local.array(slopes_of, real), cuda.local.array(columns, real)
+        total = cuda.local.array(totals_of, real)
+        lane, batch, many = U(cuda.threadIdx.x), U(products.shape[1]), U(products.shape[0] * products.shape[1] * size)
+        row, member, own = lane // U(team), lane % U(team), columns
+        beyond = U(size - 1) - member
+        if not even:  # some threads lack a column, and those of no team look on
+            own = 0 if row >= U(rows) else columns if U((columns - 1) * team) <= beyond else columns - 1
+            row = min(row, U(rows - 1))
+        number = U(cuda.blockIdx.x) * U(rows) + row
+        here, there, number = U(0), number < many, min(number, many - U(1))
+        r, b, c = number % U(size), number // U(size) % batch, number // U(size) // batch
+        start, step, left, power = W((first + int(c)) * length), W(batch) * W(size), length, 0
+        place = (start + W(length - 1)) * step + W(b * U(size) + member)
+        for q in range(columns):
+            i = member + (U(q * team) if even else min(U(q * team), beyond))
+            entries[q] = one if i == r else zero
+            for j in range(sums):
+                column[q, j] = weights[U(j), i]
+        read(slope, through, slopes, carry, place, beyond)
+        while left > 0:
+            left -= 1
+            at = here * U(buffer) + row * U(wide)
+            for q in range(columns):
+                for k in range(count):
+                    if q < own:
+                        shared[at + U(k * size + q * team) + member] = entries[q] * slope[k * columns + q]
+                for p in range(parts):
+                    total[q * parts + p] = through[q] * entries[q] if carried and p == 0 else zero
+            if left > 0:  # read a step ahead
+                place -= step
+                read(slope, through, slopes, carry, place, beyond)
+            cuda.syncwarp()
+            for j in range(sums):
+                for q in range(columns):
+                    total[q * parts + j % parts] += column[q, j] * shared[at + U(j)]
+            peak, bottom = zero, infinite
+            for q in range(columns):
+                entries[q] = total[q * parts]
+                for p in range(1, parts):
+                    entries[q] += total[q * parts + p]
+                peak, bottom = max(peak, abs(entries[q])), min(bottom, abs(entries[q]))
+            here = U(1) - here
+            if not cuda.all_sync(_EVERY_LANE, (left > 0) & (peak <= most) & (bottom >= least)):
+                at, place_of = here * U(buffer) + row * U(wide), (start + W(left)) * step + W(b * U(size))
+                power += settle(entries, weights, slopes, carry, shared, at, member, own, place_of, lost)
+        for q in range(columns):
+            if q < own and there:
+                products[c, b, r, member + U(q * team)] = entries[q]
+        if member == U(0) and there:
+            exponents[c, b, r] = _power(power)
+
+    return multiply_chunks
+
+
+@inline
+def _power(power):
+    """Return a row's power of two, which is `NOTHING` for a row of zeros, whatever went before."""
+    return power if power > NOTHING // 2 else NOTHING
+
+
+@cache
+def multiply_stored_of(size, real):
+    """Make `multiply_chunks` of stored Jacobians for one H: a thread goes back with a row, in registers.
+
+    All threads of a block read the Jacobian from shared memory at once, one column after the other.
+    """
+    dot, one, zero, infinite = dot_of(size, real), real(1), real(0), real(math.inf)
+    parts = -(-size // max(1, _WRITTEN_OUT // size))  # of the columns, one after the other
+    columns = -(-size // parts)
+    safe = real(2.0 ** (rules.spread(np.finfo(real).minexp) + 2 * _ROOM))  # no entry from here on needs a closer look
+
+    @inline
+    def settle(shared, row, lost):
+        peak, bottom, floor = _sizes_of(shared, row, U(size), size)
+        if _suspect(bottom, shared):
+            smallest, largest, q = infinite, one, U(0)
+            while q < U(size * size):
+                smallest, largest = smaller(smallest, shared[q]), max(largest, abs(shared[q]))
+                q += U(1)
+            if bottom < _kept(smallest, largest, one, infinite, shared):
+                lost[0] = 1
+        power = _power_of(peak, floor, shared, lost)
+        scale = math.ldexp(one, -power)
+        for i in range(size):
+            shared[row + U(i * size)] *= scale
+        return NOTHING if peak == zero else power
+
+    @cuda.jit
+    def multiply_stored(stored, first, length, products, exponents, lost):
+        shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
+        factors, jacobian = cuda.local.array(size, real), cuda.local.array(size, real)
+        entries = cuda.local.array(columns, real)
+        batch, power = U(products.shape[1]), 0
+        c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
+        start, row, source = (first + int(c)) * length, U(size * size) + r, b % U(stored.shape[1])
+        last = start + length - 1
+        for i in range(size):
+            shared[row + U(i * size)] = one if U(i) == r else zero
+            jacobian[i] = stored[U(last), source, U(i), r]
+        for t in range(last, start - 1, -1):
+            ahead = U(max(t - 1, start))
+            cuda.syncthreads()  # all are done with the step before
+            for i in range(size):
+                shared[U(i * size) + r] = jacobian[i]
+                jacobian[i] = stored[ahead, source, U(i), r]
+                factors[i] = shared[row + U(i * size)]
+            cuda.syncthreads()
+            peak, bottom = zero, infinite
+            for part in range(parts):
+                for q in range(columns):
+                    entries[q] = dot(zero, factors, shared, min(U(columns * part + q), U(size - 1)) * U(size))
+                for q in range(columns):
+                    shared[row + min(U(columns * part + q), U(size - 1)) * U(size)] = entries[q]
+                    peak, bottom = max(peak, abs(entries[q])), min(bottom, abs(entries[q]))
+            if t == start or _far(peak, shared) or not bottom >= safe:
+                power += settle(shared, row, lost)
+        exponents[c, b, r] = _power(power)
+        for i in range(size):
+            products[c, b, r, U(i)] = shared[row + U(i * size)]
+
+    return multiply_stored
+
+
 @inline
 def _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, shared):
     """Compute `_kept` of step t of sample b."""
@@ -78,173 +266,6 @@ def _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, share
     for i in range(size if with_carry else 0):
         through = smaller(through, carry[t, b, i])
     return _kept(smallest, largest, slope, through, shared)
-
-
-@cache
-def _step_of(size, sums, width, carried, each, real):
-    """Make a step of a thread's rows, whose entries times the slopes are in registers.
-
-    It multiplies them by one column of the weights after the other, which all threads read from shared memory at once,
-    from `weights` on; what is read once is for all its rows. Their entries, and then their power of two, are as many
-    `threads` apart as a block has, from `row` on; the numbers of their chunks, `width` slopes, then carries, stand from
-    `at` on.
-    """
-    dot, zero, one, infinite = dot_of(sums, real), real(0), real(1), real(math.inf)
-    far, numbers, parts = real(2**_ROOM), size + 1, -(-size // max(1, _WRITTEN_OUT // (each * sums)))
-    columns = -(-size // parts)
-    written_out = columns * each
-    safe = real(2.0 ** (rules.spread(np.finfo(real).minexp) + 2 * _ROOM))  # no entry from here on needs a closer look
-
-    @inline
-    def step(factors, shared, threads, weights, row, at, last, lost):
-        entries, calm = cuda.local.array(written_out, real), not last
-        peak, bottom = cuda.local.array(each, real), cuda.local.array(each, real)
-        for p in range(each):
-            peak[p], bottom[p] = zero, infinite
-        for part in range(parts):  # some columns at a time: the sums of one need not wait for each other
-            for q in range(written_out):
-                i, p = min(U(columns * part + q // each), U(size - 1)), q % each
-                place, through = row + (U(p * numbers) + i) * threads, at + U(p * width + sums) + i
-                passed = shared[through] * shared[place] if carried else zero
-                entries[q] = dot(passed, factors[p], shared, weights + i * U(sums))
-            for q in range(written_out):
-                i, p = min(U(columns * part + q // each), U(size - 1)), q % each
-                shared[row + (U(p * numbers) + i) * threads] = entries[q]
-                peak[p], bottom[p] = max(peak[p], abs(entries[q])), min(bottom[p], abs(entries[q]))
-        for p in range(each):
-            calm = calm and peak[p] <= far and peak[p] * far >= one and bottom[p] >= safe
-        if not calm:
-            for p in range(each):
-                settle(shared, threads, weights, row + U(p * numbers) * threads, at + U(p * width), last, lost)
-
-    @inline
-    def settle(shared, threads, weights, row, at, last, lost):
-        peak, bottom = zero, infinite
-        for i in range(size):
-            entry = abs(shared[row + U(i) * threads])
-            peak, bottom = max(peak, entry), min(bottom, entry)
-        if _suspect(bottom, shared):
-            smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
-            for q in range(size * sums):
-                weight = shared[weights + U(q)]
-                smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
-            for q in range(width):
-                number = shared[at + U(q)]
-                slope = smaller(slope, number) if q < sums else slope
-                through = through if q < sums else smaller(through, number)
-            if bottom < _kept(smallest, largest, slope, through, shared):
-                lost[0] = 1
-        power = _rescale_row(shared, row, threads, size, peak, bottom, last, lost)
-        shared[row + U(size) * threads] += real(NOTHING if last and peak == zero else power)
-
-    return step
-
-
-@cache
-def multiply_chunks_of(size, count, carried, each, real):
-    """Make `multiply_chunks` for one H and K: a thread goes back with a row of `each` chunks, as a sweep does.
-
-    A group of `size` threads has as many chunks; a block is some groups.
-    """
-    sums, diagonals = count * size, count * size * size
-    width, numbers = sums + size if carried else sums, size + 1
-    step, one, zero = _step_of(size, sums, width, carried, each, real), real(1), real(0)
-
-    @cuda.jit
-    def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
-        # Columns of weights, slopes of this step and the next, all rows.
-        shared, factors = cuda.shared.array(0, products.dtype), cuda.local.array((each, sums), real)
-        slope, through = cuda.local.array((each, count), real), cuda.local.array(each, real)
-        start = cuda.local.array(each, np.uint32)
-        tid, threads, batch = U(cuda.threadIdx.x), U(cuda.blockDim.x), U(products.shape[1])
-        group, r, groups = tid // U(size), tid % U(size), threads // U(size)
-        number = (U(cuda.blockIdx.x) * groups + group) * U(each)
-        row, here, q = U(diagonals) + U(2 * each * width) * groups + tid, U(0), tid
-        while q < U(diagonals):
-            shared[q % U(size) * U(sums) + q // U(size)] = weights[q // U(size), q % U(size)]
-            q += threads
-        for p in range(each):
-            c, b = _chunk(number + U(p), products)
-            start[p] = U((first + int(c)) * length)
-            for i in range(numbers):
-                shared[row + U(p * numbers + i) * threads] = one if U(i) == r else zero
-            for k in range(count):
-                slope[p, k] = slopes[U(k), start[p] + U(length - 1), b, r]
-            through[p] = carry[start[p] + U(length - 1), b, r] if carried else zero
-        for t in range(length - 1, -1, -1):
-            at = U(diagonals) + (here * groups + group) * U(each * width)
-            for p in range(each):
-                b, ahead = _chunk(number + U(p), products)[1], start[p] + U(max(t - 1, 0))  # read a step ahead
-                for k in range(count):
-                    shared[at + U(p * width + k * size) + r] = slope[p, k]
-                    slope[p, k] = slopes[U(k), ahead, b, r]
-                if carried:
-                    shared[at + U(p * width + sums) + r] = through[p]
-                    through[p] = carry[ahead, b, r]
-            cuda.syncthreads()
-            for p in range(each):
-                for j in range(size):
-                    entry = shared[row + U(p * numbers + j) * threads]
-                    for k in range(count):
-                        factors[p, k * size + j] = entry * shared[at + U(p * width + k * size + j)]
-            step(factors, shared, threads, U(0), row, at, t == 0, lost)
-            here = U(1) - here
-        for p in range(each):
-            if number + U(p) < U(products.shape[0]) * batch:
-                c, b = _chunk(number + U(p), products)
-                exponents[c, b, r] = _power(shared, row + U(p * numbers + size) * threads)
-                for i in range(size):
-                    products[c, b, r, U(i)] = shared[row + U(p * numbers + i) * threads]
-
-    return multiply_chunks
-
-
-@inline
-def _power(shared, place):
-    """Return a row's power of two, which is `NOTHING` for a row of zeros, whatever went before."""
-    power = int(shared[place])
-    return power if power > NOTHING // 2 else NOTHING
-
-
-@inline
-def _chunk(number, products):
-    """Return which chunk of which sample has a number; where there are no more, the last one."""
-    batch = U(products.shape[1])
-    number = min(number, U(products.shape[0]) * batch - U(1))
-    return number // batch, number % batch
-
-
-@cache
-def multiply_stored_of(size, real):
-    """Make `multiply_chunks` of stored Jacobians for one H: each takes the place of the weights in turn."""
-    step, one, zero, rows = _step_of(size, size, 0, False, 1, real), real(1), real(0), size * size
-
-    @cuda.jit
-    def multiply_stored(stored, first, length, products, exponents, lost):
-        shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
-        factors, jacobian = cuda.local.array((1, size), real), cuda.local.array(size, real)
-        batch = U(products.shape[1])
-        c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
-        start, row, source = (first + int(c)) * length, U(rows) + r, b % U(stored.shape[1])
-        last, shared[row + U(size * size)] = start + length - 1, zero
-        for i in range(size):
-            shared[row + U(i * size)] = one if U(i) == r else zero
-            jacobian[i] = stored[U(last), source, U(i), r]
-        for t in range(last, start - 1, -1):
-            ahead = U(max(t - 1, start))
-            cuda.syncthreads()  # all are done with the step before
-            for i in range(size):
-                shared[U(i * size) + r] = jacobian[i]
-                jacobian[i] = stored[ahead, source, U(i), r]
-            cuda.syncthreads()
-            for j in range(size):
-                factors[0, j] = shared[row + U(j * size)]
-            step(factors, shared, U(size), U(0), row, U(0), t == start, lost)
-        exponents[c, b, r] = _power(shared, row + U(size * size))
-        for i in range(size):
-            products[c, b, r, U(i)] = shared[row + U(i * size)]
-
-    return multiply_stored
 
 
 @cuda.jit
@@ -264,7 +285,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
     squares = (size + 3) // 4
     wide = 4 * squares
     row, column = tid // squares * 4, tid % squares * 4
-    zero, one, infinite = products.dtype.type(0), products.dtype.type(1), products.dtype.type(math.inf)
+    zero, one = products.dtype.type(0), products.dtype.type(1)
     diagonals = rows * wide  # where the step's slopes stand
     for q in range(tid, rows * wide, threads):
         shared[q] = one if q % wide == top + q // wide else zero
@@ -295,16 +316,15 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
                 shared[(row + r) * wide + column + i] = square[4 * r + i]
         cuda.syncthreads()
         for r in range(tid, min(rows, size - top), threads):
-            peak, bottom = zero, infinite
-            for i in range(size):
-                value = abs(shared[r * wide + i])
-                peak, bottom = max(peak, value), min(bottom, value)
+            peak, bottom, floor = _sizes_of(shared, U(r * wide), U(1), size)
             if _suspect(bottom, shared):
                 if bottom < _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, shared):
                     lost[0] = 1
-            end = t == (first + c) * length
-            power = _rescale_row(shared, U(r * wide), U(1), size, peak, bottom, end, lost)
-            if power != 0:
+            power, end = _power_of(peak, floor, shared, lost), t == (first + c) * length
+            if end or _far(peak, shared):
+                scale = math.ldexp(one, -power)
+                for i in range(size):
+                    shared[r * wide + i] *= scale
                 exponents[c, b, top + r] += power
             if end and peak == 0:
                 exponents[c, b, top + r] = NOTHING

@@ -14,12 +14,13 @@ from bppsa_nb.chains.kernels_cuda import (
     sweep_chunks_of,
 )
 from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
-from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
+from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, team_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, line, over, put
 from bppsa_nb.machine.cuda import (
     MAX_THREADS,
     SHARED_BYTES,
+    WARP,
     in_registers,
     launch,
     on_device,
@@ -31,7 +32,6 @@ from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
 _THREADS = 256  # of a block that multiplies, at most
-_BLOCKS = 512  # with fewer, some of a GPU's multiprocessors would have less to do than others
 
 
 class Chunks:
@@ -154,34 +154,18 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     """Launch `multiply_chunks` on chunks ``first ... first + count - 1``."""
     _, batch, size = links.shape
     stored, dense, weights, slopes, carry, carried = links.arguments
-    itemsize, chunks, more = links.dtype.itemsize, count * batch, (first, length, products, exponents, lost)
-    each = 1 if dense else 2  # rows of a thread: two, where there is room for them
-    while each:
-        whole, room = size * links.sums * itemsize, each * size * (size + 1) * itemsize
-        room += 0 if dense else 2 * each * (links.sums + carried * size) * itemsize
-        if in_registers(2 * size if dense else each * links.sums, links.dtype) and whole + room <= SHARED_BYTES:
-            break
-        each -= 1
-    if not each:
-        rows, threads, shared = _squares(size, links.sums, links.dtype)
+    dtype, chunks, more = links.dtype, count * batch, (first, length, products, exponents, lost)
+    whole = size * (2 * size + 1) * dtype.itemsize
+    if not dense and (team := team_of(size, links.sums, dtype)):
+        multiply, rows = multiply_chunks_of(size, len(slopes), carried, team, dtype.type), WARP // team
+        blocks, shared = -(-chunks * size // rows), 2 * rows * row_of(links.sums) * dtype.itemsize
+        multiply[blocks, WARP, stream, shared](weights, line(slopes), line(carry), *more)
+    elif dense and in_registers(2 * size, dtype) and whole <= SHARED_BYTES:
+        multiply_stored_of(size, dtype.type)[chunks, size, stream, whole](stored, *more)
+    else:
+        rows, threads, shared = _squares(size, links.sums, dtype)
         arrays = first, length, rows, products, exponents, lost
         multiply_chunks[chunks * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
-    elif dense:
-        multiply_stored_of(size, links.dtype.type)[chunks, size, stream, whole + room](stored, *more)
-    else:
-        multiply = multiply_chunks_of(size, len(slopes), carried, each, links.dtype.type)
-        groups = _groups(size, -(-chunks // each), (SHARED_BYTES - whole) // room)
-        blocks, shared = -(-chunks // (each * groups)), whole + groups * room
-        multiply[blocks, groups * size, stream, shared](weights, slopes, carry, *more)
-
-
-def _groups(size, count, most):
-    """Return how many of `count` groups of so many threads a block has: those that fill warps best.
-
-    There are at most so many that every multiprocessor has some blocks, and that a block has room for.
-    """
-    most = max(1, min(most, count // _BLOCKS, _THREADS // size))
-    return max(range(1, most + 1), key=lambda groups: (groups * size / -(-groups * size // 32), -groups))
 
 
 def launch_across(chunks, affine, lost, stream=0):

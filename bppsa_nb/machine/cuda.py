@@ -12,6 +12,7 @@ from bppsa_nb.machine.cuda_compiler import cuda
 inline = cuda.jit(device=True, inline="always")  # what kernels call
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 MAX_THREADS = 512  # of a block, here
+WARP = 32  # threads that go on together
 REGISTERS = 128  # of a thread's 255, of four bytes each: what it may keep weights in
 _ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
 

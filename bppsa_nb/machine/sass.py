@@ -50,13 +50,15 @@ class Part(list):
 class MachineCode(NamedTuple):
     """What a kernel takes: registers of a thread, bytes of local memory, all its code, and where its loops stand.
 
-    Loops are ranges of instructions, inner loops included; the longest comes first.
+    Loops are ranges of instructions, inner loops included; the longest comes first. `seldom` are ranges that a warp
+    jumps over when its threads have voted to.
     """
 
     registers: int
     local: int
     whole: Part
     loops: list
+    seldom: list
 
     def part(self, places, but=()):
         """Return the instructions at some places, but without those in some loops."""
@@ -66,12 +68,12 @@ class MachineCode(NamedTuple):
         """Return what a pass through the longest loop takes.
 
         Of the loops inside it, the one with the most multiply-adds is passed `trips` times. Others are for what seldom
-        happens, and are left out.
+        happens, and are left out, as is what is `seldom`.
         """
         longest, *others = self.loops
         inside = [loop for loop in others if set(loop) <= set(longest)]
         repeated = max(map(self.part, inside), key=lambda part: part.products) if trips else []
-        return Part(self.part(longest, but=inside) + trips * repeated)
+        return Part(self.part(longest, but=inside + self.seldom) + trips * repeated)
 
     def innermost(self, *needed):
         """Return the loop with the largest share of multiply-adds that has none with multiply-adds inside.
@@ -123,7 +125,8 @@ def _parse(lines):
                 jumps.append((jump[1], len(code)))
             code.append((_name(found[1]), max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
     loops = [range(labels.get(label, last), last + 1) for label, last in jumps]
-    return code, sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop))
+    over = [range(last + 1, labels.get(label, last)) for label, last in jumps if "VOTE" in Part(code[:last][-4:]).names]
+    return code, sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop)), over
 
 
 def _name(text):

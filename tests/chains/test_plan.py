@@ -87,16 +87,16 @@ def test_numpy_takes_the_chunks_of_a_structured_chain_side_by_side():
 
 def test_workers_share_out_what_is_independent(monkeypatch):
     monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
-    monkeypatch.setattr(counting, "MULTIPLIED", 8)
     assert counting.linear(10, 7, 1, 0, "cpu")["matvec"] == 10 * 4
     assert counting.linear(10, 7, 1, 0, "cuda")["matvec"] == 10 * 2
     assert counting.linear(10, 7, 1, 1, "cpu")["matvec"] == 10 * 7  # one group
     assert counting.linear(10, 32, 1, 1, "cpu")["matvec"] == 10 * 16
     assert counting.chunked(100, 1, 1, 1, "cpu", 10)["matmul"] == 8 // 2 * 10
-    assert counting.chunked(100, 2, 1, 1, "cuda", 10)["matmul"] == 2 * 8 // 8 * 10
+    assert counting.chunked(100, 3, 1, 1, "cuda", 10)["matmul"] == 3 * 8 / 4 * 10
     assert counting.chunked(100, 1, 1, 0, "cuda", 10)["matmul"] == 8 // 4 * 10
     assert counting.chunked(100, 1, 1, 1, "cpu", 10)["merges"] == 8 // 2 * 10
-    assert counting.chunked(100, 2, 1, 1, "cuda", 10)["merges"] == 2 * 8 // 8 * 10
+    assert counting.chunked(100, 3, 1, 0, "cuda", 10)["merges"] == 3 * 8 // 4 * 10
+    assert counting.chunked(100, 3, 1, 1, "cuda", 10)["merges"] == 10  # all at once
     assert counting.blelloch(3, 1, 1, 0, "cuda")["matmul"] == 1
 
 
@@ -112,14 +112,14 @@ def test_one_chunk_is_the_linear_scan(backend, weights):
 
 def test_one_product_of_all_is_what_a_chunk_adds(monkeypatch):
     monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
-    monkeypatch.setattr(counting, "MULTIPLIED", 8)
     for weights, backend in itertools.product((0, 1, 3), BACKENDS):
         product, terms = counting.product(40, 3, 5, weights, backend), max(weights, 1)
         # Of three chunks, the middle one is multiplied; of two, none is.
         three, two = (counting.chunked(n, 3, 5, weights, backend, 40) for n in (120, 80))
         for name in ("merges", "rows", "matmul"):
             assert product[name] == three[name] - two.get(name, 0), (name, weights, backend)
-        assert product["matmul"] == -(-3 // counting.workers(backend)) * 40 * 125 * terms
+        shared = 3 / 4 if weights and backend == "cuda" else -(-3 // counting.workers(backend))
+        assert product["matmul"] == shared * 40 * 125 * terms
         assert product["terms"] == 40 * weights and product["launches"] == 1
 
 
