@@ -267,6 +267,7 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
         (1, 2, 1, 20, 1, np.float32),
         (2, 1, 1, 21, 1, np.float32),
         (1, 2, 1, 20, 3, np.float32),
+        (1, 2, 1, 33, 3, np.float32),
         large(1, 500, 16, 20, 1, np.float32),
         large(7, 40, 3, 33, 3, np.float64),
     ],

@@ -36,7 +36,7 @@ MANY_PARAMETERS = {
     *("cells.chunked_cuda.run_chunks", "cells.cell_cuda.run_steps", "cells.cell_cuda.step"),
     *("cells.cell_cpu.step", "cells.cell_cpu.back"),
     *("chains.kernels_cuda.step", "chains.kernels_cuda.sweep_chunks"),
-    *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks"),
+    *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks", "chains.multiply_cuda.settle"),
     *("networks.residual_steps_cuda.convolution_sweep", "networks.residual_steps_cuda.dense_sweep"),
     *("operands.products_cuda.sums", "training.kernels_cuda.classify"),
 }

@@ -70,25 +70,41 @@ def _kept(smallest, largest, slope, through, shared):
 
 
 def team_of(size, sums, dtype):
-    """Return how many of a warp's threads share a row of `multiply_chunks_of`, None if they lack the registers."""
-    teams = range(1, min(size, WARP) + 1)
-    return next((team for team in teams if in_registers(-(-size // team) * sums, dtype)), None)
+    """Return how many threads share a row of `multiply_chunks_of`, None if they lack the registers."""
+    return next((team for team in range(1, size + 1) if in_registers(-(-size // team) * sums, dtype)), None)
+
+
+def _shared_out(size, team):
+    """Return rows of a block, columns of a thread, and whether no thread lacks one of either."""
+    rows, columns = max(WARP // team, 1), -(-size // team)
+    return rows, columns, rows * team == max(WARP, team) and columns * team == size
 
 
 @cache
-def multiply_chunks_of(size, count, carried, team, real):
-    """Make `multiply_chunks` for one H and K, of which a block is one warp: a team of its threads goes back with a row.
+def _meetings_of(team):
+    """Make what threads of a block wait by for each other, and what tells whether all agree."""
+    warp = team <= WARP
 
-    Each has some columns of the weights in registers. The row's entries, times the slopes, pass through shared memory,
-    where all of the team read them, four at a time; a number that is read serves a multiply-add of every column.
-    Diagonals are one line each.
-    """
-    sums = count * size
-    rows, columns, wide = WARP // team, -(-size // team), row_of(sums)
+    @inline
+    def wait():
+        if warp:
+            cuda.syncwarp()
+        else:
+            cuda.syncthreads()
+
+    @inline
+    def agree(yes):
+        return cuda.all_sync(_EVERY_LANE, yes) if warp else cuda.syncthreads_and(np.int32(yes)) != 0
+
+    return wait, agree
+
+
+@cache
+def _steps_of(size, count, carried, team, real):
+    """Make what `multiply_chunks_of` does in a step: read diagonals, put a row where its team reads it, multiply it."""
+    (_, columns, even), sums, zero = _shared_out(size, team), count * size, real(0)
     parts = max(1, 4 // columns)  # sums of a column that do not wait for each other
-    buffer, slopes_of, totals_of = rows * wide, count * columns, columns * parts
-    even, zero, one, infinite = columns * team == size and WARP % team == 0, real(0), real(1), real(math.inf)
-    most, least = real(2**_ROOM), real(2.0 ** (rules.spread(np.finfo(real).minexp) // 2))  # no closer look in between
+    partial = columns * parts
 
     @inline
     def read(slope, through, slopes, carry, place, beyond):
@@ -99,16 +115,49 @@ def multiply_chunks_of(size, count, carried, team, real):
             through[q] = carry[at] if carried else zero
 
     @inline
+    def put(entries, slope, through, shared, at, own):
+        for q in range(columns):
+            for k in range(count):
+                if q < own:
+                    shared[at + U(k * size + q * team)] = entries[q] * slope[k * columns + q]
+            entries[q] = through[q] * entries[q] if carried else zero  # what the sums are added to
+
+    @inline
+    def multiply(entries, column, shared, at):
+        total = cuda.local.array(partial, real)
+        for q in range(columns):
+            for p in range(parts):
+                total[q * parts + p] = zero if p else entries[q]
+        for j in range(sums):
+            for q in range(columns):
+                total[q * parts + j % parts] += column[q, j] * shared[at + U(j)]
+        peak, bottom = zero, real(math.inf)
+        for q in range(columns):
+            entries[q] = total[q * parts]
+            for p in range(1, parts):
+                entries[q] += total[q * parts + p]
+            peak, bottom = max(peak, abs(entries[q])), min(bottom, abs(entries[q]))
+        return peak, bottom
+
+    return read, put, multiply
+
+
+@cache
+def _settle_of(size, count, carried, team, real):
+    """Make what scales all rows of a block, and sees what they lost; `first` is where the step's diagonals stand."""
+    (_, columns, _), zero, one, infinite = _shared_out(size, team), real(0), real(1), real(math.inf)
+    wait, _ = _meetings_of(team)
+
+    @inline
     def settle(entries, weights, slopes, carry, shared, at, member, own, first, lost):
-        """Scale rows, and see what they lost, all of a warp's at once; `first` is where the step's numbers stand."""
         for q in range(columns):
             if q < own:
                 shared[at + U(q * team) + member] = entries[q]
-        cuda.syncwarp()
+        wait()
         peak, bottom, floor = _sizes_of(shared, at, U(1), size)
         if _suspect(bottom, shared):
             smallest, largest, slope, through, q = infinite, one, infinite, infinite, U(0)
-            while q < U(sums * size):
+            while q < U(count * size * size):
                 weight = weights[q // U(size), q % U(size)]
                 smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
                 q += U(1)
@@ -122,15 +171,30 @@ def multiply_chunks_of(size, count, carried, team, real):
         scale = math.ldexp(one, -power)
         for q in range(columns):
             entries[q] *= scale
-        cuda.syncwarp()
+        wait()
         return NOTHING if peak == zero else power
+
+    return settle
+
+
+@cache
+def multiply_chunks_of(size, count, carried, team, real):
+    """Make `multiply_chunks` for one H and K, of which a block is one warp: a team of its threads goes back with a row.
+
+    Each has some columns of the weights in registers. The row's entries, times the slopes, pass through shared memory,
+    where all of the team read them, four at a time; a number that is read serves a multiply-add of every column.
+    A team of more than a warp is a block of its own. Diagonals are one line each.
+    """
+    (rows, columns, even), sums, sizes = _shared_out(size, team), count * size, (size, count, carried, team, real)
+    (read, put, multiply), settle, (wait, agree) = _steps_of(*sizes), _settle_of(*sizes), _meetings_of(team)
+    wide, diagonals, one, zero = row_of(sums), count * columns, real(1), real(0)
+    most, least = real(2**_ROOM), real(2.0 ** (rules.spread(np.finfo(real).minexp) // 2))  # no closer look in between
 
     @cuda.jit
     def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
         shared = cuda.shared.array(0, real)  # rows times the slopes of this step, and of the next one meanwhile
         column, entries = cuda.local.array((columns, sums), real), cuda.local.array(columns, real)
-        slope, through = cuda.local.array(slopes_of, real), cuda.local.array(columns, real)
-        total = cuda.local.array(totals_of, real)
+        slope, through = cuda.local.array(diagonals, real), cuda.local.array(columns, real)
         lane, batch, many = U(cuda.threadIdx.x), U(products.shape[1]), U(products.shape[0] * products.shape[1] * size)
         row, member, own = lane // U(team), lane % U(team), columns
         beyond = U(size - 1) - member
@@ -150,30 +214,17 @@ def multiply_chunks_of(size, count, carried, team, real):
         read(slope, through, slopes, carry, place, beyond)
         while left > 0:
             left -= 1
-            at = here * U(buffer) + row * U(wide)
-            for q in range(columns):
-                for k in range(count):
-                    if q < own:
-                        shared[at + U(k * size + q * team) + member] = entries[q] * slope[k * columns + q]
-                for p in range(parts):
-                    total[q * parts + p] = through[q] * entries[q] if carried and p == 0 else zero
+            at = here * U(rows * wide) + row * U(wide)
+            put(entries, slope, through, shared, at + member, own)
             if left > 0:  # read a step ahead
                 place -= step
                 read(slope, through, slopes, carry, place, beyond)
-            cuda.syncwarp()
-            for j in range(sums):
-                for q in range(columns):
-                    total[q * parts + j % parts] += column[q, j] * shared[at + U(j)]
-            peak, bottom = zero, infinite
-            for q in range(columns):
-                entries[q] = total[q * parts]
-                for p in range(1, parts):
-                    entries[q] += total[q * parts + p]
-                peak, bottom = max(peak, abs(entries[q])), min(bottom, abs(entries[q]))
+            wait()
+            peak, bottom = multiply(entries, column, shared, at)
             here = U(1) - here
-            if not cuda.all_sync(_EVERY_LANE, (left > 0) & (peak <= most) & (bottom >= least)):
-                at, place_of = here * U(buffer) + row * U(wide), (start + W(left)) * step + W(b * U(size))
-                power += settle(entries, weights, slopes, carry, shared, at, member, own, place_of, lost)
+            if not agree((left > 0) & (peak <= most) & (bottom >= least)):
+                at, diagonal = here * U(rows * wide) + row * U(wide), (start + W(left)) * step + W(b * U(size))
+                power += settle(entries, weights, slopes, carry, shared, at, member, own, diagonal, lost)
         for q in range(columns):
             if q < own and there:
                 products[c, b, r, member + U(q * team)] = entries[q]
