@@ -162,7 +162,7 @@ def test_every_kernel_compiles_without_spills(real, generation):
 @pytest.mark.parametrize("generation", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("real", REALS)
 def test_every_kernel_compiles_without_spills_from_ptx_of_its_own(real, generation):
-    # At H = 128, numba-cuda-mlir's products of chunks have more weights than it keeps in registers.
+    # At H = 128, numba-cuda-mlir's products of stored Jacobians have more numbers than it keeps in registers.
     check(real, generation, generation, widest=not MLIR)
 
 
@@ -177,7 +177,7 @@ BUDGETS = {
     "RNN sweep": 80,
     "GRU sweep": 155,
     "RNN products": 175,
-    "GRU products": 255,
+    "GRU products": 260,
     "dense products": 1230,
     "across chunks": 305,
     "up-sweep": 3,
@@ -189,6 +189,7 @@ BUDGETS = {
 }
 if MLIR:
     BUDGETS |= {"across chunks": 420, "RNN assembly": 40, "GRU assembly": 110}
+    BUDGETS |= {"RNN products": 240, "GRU products": 310}
 # One of a kind; `make test-full` has the others.
 LOOPS = ("RNN forward", "GRU forward, chunks", "RNN sweep", "GRU sweep", "RNN products", "across chunks")
 

@@ -17,7 +17,6 @@ from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, s
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
-_EVERY_LANE = 2**WARP - 1
 _WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after the other, at most
 
 
@@ -81,25 +80,6 @@ def _shared_out(size, team):
 
 
 @cache
-def _meetings_of(team):
-    """Make what threads of a block wait by for each other, and what tells whether all agree."""
-    warp = team <= WARP
-
-    @inline
-    def wait():
-        if warp:
-            cuda.syncwarp()
-        else:
-            cuda.syncthreads()
-
-    @inline
-    def agree(yes):
-        return cuda.all_sync(_EVERY_LANE, yes) if warp else cuda.syncthreads_and(np.int32(yes)) != 0
-
-    return wait, agree
-
-
-@cache
 def _steps_of(size, count, carried, team, real):
     """Make what `multiply_chunks_of` does in a step: read diagonals, put a row where its team reads it, multiply it."""
     (_, columns, even), sums, zero = _shared_out(size, team), count * size, real(0)
@@ -146,14 +126,13 @@ def _steps_of(size, count, carried, team, real):
 def _settle_of(size, count, carried, team, real):
     """Make what scales all rows of a block, and sees what they lost; `first` is where the step's diagonals stand."""
     (_, columns, _), zero, one, infinite = _shared_out(size, team), real(0), real(1), real(math.inf)
-    wait, _ = _meetings_of(team)
 
     @inline
     def settle(entries, weights, slopes, carry, shared, at, member, own, first, lost):
         for q in range(columns):
             if q < own:
                 shared[at + U(q * team) + member] = entries[q]
-        wait()
+        cuda.syncthreads()
         peak, bottom, floor = _sizes_of(shared, at, U(1), size)
         if _suspect(bottom, shared):
             smallest, largest, slope, through, q = infinite, one, infinite, infinite, U(0)
@@ -171,7 +150,7 @@ def _settle_of(size, count, carried, team, real):
         scale = math.ldexp(one, -power)
         for q in range(columns):
             entries[q] *= scale
-        wait()
+        cuda.syncthreads()
         return NOTHING if peak == zero else power
 
     return settle
@@ -186,13 +165,13 @@ def multiply_chunks_of(size, count, carried, team, real):
     A team of more than a warp is a block of its own. Diagonals are one line each.
     """
     (rows, columns, even), sums, sizes = _shared_out(size, team), count * size, (size, count, carried, team, real)
-    (read, put, multiply), settle, (wait, agree) = _steps_of(*sizes), _settle_of(*sizes), _meetings_of(team)
+    (read, put, multiply), settle = _steps_of(*sizes), _settle_of(*sizes)
     wide, diagonals, one, zero = row_of(sums), count * columns, real(1), real(0)
     most, least = real(2**_ROOM), real(2.0 ** (rules.spread(np.finfo(real).minexp) // 2))  # no closer look in between
 
     @cuda.jit
     def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
-        shared = cuda.shared.array(0, real)  # rows times the slopes of this step, and of the next one meanwhile
+        shared = cuda.shared.array(0, real)  # rows times the step's slopes
         column, entries = cuda.local.array((columns, sums), real), cuda.local.array(columns, real)
         slope, through = cuda.local.array(diagonals, real), cuda.local.array(columns, real)
         lane, batch, many = U(cuda.threadIdx.x), U(products.shape[1]), U(products.shape[0] * products.shape[1] * size)
@@ -202,28 +181,28 @@ def multiply_chunks_of(size, count, carried, team, real):
             own = 0 if row >= U(rows) else columns if U((columns - 1) * team) <= beyond else columns - 1
             row = min(row, U(rows - 1))
         number = U(cuda.blockIdx.x) * U(rows) + row
-        here, there, number = U(0), number < many, min(number, many - U(1))
+        there, number = number < many, min(number, many - U(1))
         r, b, c = number % U(size), number // U(size) % batch, number // U(size) // batch
-        start, step, left, power = W((first + int(c)) * length), W(batch) * W(size), length, 0
+        at, step, left, power = row * U(wide), W(batch) * W(size), length, 0
+        start = W((first + int(c)) * length)
         place = (start + W(length - 1)) * step + W(b * U(size) + member)
         for q in range(columns):
             i = member + (U(q * team) if even else min(U(q * team), beyond))
             entries[q] = one if i == r else zero
             for j in range(sums):
-                column[q, j] = weights[U(j), i]
+                column[q, j] = weights[j, i]
         read(slope, through, slopes, carry, place, beyond)
         while left > 0:
             left -= 1
-            at = here * U(rows * wide) + row * U(wide)
             put(entries, slope, through, shared, at + member, own)
             if left > 0:  # read a step ahead
                 place -= step
                 read(slope, through, slopes, carry, place, beyond)
-            wait()
+            cuda.syncthreads()
             peak, bottom = multiply(entries, column, shared, at)
-            here = U(1) - here
-            if not agree((left > 0) & (peak <= most) & (bottom >= least)):
-                at, diagonal = here * U(rows * wide) + row * U(wide), (start + W(left)) * step + W(b * U(size))
+            # This is also what all wait for before they write rows again.
+            if not cuda.syncthreads_and(np.int32((left > 0) & (peak <= most) & (bottom >= least))):
+                diagonal = (start + W(left)) * step + W(b * U(size))
                 power += settle(entries, weights, slopes, carry, shared, at, member, own, diagonal, lost)
         for q in range(columns):
             if q < own and there:

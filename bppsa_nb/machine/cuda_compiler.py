@@ -7,6 +7,8 @@ learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which
 
 import os
 import sys
+from contextlib import suppress
+from importlib import metadata
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -64,6 +66,9 @@ os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 cuda, types, NumbaError = _COMPILERS[NAME]()
 _PACKAGES = [sys.modules[name] for name in ("numba", "numba_cuda", "numba_cuda_mlir") if name in sys.modules]
 _VERSIONS = [f"{package.__name__} {package.__version__}" for package in _PACKAGES]
+_VERSIONS.append(os.environ.get("CUDA_HOME", ""))  # a system's own toolkit, which is no package
+with suppress(metadata.PackageNotFoundError):
+    _VERSIONS.append(f"cuda-toolkit {metadata.version('cuda-toolkit')}")  # an older one refuses a newer one's PTX
 
 
 def require():

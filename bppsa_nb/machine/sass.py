@@ -125,7 +125,7 @@ def _parse(lines):
                 jumps.append((jump[1], len(code)))
             code.append((_name(found[1]), max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
     loops = [range(labels.get(label, last), last + 1) for label, last in jumps]
-    over = [range(last + 1, labels.get(label, last)) for label, last in jumps if "VOTE" in Part(code[:last][-4:]).names]
+    over = [range(last + 1, labels.get(label, last)) for label, last in jumps if "B2R" in Part(code[:last][-4:]).names]
     return code, sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop)), over
 
 

@@ -1,5 +1,6 @@
 """Which CUDA compiler is behind the package's kernels: a name in the environment says so, or is refused."""
 
+import importlib.metadata
 import importlib.util
 import runpy
 import sys
@@ -27,6 +28,16 @@ def test_what_cannot_be_had_is_said(monkeypatch):
     monkeypatch.delitem(sys.modules, "numba_cuda")
     with pytest.raises(ModuleNotFoundError, match=r"`pip install 'bppsa-nb\[gpu\]'` brings it, not for macOS$"):
         cuda_compiler.require()
+
+
+@pytest.mark.parametrize("version", ["12.9.2", "13.5.0"])
+def test_what_one_toolkit_wrote_is_not_another_ones(version, monkeypatch):
+    """Its PTX may be of a version that the other one's linker refuses."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    module, asked = runpy.run_path(cuda_compiler.__file__), []
+    monkeypatch.setitem(module["compile_ptx"].__globals__, "kept", lambda compiled, *how: asked.append(how))
+    module["compile_ptx"](None, ())
+    assert f"cuda-toolkit {version}" in asked[0][-1]
 
 
 @pytest.mark.gpu
