@@ -181,7 +181,7 @@ BUDGETS = {
     "dense products": 1230,
     "across chunks": 305,
     "up-sweep": 3,
-    "down-sweep": 21,
+    "down-sweep": 14,
     "weight gradients": 2,
     "RNN assembly": 26,
     "GRU assembly": 78,

@@ -17,6 +17,7 @@ from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, s
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
+_TEAM = 56  # threads of a row, at most: beside the numbers that longer rows have on their way, weights would spill
 _WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after the other, at most
 
 
@@ -70,7 +71,8 @@ def _kept(smallest, largest, slope, through, shared):
 
 def team_of(size, sums, dtype):
     """Return how many threads share a row of `multiply_chunks_of`, None if they lack the registers."""
-    return next((team for team in range(1, size + 1) if in_registers(-(-size // team) * sums, dtype)), None)
+    teams = range(1, min(size, _TEAM) + 1)
+    return next((team for team in teams if in_registers(-(-size // team) * sums, dtype)), None)
 
 
 def _shared_out(size, team):
@@ -84,7 +86,7 @@ def _steps_of(size, count, carried, team, real):
     """Make what `multiply_chunks_of` does in a step: read diagonals, put a row where its team reads it, multiply it."""
     (_, columns, even), sums, zero = _shared_out(size, team), count * size, real(0)
     parts = max(1, 4 // columns)  # sums of a column that do not wait for each other
-    partial = columns * parts
+    partial, whole = columns * parts, sums - sums % parts
 
     @inline
     def read(slope, through, slopes, carry, place, beyond):
@@ -108,9 +110,13 @@ def _steps_of(size, count, carried, team, real):
         for q in range(columns):
             for p in range(parts):
                 total[q * parts + p] = zero if p else entries[q]
-        for j in range(sums):
+        for j in range(0, whole, parts):
+            for p in range(parts):
+                for q in range(columns):
+                    total[q * parts + p] += column[q, j + p] * shared[at + U(j + p)]
+        for j in range(whole, sums):
             for q in range(columns):
-                total[q * parts + j % parts] += column[q, j] * shared[at + U(j)]
+                total[q * parts] += column[q, j] * shared[at + U(j)]
         peak, bottom = zero, real(math.inf)
         for q in range(columns):
             entries[q] = total[q * parts]
