@@ -7,7 +7,7 @@ import numpy as np
 from parts import METHODS, TINY
 
 import bppsa_nb as bp
-from bppsa_nb.chains import costs, plan
+from bppsa_nb.chains import costs, counts, plan
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import epochs, iterations
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -78,29 +78,35 @@ def profiled(cell, method):
     issue, wait = on_gpu.training_step(model, x, y, method, graph=False, forward=forward)
     issue()
     wait()
-    rows, said, steps = [], [], steps_of(cell, method)
+    rows, said, expected = [], [], predicted(cell, method)
     for kernel, (launches, micros) in launches_of(issue, wait).items():
         row = {"cell": cell, "T": T, "B": B, "H": H, "method": method, "kernel": kernel}
         rows.append(row | {"launches": launches, "microseconds": micros, "predicted": None})
-        if kernel in steps:
-            name, count = steps[kernel]
-            rows[-1]["predicted"] = 1e6 * launches * count * costs.table()[name].seconds
+        if kernel in expected:
+            rows[-1]["predicted"] = 1e6 * launches * expected[kernel]
             said.append(f"{kernel} {micros:.1f} us, predicted {rows[-1]['predicted']:.1f}")
     slowest = sorted(rows, key=lambda row: -row["microseconds"])[: max(4 - len(said), 1)]
     said += [f"{row['kernel']} {row['microseconds']:.1f} us" for row in slowest if row["predicted"] is None]
     return "; ".join(said), rows
 
 
-def steps_of(cell, method):
-    """Say of which kernels' steps it is known how long they take, by name, and how many a launch goes through."""
-    T, B, H, _ = problem(cell)
+def predicted(cell, method):
+    """Predict the seconds of a launch of those kernels whose steps are known, by name."""
+    (T, B, H, _), weights = problem(cell), 1 if cell == "RNN" else 3
+    step = {name: cost.seconds for name, cost in costs.table().items()}
     if method == "linear":
-        return {"run_forward": (f"{cell} forward", T), "sweep_chunks": (f"{cell} sweep", T)}
+        return {"run_forward": T * step[f"{cell} forward"], "sweep_chunks": T * step[f"{cell} sweep"]}
     if method == "blelloch":
         return {}
-    length = plan.chunk_length(T, B, H, np.float32, "cuda", 1 if cell == "RNN" else 3)
-    swept = {"sweep_chunks": (f"{cell} sweep", length), "multiply_chunks": (f"{cell} products", length)}
-    return swept | {"across_chunks": ("across chunks", -(-T // length))}
+    length = plan.chunk_length(T, B, H, np.float32, "cuda", weights)
+    inner = max((T - 1) // length - 1, 0)
+    # Products are waited for together, but share lanes.
+    products = counts.product(length, inner * B, H, weights, "cuda") | {"launches": 0}
+    return {
+        "sweep_chunks": length * step[f"{cell} sweep"],
+        "multiply_chunks": counts.price(products, costs.prices()["structured"]["chunked"]),
+        "across_chunks": inner * step["across chunks"],
+    }
 
 
 def launches_of(issue, wait, rounds=20):
