@@ -435,7 +435,7 @@ def test_an_interrupted_load_goes_on_where_it_was(folder, watched, project, monk
                 load(folder, workers=workers)
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
     done = len(cached(project))
-    assert len(saved) == 5 and 10 <= done <= 15
+    assert len(saved) == 5 and 10 <= done <= 14 + workers  # every other thread may have begun one more before it stops
     watched.calls.clear()
     assert len(load(folder, workers=workers)) == 33 and len(watched.calls) == 33 - done
 
