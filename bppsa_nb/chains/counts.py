@@ -86,9 +86,9 @@ def chunked(T, B, H, weights, backend, length):
     inner = max(below - 1, 0)
     reduced, terms = _multiplied(inner * B, weights, backend), max(weights, 1)
     replayed, samples = _share(below * B, backend), _share(B, backend)
-    replays, merges = (replayed, reduced) if backend == "cuda" else (_share(below, backend), _share(inner, backend))
-    if weights and backend != "cpu":  # all chunks side by side
-        replays, merges = replays if backend == "cuda" else min(below, 1), min(inner, 1)
+    together = weights and backend != "cpu"  # all chunks side by side
+    replays = replayed if backend == "cuda" else min(below, 1) if together else _share(below, backend)
+    merges = min(inner, 1) if together else reduced if backend == "cuda" else _share(inner, backend)
     vectors = swept * samples + replayed * length
     across = inner * samples if weights else 0  # replays of stored Jacobians leave out the steps that led across
     return {

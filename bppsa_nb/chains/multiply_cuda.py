@@ -75,9 +75,14 @@ def team_of(size, sums, dtype):
     return next((team for team in teams if in_registers(-(-size // team) * sums, dtype)), None)
 
 
+def rows_of(team):
+    """Return how many rows a block has: those that a warp has teams for, or one of a larger team."""
+    return max(WARP // team, 1)
+
+
 def _shared_out(size, team):
     """Return rows of a block, columns of a thread, and whether no thread lacks one of either."""
-    rows, columns = max(WARP // team, 1), -(-size // team)
+    rows, columns = rows_of(team), -(-size // team)
     return rows, columns, rows * team == max(WARP, team) and columns * team == size
 
 

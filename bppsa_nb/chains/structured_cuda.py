@@ -14,7 +14,7 @@ from bppsa_nb.chains.kernels_cuda import (
     sweep_chunks_of,
 )
 from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
-from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, team_of
+from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, rows_of, team_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, line, over, put
 from bppsa_nb.machine.cuda import (
@@ -157,7 +157,7 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     dtype, chunks, more = links.dtype, count * batch, (first, length, products, exponents, lost)
     whole = size * (2 * size + 1) * dtype.itemsize
     if not dense and (team := team_of(size, links.sums, dtype)):
-        multiply, rows = multiply_chunks_of(size, len(slopes), carried, team, dtype.type), max(WARP // team, 1)
+        multiply, rows = multiply_chunks_of(size, len(slopes), carried, team, dtype.type), rows_of(team)
         blocks, shared = -(-chunks * size // rows), rows * row_of(links.sums) * dtype.itemsize
         multiply[blocks, max(WARP, team), stream, shared](weights, line(slopes), line(carry), *more)
     elif dense and in_registers(2 * size, dtype) and whole <= SHARED_BYTES:
