@@ -14,6 +14,7 @@ from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
+from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda import on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -282,6 +283,7 @@ def test_products_of_chunks(count, length, B, H, K, dtype):
         assert powers.dtype == np.int64 and powers.shape == exponents.shape
         moved = np.ldexp(found, powers[..., None] - exponents[..., None])
         assert np.abs(moved - rows).max() < 10 * TOLERANCE[dtype]
+        assert (np.frexp(np.abs(found).max(-1))[1] == 0).all()  # the largest in [1/2, 1), as `rows.apply` wants it
 
 
 @pytest.mark.parametrize("T", [0, 3, large(50)])
@@ -321,6 +323,8 @@ def test_a_row_of_zeros_does_not_stop_chunks(team, monkeypatch):
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
     links = plain.StructuredChain(np.array([[[0.5, -1], [1, 0.5]]], np.float32), slopes)
     grad_output = np.full((1, 2), 2.0**60, np.float32)
+    rows, powers = structured_cuda.products(links, 5)
+    assert np.array_equal(powers == NOTHING, ~rows.any(-1)) and (powers == NOTHING).any()
     found = structured_cuda.chunked(links, grad_output, None, 5)  # and does not raise DynamicRangeError
     np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
 

@@ -22,12 +22,12 @@ _WRITTEN_OUT = 320  # multiply-adds of a thread that are written out one after t
 
 
 @inline
-def _sizes_of(shared, start, stride, size):
-    """Return the sizes of a row of so many numbers: the largest, the smallest, and the smallest that is not zero."""
-    peak, bottom = shared.dtype.type(0), shared.dtype.type(math.inf)
+def _sizes_of(line, start, stride, size):
+    """Return the sizes of so many numbers of a line: the largest, the smallest, and the smallest that is not zero."""
+    peak, bottom = line.dtype.type(0), line.dtype.type(math.inf)
     floor, i = bottom, U(0)
     while i < U(size):
-        entry = abs(shared[start + i * stride])
+        entry = abs(line[start + i * stride])
         peak, bottom, floor = max(peak, entry), min(bottom, entry), smaller(floor, entry)
         i += U(1)
     return peak, bottom, floor
@@ -146,15 +146,10 @@ def _settle_of(size, count, carried, team, real):
         cuda.syncthreads()
         peak, bottom, floor = _sizes_of(shared, at, U(1), size)
         if _suspect(bottom, shared):
-            smallest, largest, slope, through, q = infinite, one, infinite, infinite, U(0)
-            while q < U(count * size * size):
-                weight = weights[q // U(size), q % U(size)]
-                smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
-                q += U(1)
-            for i in range(size):
-                for k in range(count):
-                    slope = smaller(slope, slopes[W(k) * W(slopes.size // count) + first + W(i)])
-                through = smaller(through, carry[first + W(i)]) if carried else through
+            (largest, _, smallest), slope = _sizes_of(weights, U(0), U(1), count * size * size), infinite
+            for k in range(count):
+                slope = min(slope, _sizes_of(slopes, W(k) * W(slopes.size // count) + first, U(1), size)[2])
+            through = _sizes_of(carry, first, U(1), size)[2] if carried else infinite
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
         power = _power_of(peak, floor, shared, lost)
@@ -173,7 +168,7 @@ def multiply_chunks_of(size, count, carried, team, real):
 
     Each has some columns of the weights in registers. The row's entries, times the slopes, pass through shared memory,
     where all of the team read them, four at a time; a number that is read serves a multiply-add of every column.
-    A team of more than a warp is a block of its own. Diagonals are one line each.
+    A team of more than a warp is a block of its own. Weights, and diagonals, are one line each.
     """
     (rows, columns, even), sums, sizes = _shared_out(size, team), count * size, (size, count, carried, team, real)
     (read, put, multiply), settle = _steps_of(*sizes), _settle_of(*sizes)
@@ -201,7 +196,7 @@ def multiply_chunks_of(size, count, carried, team, real):
             i = member + (U(q * team) if even else min(U(q * team), beyond))
             entries[q] = one if i == r else zero
             for j in range(sums):
-                column[q, j] = weights[j, i]
+                column[q, j] = weights[U(j * size) + i]
         read(slope, through, slopes, carry, place, beyond)
         while left > 0:
             left -= 1
@@ -245,10 +240,7 @@ def multiply_stored_of(size, real):
     def settle(shared, row, lost):
         peak, bottom, floor = _sizes_of(shared, row, U(size), size)
         if _suspect(bottom, shared):
-            smallest, largest, q = infinite, one, U(0)
-            while q < U(size * size):
-                smallest, largest = smaller(smallest, shared[q]), max(largest, abs(shared[q]))
-                q += U(1)
+            largest, _, smallest = _sizes_of(shared, U(0), U(1), size * size)
             if bottom < _kept(smallest, largest, one, infinite, shared):
                 lost[0] = 1
         power = _power_of(peak, floor, shared, lost)

@@ -159,7 +159,7 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     if not dense and (team := team_of(size, links.sums, dtype)):
         multiply, rows = multiply_chunks_of(size, len(slopes), carried, team, dtype.type), rows_of(team)
         blocks, shared = -(-chunks * size // rows), rows * row_of(links.sums) * dtype.itemsize
-        multiply[blocks, max(WARP, team), stream, shared](weights, line(slopes), line(carry), *more)
+        multiply[blocks, max(WARP, team), stream, shared](*map(line, (weights, slopes, carry)), *more)
     elif dense and in_registers(2 * size, dtype) and whole <= SHARED_BYTES:
         multiply_stored_of(size, dtype.type)[chunks, size, stream, whole](stored, *more)
     else:

@@ -30,14 +30,12 @@ def test_what_cannot_be_had_is_said(monkeypatch):
         cuda_compiler.require()
 
 
-@pytest.mark.parametrize("version", ["12.9.2", "13.5.0"])
-def test_what_one_toolkit_wrote_is_not_another_ones(version, monkeypatch):
-    """Its PTX may be of a version that the other one's linker refuses."""
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+def test_what_one_toolkit_wrote_is_not_another_ones(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99.9")
     module, asked = runpy.run_path(cuda_compiler.__file__), []
     monkeypatch.setitem(module["compile_ptx"].__globals__, "kept", lambda compiled, *how: asked.append(how))
     module["compile_ptx"](None, ())
-    assert f"cuda-toolkit {version}" in asked[0][-1]
+    assert "cuda-toolkit 99.9" in asked[0][-1]
 
 
 @pytest.mark.gpu
