@@ -5,8 +5,6 @@ products are given theirs (`machine.tiles`): a call for each step costs nothing 
 """
 
 import functools
-import hashlib
-import marshal
 
 import numpy as np
 from llvmlite import ir
@@ -40,7 +38,7 @@ def _compile(cell, real):
     row, many, num_sums, split = types.CPointer(real), types.int64, cell.sums, cell.split
     options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
     take_step, go_back, activate = njit(**options)(cell.step), njit(**options)(cell.back), _activate_of(cell, options)
-    compiled = {"error_model": "numpy", "fastmath": {"contract"}, "kept_as": _name_of(cell)}
+    compiled = {"error_model": "numpy", "fastmath": {"contract"}}
 
     @cfunc(types.void(*[row, many] * 6, many), **compiled)
     def step(x, x_apart, h, h_apart, biases, apart, before, before_apart, after, after_apart, kept, kept_apart, n):
@@ -61,19 +59,6 @@ def _compile(cell, real):
             _put(3, past, past_at, through, i)
 
     return step, back
-
-
-def _name_of(cell):
-    """Return what tells a cell from all others, or False where its equations are not the package's.
-
-    What a function names, such as a number, is not in its code: what is kept of it could be of another day.
-    """
-    functions = cell.step, cell.back, *cell.activations
-    if not all((function.__module__ or "").startswith("bppsa_nb.") for function in functions):
-        return False
-    code = b"".join(marshal.dumps(function.__code__) for function in functions)
-    numbers = tuple(cell._replace(step=None, back=None, activations=()))
-    return hashlib.sha256(code + repr(numbers).encode()).hexdigest()
 
 
 def _activate_of(cell, options):

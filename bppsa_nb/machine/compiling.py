@@ -5,14 +5,16 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numba
 from numba.core import event
-from numba.core.caching import FunctionCache, NullCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock as lock
 from numba.core.sigutils import normalize_signature
 
+from bppsa_nb.machine import content
 from bppsa_nb.machine.ranks import rank_and_size
 
 # A forked child has no thread that could give the compiler's lock back, so a fork waits for the one that has it.
@@ -29,7 +31,7 @@ def njit(**options):
     def decorate(function):
         dispatcher = numba.njit(**options)(function)
         if kept:
-            dispatcher._cache = _cache(function)  # what Numba's own cache=True does
+            dispatcher._cache = _cache(function, options)  # what Numba's own cache=True does
         return dispatcher
 
     return decorate
@@ -41,16 +43,12 @@ def njit(**options):
 compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 
-def cfunc(signature, kept_as=None, **options):
-    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible.
-
-    A closure over functions is kept under a name that tells it from others, or not at all if that is False.
-    """
+def cfunc(signature, **options):
+    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible."""
 
     def decorate(function):
         compiled = CFunc(function, normalize_signature(signature), locals={}, options=options)
-        if kept_as is not False:
-            compiled._cache = _cache(function, kept_as)
+        compiled._cache = _cache(function, options)
         compiled.compile()
         return compiled
 
@@ -58,38 +56,55 @@ def cfunc(signature, kept_as=None, **options):
 
 
 class _Cache(FunctionCache):
-    """Numba's cache, without which a program is slower, but not wrong: no full disk and no damaged file stops it."""
+    """Numba's files, under names by content: no edit is missed, and no two processes write different code to one.
 
-    kept_as = None
+    Without them a program is slower, but not wrong: no full disk and no damaged file stops it.
+    """
+
+    options = None
+
+    def _find(self, signature, codegen):
+        """Choose the files of a signature; tell whether there can be any."""
+        how = str(signature), self.options, numba.config.OPT, numba.config.BOUNDSCHECK, codegen.magic_tuple()
+        try:
+            digest = content.digest(self._py_func, *how)
+        except content.Unknown:
+            return False
+        name = f"{self._name_of_files()}-{digest[:32]}"
+        self._cache_file = IndexDataCacheFile(self.cache_path, name, source_stamp=None)
+        return True
+
+    def _name_of_files(self):
+        return self._impl.filename_base.rpartition("-")[0]  # without the line where the function is
 
     def _index_key(self, signature, codegen):
-        if self.kept_as is None:
-            return super()._index_key(signature, codegen)
-        return signature, codegen.magic_tuple(), self.kept_as  # Numba's is another in every process, for such closures
+        return signature
 
     def load_overload(self, signature, context):
+        context.refresh()
+        if not self._find(signature, context.codegen()):
+            return None
         try:
-            found = super().load_overload(signature, context)
+            return super().load_overload(signature, context)
         except Exception as error:  # a damaged file shows itself in many ways
             warnings.warn(f"compiled code in {self.cache_path} is damaged, and made anew: {error!r}", RuntimeWarning, 2)
             with suppress(OSError):  # which saving says
                 self.flush()
             return None
-        # Processes that compile different signatures at the same moment may have written under each other's name.
-        wanted = getattr(signature, "args", signature)
-        return found if found is not None and found.signature.args == wanted else None
 
     def save_overload(self, signature, compiled):
         try:
-            super().save_overload(signature, compiled)
+            if self._find(signature, compiled.codegen):
+                super().save_overload(signature, compiled)
+                content.forget_old(Path(self.cache_path), f"{self._name_of_files()}-*")
         except OSError as error:
             _cannot_keep(f"{self.cache_path}: {error.strerror or error}")
 
 
-def _cache(function, kept_as=None):
+def _cache(function, options):
     try:
         cache = _Cache(function)
-        cache.kept_as = kept_as
+        cache.options = options
         return cache
     except RuntimeError as error:  # neither the package's folder nor the user's can be written
         _cannot_keep(error)

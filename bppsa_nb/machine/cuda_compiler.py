@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from bppsa_nb.machine import content
 from bppsa_nb.machine.checks import check_choice
-from bppsa_nb.machine.ptx_cache import kept
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where it asks for one and there is none
 
@@ -84,4 +84,8 @@ def compile_ptx(function, signature, generation=GENERATION, **options):
     def compiled():
         return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
 
-    return kept(compiled, function, signature, generation, options, _VERSIONS)
+    try:
+        name = content.digest(function, str(signature), generation, options, _VERSIONS, with_lines=True)
+    except content.Unknown:
+        return compiled()
+    return content.kept(name, compiled)

@@ -1,0 +1,194 @@
+"""Compiled code is found again as long as nothing that it depends on has changed; CUDA's and the CPU's."""
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+import bppsa_nb
+from bppsa_nb.machine import compiling, content
+
+SOURCE = """
+import math
+import types
+from collections import namedtuple
+from numba import cuda, njit, types as numba_types
+from numba.extending import intrinsic, overload
+SCALE = 2
+TABLE = {"a": [1, 2], "b": __import__("numpy").arange(5000)}
+Pair = namedtuple("Pair", ["left", "right"])
+other = types.ModuleType("other")
+other.used, other.unused = 7, 8
+
+def half(x, by=2):
+    return x / by
+
+def replaced(x):
+    return x
+
+@overload(replaced, jit_options={"fastmath": False})
+def _replaced(x):
+    return lambda x: x + 10
+
+@intrinsic
+def emitted(context, x):
+    def code(context, builder, signature, arguments):
+        return builder.add(arguments[0], arguments[0])
+    return x(x), code
+
+def maker(count):
+    @cuda.jit(fastmath=False)
+    def kernel(x):
+        x[0] = SCALE * half(x[0]) + count + math.exp(0.0) + TABLE["a"][1] + other.used
+        x[1] = Pair(replaced(x[0]), emitted(x[1])).left in {"no", "yes"}
+    return kernel
+
+kernel = maker(3)
+"""
+
+
+def digest(source, **how):
+    names = {}
+    exec(compile(source, "a file.py", "exec"), names)
+    return content.digest(names["kernel"], **how)
+
+
+def test_what_has_not_changed_is_found():
+    assert digest(SOURCE) == digest(SOURCE) == digest(SOURCE.replace("def half", "# of nothing\ndef half"))
+    assert digest(SOURCE) == digest(SOURCE.replace("other.unused = 7, 8", "other.unused = 7, 9"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("SCALE = 2", "SCALE = 3"),
+        ("SCALE = 2", "SCALE = 2.0"),
+        ("[1, 2]", "[1, 3]"),
+        ("arange(5000)", "arange(5000) * (__import__('numpy').arange(5000) != 2500)"),
+        ('"left", "right"', '"right", "left"'),
+        ("other.unused = 7", "other.unused = 6"),
+        ("x / by", "x * by"),
+        ("by=2", "by=3"),
+        ("x + 10", "x + 11"),
+        ('{"fastmath": False}', '{"fastmath": True}'),
+        ("builder.add", "builder.sub"),
+        ("maker(3)", "maker(4)"),
+        ("fastmath=False", "fastmath=True"),
+        ("math.exp", "math.sin"),
+        ('"no", "yes"', '"no", "never"'),
+        ("return x / by", "return x / TWO\n\nTWO = 2"),
+        ("SCALE * half", "(lambda: SCALE * 2)() * half"),
+    ],
+)
+def test_what_has_changed_is_seen(old, new):
+    assert SOURCE.count(old) == 1 and digest(SOURCE) != digest(SOURCE.replace(old, new))
+
+
+def test_another_line_in_the_report_is_seen_where_lines_count():
+    moved = SOURCE.replace("    x[0] = ", "\n        x[0] = ")
+    assert digest(SOURCE) == digest(moved) and digest(SOURCE, with_lines=True) != digest(moved, with_lines=True)
+
+
+@pytest.mark.parametrize("value", ["{1: object()}", "__import__('re').compile('a')", "iter([])", "object()"])
+def test_what_cannot_be_told_is_unknown(value):
+    with pytest.raises(content.Unknown):
+        digest(SOURCE.replace("SCALE = 2", f"SCALE = {value}"))
+
+
+def test_functions_that_call_themselves_come_to_an_end():
+    assert digest(SOURCE.replace("return x / by", "return half(x) if x > 1 else x"))
+
+
+def test_a_digest_counts_its_parts_and_versions(monkeypatch):
+    one = content.digest("a", ("float32",))
+    assert one == content.digest("a", ("float32",)) != content.digest("a", ("float64",))
+    monkeypatch.setattr(content, "_VERSIONS", ("3.99", *content._VERSIONS[1:]))
+    assert one != content.digest("a", ("float32",))
+
+
+def test_a_text_is_made_once_and_kept_for_some_time_and_no_folder_stops_nothing(tmp_path, monkeypatch):
+    def times(folder):
+        made = []
+        monkeypatch.setenv("BPPSA_NB_CACHE", str(folder))
+        assert content.kept("name", lambda: made.append(1) or "text") == "text"
+        return len(made)
+
+    assert [times(tmp_path / "a"), times(tmp_path / "a"), times(tmp_path / "b")] == [1, 0, 1]
+    old, new = tmp_path / "a" / "compiled" / "old", tmp_path / "a" / "compiled" / "name"
+    old.write_text("")
+    os.utime(old, (1e9, 1e9))
+    new.unlink()
+    assert times(tmp_path / "a") == 1 and new.exists() and not old.exists()
+    (tmp_path / "file").write_text("")
+    assert [times(tmp_path / "file"), times(tmp_path / "file")] == [1, 1]
+
+
+def test_of_all_compiled_functions_it_can_be_told_what_they_depend_on():
+    names = [each.name for each in pkgutil.walk_packages(bppsa_nb.__path__, "bppsa_nb.") if each.name.endswith("_cpu")]
+    modules = map(importlib.import_module, names)
+    values = {id(value): value for module in modules for value in vars(module).values()}.values()
+    kept = [value for value in values if isinstance(value, Dispatcher) and isinstance(value._cache, compiling._Cache)]
+    assert len(kept) > 40 and len({content.digest(value.py_func) for value in kept}) == len(kept)
+
+
+PROGRAM = """
+import numpy as np
+from numba.core import event
+
+class Compiled(event.Listener):
+    found = set()
+    def on_start(self, happens):
+        self.found.add(happens.data["dispatcher"].py_func.__name__)
+    def on_end(self, happens):
+        pass
+
+event.register("numba:compile", Compiled())
+import one
+print(one.run(np.ones(3)), *sorted(Compiled.found))
+"""
+ONE = """
+from bppsa_nb.machine.compiling import compiled
+import two
+
+@compiled
+def run(x):
+    return two.twice(x[0]) + two.MORE
+
+@compiled
+def alone(x):
+    return x
+"""
+TWO = """
+from bppsa_nb.machine.compiling import inline
+
+MORE = 1
+
+@inline
+def twice(x):
+    return 2 * x
+"""
+
+
+def test_an_edit_of_another_module_is_seen_by_the_next_process_and_a_moved_folder_is_the_same(tmp_path):
+    """Numba's own rule looks at the time of the file that the function stands in."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(two, folder):
+        folder.mkdir(exist_ok=True)
+        (folder / "one.py").write_text(ONE)
+        (folder / "two.py").write_text(two)
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, cwd=folder, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode().split()
+
+    first = tmp_path / "first"
+    assert run(TWO, first)[:2] == ["3.0", "run"] and run(TWO, first) == ["3.0"]
+    assert run(TWO.replace("2 * x", "3 * x"), first)[:2] == ["4.0", "run"]
+    assert run(TWO.replace("MORE = 1", "MORE = 5"), first)[:2] == ["7.0", "run"]
+    assert run(TWO, first) == ["3.0"]
+    moved = first.rename(tmp_path / "moved")
+    assert run(f"# moved\n{TWO}", moved) == ["3.0"]
