@@ -4,11 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-peers test-full book lab lint release-check
+.PHONY: help figures test test-more test-all test-peers test-full book lab lint release-check
 
 help:
 	@echo "make figures        run the notebooks at quick scale; they measure; and redraw all of figures/"
 	@echo "make test           lint and test; neither a GPU nor much time is needed"
+	@echo "make test-more      test the outer ring: all shapes, kernels, targets, browsers; some minutes more"
+	@echo "make test-all       both"
 	@echo "make test-peers     install PyTorch and JAX for CPUs, and run the tests that need them"
 	@echo "make test-full      test at the papers' sizes too, and on the GPU where there is one"
 	@echo "make book           build the web book of what make figures ran: build/book/html/index.html"
@@ -27,19 +29,24 @@ figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick --keep $(KEPT)
 	$(BIN)/bppsa-nb figures --only $(COLLECTED)
 
-# A process per core takes one file of tests after the other, the longest ones first.
+# A process per core takes one file of tests after the other, the longest ones first (tests/durations.csv).
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
-LONGEST := tests/test_machine_code.py tests/distributed tests/training/test_on_driver.py
+RING := $(PYTEST) --dist=loadfile --no-loadscope-reorder -m
 
 test: lint
-	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not full and not peers" $(LONGEST) tests
+	$(RING) "not outer and not full and not peers" tests
+
+test-more: .venv/.installed
+	$(RING) "outer and not full and not peers" tests
+
+test-all: test test-more
 
 # What needs PyTorch and JAX, which no other command installs. Whatever is skipped here fails.
 test-peers: .venv/.peers
 	$(PYTEST) --dist=worksteal -m "peers and not full" tests
 
 # What takes gigabytes, or the GPU, has one process.
-test-full: test
+test-full: test-all
 	$(BIN)/python -m pytest -m "full or gpu"
 
 book: .venv/.docs $(KEPT)

@@ -1,27 +1,31 @@
+import csv
 import gc
 import importlib.util
 import os
-import pathlib
 import signal
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 # Before anything imports Matplotlib: tests draw to memory, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
 # What a user has calibrated is no matter of the tests; the PTX of kernels is, which all of their processes share.
-os.environ["BPPSA_NB_CACHE"] = str(pathlib.Path(__file__).parents[1] / "build" / "cache-of-tests")
+os.environ["BPPSA_NB_CACHE"] = str(Path(__file__).parents[1] / "build" / "cache-of-tests")
 
 import pytest
 from hypothesis import settings
 
 from bppsa_nb import ptx
 from bppsa_nb.machine import backends, files
+from bppsa_nb.machine.files import atomic_write
 from bppsa_nb.papers import experiments, provenance
 
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
 gc.set_threshold(50_000, 50, 100)
-# No example fails for being slow, or differs from one run to the next.
+# No example fails for being slow, or differs from one run to the next. The outer ring has more of them.
 settings.register_profile("steady", deadline=None, derandomize=True)
-settings.load_profile("steady")
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
+DURATIONS = Path(__file__).with_name("durations.csv")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +45,7 @@ def nothing_measured(monkeypatch):
     def guarded(names):
         found = folders(names)
         if (files.root() / "pyproject.toml").is_file():
-            nowhere = pathlib.Path(os.devnull)  # nothing can be read below it, and nothing written
+            nowhere = Path(os.devnull)  # nothing can be read below it, and nothing written
             found = [nowhere if path.name == experiments.MEASURED else path for path in found]
         return found
 
@@ -120,23 +124,33 @@ def fetched(from_ptx, monkeypatch):
     return sizes
 
 
-def asked_for_peers(config):
-    return "peers" in config.getoption("-m").replace("not peers", "")
+def asked_for(mark, config):
+    return mark in config.getoption("-m").replace(f"not {mark}", "")
+
+
+def pytest_configure(config):
+    settings.load_profile("steady" if asked_for("outer", config) else "quick")
 
 
 def lacking(config):
     """Return which of PyTorch and JAX are missing; none where `-m` asks for tests that need them."""
     missing = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
-    return [] if asked_for_peers(config) else missing
+    return [] if asked_for("peers", config) else missing
 
 
 def pytest_ignore_collect(collection_path, config):
     return collection_path.name in ("test_torch.py", "test_torch_layers.py") and bool(lacking(config)) or None
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(config, items):
     missing = lacking(config)
+    with DURATIONS.open(encoding="utf-8", newline="") as file:
+        seconds = {row["file"]: float(row["outer" if asked_for("outer", config) else "inner"]) for row in rows_of(file)}
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], float("inf")))  # what is long comes first
     for item in items:
+        if asked_for("outer", config) and hasattr(item.obj, "hypothesis"):
+            item.add_marker("outer")  # once more, with more examples
         if missing and item.get_closest_marker("peers"):
             item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
         if item.get_closest_marker("gpu") and importlib.util.find_spec("numba_cuda") is None:
@@ -148,6 +162,25 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.skipped and item.get_closest_marker("peers") and asked_for_peers(item.config):
+    if report.skipped and item.get_closest_marker("peers") and asked_for("peers", item.config):
         report.outcome = "failed"  # what was asked for is not skipped
     return report
+
+
+TOOK = defaultdict(lambda: [0.0, 0.0])
+
+
+def rows_of(file):
+    return csv.DictReader(line for line in file if not line.startswith("#"))
+
+
+def pytest_runtest_logreport(report):
+    TOOK[report.nodeid.partition("::")[0]]["outer" in report.keywords] += report.duration
+
+
+def pytest_sessionfinish(session):
+    """Say in `build/durations.csv` how long files took, by rings; `durations.csv` is a copy that orders files."""
+    if not hasattr(session.config, "workerinput"):
+        rows = [(file, *(f"{each:.1f}" for each in TOOK[file])) for file in sorted(TOOK)]
+        with atomic_write(Path(session.config.rootpath) / "build" / "durations.csv", "w") as file:
+            csv.writer(file, lineterminator="\n").writerows([("file", "inner", "outer"), *rows])

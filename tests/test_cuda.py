@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 from chain_draws import METHODS, TOLERANCE, cast, chain, error, hills
-from on_cuda import large
+from rings import large, more
 from scipy import sparse
 
 import bppsa_nb as bp
@@ -49,12 +49,12 @@ def check_backprop(T, B, H, dtype, local, methods, shared=False):
     ("T", "B", "H", "dtype", "local", "shared"),
     [
         (0, 1, 3, np.float32, False, False),
-        (1, 1, 3, np.float64, True, False),
+        more(1, 1, 3, np.float64, True, False),
         (2, 2, 3, np.float32, True, False),
         (3, 1, 3, np.float32, False, False),
-        (5, 2, 3, np.float64, True, True),
+        more(5, 2, 3, np.float64, True, True),
         (6, 1, 3, np.float32, False, False),
-        (10, 1, 3, np.float64, False, False),
+        more(10, 1, 3, np.float64, False, False),
         (10, 2, 3, np.float32, False, True),
         (10, 1, 3, np.float32, True, False),
     ],
@@ -80,7 +80,7 @@ def test_backprop_at_many_sizes(T, H, B):
         check_backprop(T, B, H, dtype, T <= 100, METHODS, shared=True)
 
 
-@pytest.mark.parametrize("H", [33, 64])
+@pytest.mark.parametrize("H", [33, more(64)])
 def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
 
@@ -111,6 +111,7 @@ def test_extremes_are_found_wherever_they_stand():
             assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
 
 
+@pytest.mark.outer
 def test_products_that_overflow_or_underflow():
     for rate in (1 / 64, 64):
         J, g = hills(1, np.random.default_rng(4), rate, 23, 46)
@@ -120,8 +121,8 @@ def test_products_that_overflow_or_underflow():
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("K", [0, 1])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("K", [more(0), 1])
+@pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(dtype, K):
     """Where it does, and how far beyond the range."""
     rate = dtype(2.0 ** (np.finfo(dtype).maxexp // 3))
@@ -135,7 +136,7 @@ def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(
             assert np.array_equal(found, linear) and 3 <= np.isinf(linear).sum() <= 6
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def test_gates_that_are_open_or_closed(dtype):
     model = bp.GRU(2, 3, 4, rng=0, dtype=dtype)
     for size in (1, 30, 1e3, 1e30):
@@ -150,9 +151,9 @@ def test_gates_that_are_open_or_closed(dtype):
     ("T", "B", "H", "num_layers", "dtype"),
     [
         (0, 2, 3, 2, np.float32),
-        (1, 1, 3, 1, np.float64),
+        more(1, 1, 3, 1, np.float64),
         (3, 2, 3, 2, np.float32),
-        (5, 1, 3, 1, np.float64),
+        more(5, 1, 3, 1, np.float64),
         large(0, 2, 3, 2, np.float32),
         large(259, 16, 20, 2, np.float32),
         large(1000, 16, 20, 1, np.float32),
@@ -188,10 +189,10 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     ("gates", "split", "T", "B", "H", "I", "dtype"),
     [
         (1, 0, 100, 16, 20, 1, np.float32),
-        (3, 1, 50, 7, 20, 1, np.float64),
+        more(3, 1, 50, 7, 20, 1, np.float64),
         (3, 1, 1, 3, 5, 38, np.float32),
-        (4, 2, 5, 3, 6, 2, np.float64),
-        (1, 0, 3, 2, 150, 70, np.float64),
+        more(4, 2, 5, 3, 6, 2, np.float64),
+        more(1, 0, 3, 2, 150, 70, np.float64),
         large(1, 0, 1000, 256, 20, 1, np.float32),
         large(3, 1, 259, 16, 600, 38, np.float32),
     ],
@@ -220,16 +221,17 @@ def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
     ("T", "B", "H", "K", "dtype"),
     [
         (0, 2, 3, 1, np.float32),
-        (1, 1, 3, 0, np.float64),
+        more(1, 1, 3, 0, np.float64),
         (7, 2, 3, 3, np.float32),
-        (5, 1, 3, 1, np.float64),
+        (5, 1, 3, 1, np.float32),
+        more(5, 1, 3, 1, np.float64),
         large(7, 2, 3, 0, np.float64),
         large(1000, 16, 20, 1, np.float32),
         large(259, 5, 33, 3, np.float32),
         large(100, 2, 128, 3, np.float64),
     ],
 )
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("local", [more(False), True])
 def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     few_at_a_time(monkeypatch, structured_cuda, MAX_THREADS=2, _THREADS=2)  # rows in several groups
     rng = np.random.default_rng([T, B, H, K])
@@ -263,12 +265,13 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     ("count", "length", "B", "H", "K", "dtype"),
     [
         (1, 3, 2, 3, 1, np.float32),
-        (3, 2, 1, 3, 3, np.float64),
-        (2, 1, 2, 3, 0, np.float64),
-        (1, 2, 1, 20, 1, np.float32),
-        (2, 1, 1, 21, 1, np.float32),
-        (1, 2, 1, 20, 3, np.float32),
-        (1, 2, 1, 33, 3, np.float32),
+        (3, 2, 1, 3, 3, np.float32),
+        more(3, 2, 1, 3, 3, np.float64),
+        more(2, 1, 2, 3, 0, np.float64),
+        more(1, 2, 1, 20, 1, np.float32),
+        more(2, 1, 1, 21, 1, np.float32),
+        more(1, 2, 1, 20, 3, np.float32),
+        more(1, 2, 1, 33, 3, np.float32),
         large(1, 500, 16, 20, 1, np.float32),
         large(7, 40, 3, 33, 3, np.float64),
     ],
@@ -292,7 +295,7 @@ def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     assert np.array_equal(*(structured_cuda.sweep(links, grad_output, each) for each in (terms, terms[:T])))
 
 
-@pytest.mark.parametrize("team", [1, 2])
+@pytest.mark.parametrize("team", [more(1), 2])
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
 def test_chunks_whose_products_leave_the_range(factor, team, monkeypatch):
     monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
@@ -315,7 +318,7 @@ def test_chunks_whose_products_leave_the_range(factor, team, monkeypatch):
                 scan(case, grad_output, None, 5)
 
 
-@pytest.mark.parametrize("team", [1, 2])
+@pytest.mark.parametrize("team", [more(1), 2])
 def test_a_row_of_zeros_does_not_stop_chunks(team, monkeypatch):
     monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
     # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
@@ -330,7 +333,7 @@ def test_a_row_of_zeros_does_not_stop_chunks(team, monkeypatch):
 
 
 @pytest.mark.parametrize("registers", [128, 0])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
     rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
@@ -359,7 +362,7 @@ def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
         np.testing.assert_allclose(chunks.ends.copy_to_host()[0], expected, rtol=1e-6, atol=2 * least)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def test_range_is_kept_exactly_where_the_cpu_keeps_it(dtype):
     """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
     draws = 30
@@ -389,7 +392,7 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(dtype):
 @pytest.mark.parametrize(
     ("T", "B", "H"), [(0, 2, 3), (1, 1, 3), (4, 2, 3), large(500, 16, 20)]
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
     rng = np.random.default_rng([T, B, H])
     jacobians_T, grad_output, local_grads = cast(dtype, *chain(T, B, H, rng, local=True))
@@ -417,22 +420,22 @@ def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
 @pytest.mark.parametrize(("T", "B", "L"), [(4, 2, 1), (3, 1, 2), large(300, 16, 2)])
 def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
     rng = np.random.default_rng([T, B, L])
-    model = cell(2, 3, 4, L, rng=0, dtype=np.float64)
-    x, h0, grad_logits = (rng.standard_normal(shape) for shape in ((T, B, 2), (L, B, 3), (B, 4)))
+    model = cell(2, 3, 4, L, rng=0)
+    x, h0, grad_logits = (rng.standard_normal(shape).astype(np.float32) for shape in ((T, B, 2), (L, B, 3), (B, 4)))
     for initial in (None, h0):
         expected = model.forward(x, initial, backend="numpy")
         fetched.clear()
         found = model.forward(cuda.to_device(x), initial if initial is None else cuda.to_device(initial))
         assert max(fetched) == 1 or found.solved  # what chunks say of themselves is looked at here
         for name in ("hidden", "logits") + (() if found.gates is None else ("gates",)):
-            np.testing.assert_allclose(getattr(found, name).copy_to_host(), getattr(expected, name), atol=1e-10)
+            np.testing.assert_allclose(getattr(found, name).copy_to_host(), getattr(expected, name), atol=1e-5)
         for method in ("linear", "chunked", "blelloch", "auto"):
             grads = model.backward(expected, grad_logits, method, backend="numpy")
             fetched.clear()
             there = model.backward(found, cuda.to_device(grad_logits), method)
             assert max(fetched) == 1 and list(there) == list(grads)
             for name, grad in there.items():
-                np.testing.assert_allclose(grad.copy_to_host(), grads[name], rtol=1e-6, atol=1e-9, err_msg=name)
+                np.testing.assert_allclose(grad.copy_to_host(), grads[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_what_arrays_on_the_gpu_are_refused_for():
@@ -490,7 +493,7 @@ def sparse_link(rng, m, n, kind, batch, dtype):
     ("size", "dtype", "local"),
     [
         (5, np.float32, False),
-        (4, np.float64, True),
+        more(4, np.float64, True),
         large(5, np.float64, False),
         large(300, np.float32, True),
         large(20000, np.float32, False),  # more columns than shared memory holds

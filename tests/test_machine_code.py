@@ -5,7 +5,6 @@ oldest generation and those after it, and NVIDIA's linker makes machine code of 
 writes PTX for that very generation: `make test-full` does so for each, and asks numba-cuda-mlir for the same.
 """
 
-import functools
 import os
 import re
 import subprocess
@@ -14,25 +13,26 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from rings import large, more
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import costs
-from bppsa_nb.machine import cuda_compiler
+from bppsa_nb.machine import cuda_compiler, sass
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.ptx.lanes import program_of
 
-OLDEST = "sm_75"
+OLDEST, WIDEST = "sm_75", None
 REALS = ["float32", "float64"]
 MLIR = cuda_compiler.NAME == "numba-cuda-mlir"
 
 
-def kernels(real, widest=False):
+def kernels(real, sizes):
     """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype.
 
-    Time loops that are made for one H come for 20, and for the `widest` that keep weights in registers as well.
+    Time loops that are made for one H come for some `sizes`; `WIDEST` is as wide as weights stay in registers.
     """
     from bppsa_nb.cells import cell_cuda
     from bppsa_nb.cells import chunked_cuda as chunked
@@ -58,7 +58,7 @@ def kernels(real, widest=False):
     yield scan.down_level, (a4, exps, a3, flag, number, lost)
     diagonals, chunks = (a2, a4, a3, flag), (number, number, real, number, a3, a3, a3, a3, lost)
     links = (a4, flag, *diagonals)
-    for size in (20, most) if widest else (20,):
+    for size in (most if size is WIDEST else size for size in sizes):
         yield scan.prepare_of(min(size, 108), number_of), (a4, a4, exps, lost)
         for level in (scan.up_level_of, scan.across_blocks_of, scan.down_level_of):
             yield level(min(size, 108), number_of), (a4, exps, a3, flag, number, lost)
@@ -78,7 +78,7 @@ def kernels(real, widest=False):
             made = multiply.multiply_chunks_of(H, count, count == 3, team, number_of)
             yield made, (a1, a1, a1, number, number, a4, i3, lost)
         yield multiply.multiply_stored_of(min(size, most // 2), number_of), (a4, number, number, a4, i3, lost)
-        for affine in (True, False) if widest else (True,):
+        for affine in (True, False) if WIDEST in sizes else (True,):
             yield structured.across_chunks_of(size, affine, number_of), (a1, i3, a3, a3, lost)
     yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
     yield multiply.multiply_chunks, (*links, number, number, number, a4, i3, lost)
@@ -128,32 +128,29 @@ def kernels(real, widest=False):
     yield multigrid.square_sums, (a2, a2, whole, a1, a1)
 
 
-@functools.cache
-def ptx(real, generation, widest):
-    """Compile every kernel for a dtype; return (kernel, PTX) pairs."""
-    cc = int(generation[3]), int(generation[4])
-    return [(kernel, cuda_compiler.compile_ptx(kernel.py_func, types, cc)) for kernel, types in kernels(real, widest)]
-
-
-def check(real, compiled_for, linked_for, widest=False):
-    core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
-    found = ptx(real, compiled_for, widest)
+def check(real, compiled_for, linked_for, sizes=(20,), **options):
+    pytest.importorskip("cuda.core", reason="needs the gpu extra")
+    cc = int(compiled_for[3]), int(compiled_for[4])
+    found = [(k, cuda_compiler.compile_ptx(k.py_func, types, cc, **options)) for k, types in kernels(real, sizes)]
     assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 44
     for kernel, text in found:
         assert program_of(text).functions  # every instruction is one that `ptx` knows
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single
         # Each alone: two kernels made by one function have one name, if numba-cuda-mlir gave it.
-        linker = core.Linker(
-            core.ObjectCode.from_ptx(text.encode()), options=core.LinkerOptions(arch=linked_for, verbose=True)
-        )
-        assert len(linker.link("cubin").code) > 0
-        ((name, memory),) = re.findall(r"ptxas info *: Function properties for (\S+)\n(.*)", linker.get_info_log())
+        verdict = sass.verdict(text, linked_for)
+        ((name, memory),) = re.findall(r"ptxas info *: Function properties for (\S+)\n(.*)", verdict)
         assert memory.split()[2:] == "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads".split(), name
 
 
+def test_every_kernel_compiles_for_one_target_without_spills():
+    """At the size, for the target and with the lines with which other tests run it."""
+    check("float32", "sm_90", "sm_90", sizes=(3,), lineinfo=True)
+
+
+@pytest.mark.outer
 @pytest.mark.parametrize("generation", [OLDEST, "sm_80", "sm_90"])
-@pytest.mark.parametrize("real", ["float32", pytest.param("float64", marks=pytest.mark.full)])
+@pytest.mark.parametrize("real", ["float32", large("float64")])
 def test_every_kernel_compiles_without_spills(real, generation):
     check(real, OLDEST, generation)
 
@@ -163,7 +160,7 @@ def test_every_kernel_compiles_without_spills(real, generation):
 @pytest.mark.parametrize("real", REALS)
 def test_every_kernel_compiles_without_spills_from_ptx_of_its_own(real, generation):
     # At H = 128, numba-cuda-mlir's products of stored Jacobians have more numbers than it keeps in registers.
-    check(real, generation, generation, widest=not MLIR)
+    check(real, generation, generation, sizes=(20,) if MLIR else (20, WIDEST))
 
 
 # The most instructions of a step, at the papers' size, by the toolkits 12.9, 13.0 and 13.5; `machine_code.step_of` says
@@ -189,13 +186,10 @@ BUDGETS = {
 }
 if MLIR:
     BUDGETS |= {"across chunks": 420, "RNN assembly": 40, "GRU assembly": 110, "RNN products": 240, "GRU products": 310}
-# One of a kind; `make test-full` has the others.
-LOOPS = ("RNN forward", "GRU forward, chunks", "RNN sweep", "GRU sweep", "RNN products", "across chunks")
+INNER = "RNN forward", "GRU sweep"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in LOOPS else pytest.mark.full) for name in machine_code.kernels()]
-)
+@pytest.mark.parametrize("name", [name if name in INNER else more(name) for name in machine_code.kernels()])
 def test_hot_kernels_keep_to_their_budget(name):
     pytest.importorskip("cuda.core", reason="needs the gpu extra")
     found = machine_code.read(name)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from on_cuda import on_gpu
+from rings import on_gpu
 
 import bppsa_nb.torch as ours
 from bppsa_nb.chains import plan

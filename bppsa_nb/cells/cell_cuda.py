@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_nb.chains.kernels_cuda import dot as dot_of_any
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.arrays_cuda import EACH, mine
-from bppsa_nb.machine.cuda import base_of, dot_of, inline
+from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -66,7 +66,7 @@ def taken_of(count):
         return inline(lambda array, start, apart: ())
     before, last = taken_of(count - 1), U(count - 1)
 
-    @inline
+    @inline_early  # which leaves the loads apart: four instructions fewer where a GRU's Jacobians are assembled
     def taken(array, start, apart):
         return *before(array, start, apart), array[start + last * apart]
 
@@ -128,7 +128,7 @@ def steps_of(cell, size, real):
 
 @cache
 def _load_of(size, real):
-    @inline
+    @inline_early
     def load(weight_hh_T):
         weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
         for j in range(size):
@@ -307,7 +307,7 @@ def _read_of(cell, real):
     each = 2 * S + cell.kept
     put, room = put_of(each), EACH * each
 
-    @inline
+    @inline_early
     def read(states, kept, q, threads, count, step):
         values, apart = cuda.local.array(room, real), count + step
         for k in range(EACH):

@@ -9,7 +9,9 @@ import numpy as np
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda_compiler import cuda
 
-inline = cuda.jit(device=True, inline="always")  # what kernels call
+# What kernels call. Numba's own inlining is for what makes an array and returns it: it copies all that calls, for each
+# call, which takes seconds.
+inline, inline_early = cuda.jit(device=True, forceinline=True), cuda.jit(device=True, inline="always")
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 MAX_THREADS = 512  # of a block, here
 WARP = 32  # threads that go on together

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
+from numba.core import config
 
 from bppsa_nb.machine import content
 from bppsa_nb.machine.checks import check_choice
@@ -26,8 +27,7 @@ def _numba_cuda():
     # Up to 0.30 it asks for np.row_stack when it compiles its first kernel; NumPy 2.5 has dropped that name.
     if not hasattr(np, "row_stack"):
         np.row_stack = np.vstack  # noqa: NPY201
-    if (looked := sys.modules.get("numba.cuda.core.config")) is not None:  # at the environment already
-        looked.reload_config()
+    config.reload_config()  # Numba has looked at the environment already
     from numba import cuda, types
     from numba.core.errors import NumbaError
     from numba.cuda import dispatcher

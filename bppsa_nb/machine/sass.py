@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from bppsa_nb.machine import content
+
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?);\s*/\* 0x[0-9a-f]+ \*/")
 _JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
@@ -85,19 +87,35 @@ class MachineCode(NamedTuple):
         return max(map(self.part, leaves), key=lambda part: part.products / part.instructions)
 
 
+def verdict(ptx, generation):
+    """Return what NVIDIA's linker says of a kernel's registers and spills; it is kept for PTX, generation and toolkit.
+
+    Without the linker there is a ModuleNotFoundError.
+    """
+    from cuda.bindings import nvjitlink
+
+    name = content.digest("verdict", ptx, generation, nvjitlink.version())
+    return content.kept(name, lambda: _link(ptx, generation)[1])
+
+
+def _link(ptx, generation):
+    """Return a kernel's machine code, and what the linker says of it."""
+    import cuda.core as core
+
+    told = core.LinkerOptions(arch=generation, verbose=True)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=told)
+    return linker.link("cubin").code, linker.get_info_log()
+
+
 def read(kernel, signature, generation="sm_90", **options):
     """Compile a kernel for types of arguments and a generation of GPUs, with options; return its `MachineCode`.
 
     Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError.
     """
-    import cuda.core as core
-
     from bppsa_nb.machine.cuda_compiler import compile_ptx
 
     ptx = compile_ptx(kernel.py_func, signature, divmod(int(generation[3:]), 10), **options)
-    told = core.LinkerOptions(arch=generation, verbose=True)
-    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=told)
-    cubin, log = linker.link("cubin").code, linker.get_info_log()
+    cubin, log = _link(ptx, generation)
     registers = re.search(r"Used (\d+) registers", log)
     local = re.search(r"(\d+) bytes stack frame", log)
     return MachineCode(int(registers[1]), int(local[1]), *_parse(_disassemble(cubin)))

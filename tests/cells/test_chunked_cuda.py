@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from on_cuda import large
+from rings import large, more
 
 import bppsa_nb as bp
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -31,8 +31,9 @@ def same(found, loop):
     ("T", "B", "H", "layers", "length", "growth", "dtype"),
     [
         (1, 1, 3, 1, 1, 1, np.float32),
-        (7, 2, 3, 1, 3, 1, np.float64),
-        (45, 1, 3, 2, 20, 5, np.float32),
+        (7, 2, 3, 1, 3, 1, np.float32),
+        more(7, 2, 3, 1, 3, 1, np.float64),
+        more(45, 1, 3, 2, 20, 5, np.float32),
         large(1000, 16, 20, 1, 50, 1, np.float32),
         large(997, 5, 20, 2, 31, 5, np.float64),
         large(300, 2, 300, 1, 40, 3, np.float32),

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from on_cuda import large
+from rings import large, more
 
 import bppsa_nb as bp
 from bppsa_nb.cells import stacked, stacked_cuda
@@ -14,6 +14,7 @@ from bppsa_nb.machine.cuda_compiler import cuda
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
 CELLS = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}
+NAMES = ["rnn", more("gru"), more("lstm")]
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-10}
 METHODS = {"linear": None, "chunked": None, "blelloch": None, "truncated": 1}
 
@@ -48,13 +49,13 @@ def flat(found):
     return [*(grads[name] for name in sorted(grads)), at_input, *at_start]
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", NAMES)
 @pytest.mark.parametrize(
     ("T", "B", "H", "L", "dtype", "length"),
     [
-        (1, 1, 3, 1, np.float64, None),
         (5, 2, 3, 1, np.float32, 2),
-        (4, 1, 3, 2, np.float64, None),
+        more(1, 1, 3, 1, np.float64, None),
+        more(4, 1, 3, 2, np.float64, None),
         large(500, 16, 20, 2, np.float32, 50),
         large(100, 3, 300, 1, np.float64, None),
     ],
@@ -82,14 +83,14 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
 
 
 def test_without_initial_states_they_are_zeros():
-    here, there, x, h0, *_ = case("gru", 3, 2, 3, 2, np.float64)
+    here, there, x, h0, *_ = case("gru", 3, 2, 3, 2, np.float32)
     expected, _ = stacked.forward(here, x, np.zeros_like(h0), SolverOptions("linear"), "numpy")
     saved, _ = stacked_cuda.forward(there, cuda.to_device(x), None, SolverOptions("linear"))
     for found, kept in zip(saved, expected, strict=True):
-        close(found, kept, 1e-10)
+        close(found, kept, 2e-5)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", NAMES)
 def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fetched, monkeypatch):
     _, there, x, h0, at_last, at_each = case(cell, 3, 2, 3, 2, np.float32)
     x, at_each, *ends = map(cuda.to_device, (x, at_each, *at_last))
@@ -114,8 +115,8 @@ def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fet
         assert at_input.shape == x.shape and [start.shape for start in at_start] == [at_last[0].shape] * 2
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("cell", NAMES)
+@pytest.mark.parametrize("bad", [np.nan, more(np.inf)])
 def test_what_is_not_finite_passes_through(cell, bad):
     here, there, x, h0, at_last, at_each = case(cell, 7, 2, 3, 2, np.float32)
     x[3, 0, 1], at_each[5, 1, 0] = bad, bad

@@ -2,6 +2,7 @@
 
 import pandas
 import pytest
+from rings import large, more
 
 from bppsa_nb import schedule
 from bppsa_nb.machine import files
@@ -56,11 +57,11 @@ def next_seed(monkeypatch):
 @pytest.mark.parametrize(
     "name, plant, found",
     [
-        ("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
+        more("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
         ("fast_forward", no_modulo, {72, 73, 74, 75}),
         ("reorder_gradients", next_seed, {70}),
         # Claims about differences, which hold with any seed: losses tell.
-        pytest.param("figure_07", next_seed, {17, 18}, marks=pytest.mark.full),
+        large("figure_07", next_seed, {17, 18}),
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant, found):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rings import more
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
@@ -15,23 +16,29 @@ METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated"
 
 def test_every_method_goes_back_as_on_the_host_and_nothing_is_found():
     rng = np.random.default_rng(0)
-    jacobians_T, grad_output = rng.uniform(-0.5, 0.5, (9, 2, 4, 4)), rng.standard_normal((2, 4))
-    local_grads = rng.standard_normal((10, 2, 4))
+    jacobians_T, grad_output = rng.uniform(-0.5, 0.5, (9, 2, 3, 3)).astype("f"), rng.standard_normal((2, 3), "f")
+    local_grads = rng.standard_normal((10, 2, 3), "f")
     with device(watch=True) as reports:
         for method, levels in METHODS:
             how = {"local_grads": local_grads, "method": method, "levels": levels}
             found = bp.backprop(jacobians_T, grad_output, **how, backend="cuda")
-            np.testing.assert_allclose(found, bp.backprop(jacobians_T, grad_output, **how, backend="numpy"), atol=1e-12)
+            np.testing.assert_allclose(found, bp.backprop(jacobians_T, grad_output, **how, backend="numpy"), atol=1e-5)
     assert len(reports) > 10 and not any(report.findings for report in reports)
 
 
-@pytest.mark.parametrize("cell", ["RNN", "GRU"])
-@pytest.mark.parametrize("method", ["linear", "chunked", "blelloch"])
+@pytest.mark.parametrize(
+    ("cell", "method"),
+    [
+        ("RNN", "blelloch"),
+        ("GRU", "chunked"),
+        *(more(*each) for each in [("RNN", "linear"), ("RNN", "chunked"), ("GRU", "linear"), ("GRU", "blelloch")]),
+    ],
+)
 def test_training_steps_are_those_of_the_host(cell, method):
     x, y = np.random.default_rng(0).standard_normal((12, 2, 3)).astype(np.float32), np.array([1, 3])
 
     def losses(**how):
-        trainer = bp.Trainer(getattr(bp, cell)(3, 4, 4, rng=0), bp.Adam(lr=1e-2), method=method, **how)
+        trainer = bp.Trainer(getattr(bp, cell)(3, 3, 4, rng=0), bp.Adam(lr=1e-2), method=method, **how)
         return [trainer.step(x, y) for _ in range(3)]
 
     with device(watch=True) as reports:
@@ -86,6 +93,7 @@ BUDGETS = {
 }  # fmt: skip
 
 
+@pytest.mark.outer
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
 def test_kernels_keep_to_budgets_of_sectors_and_conflicts(cell):
     seen = {}

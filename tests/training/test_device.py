@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from on_cuda import large
+from rings import large
 from trainers import Scaled, state
 
 import bppsa_nb as bp

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from measuring import measure
-from on_cuda import on_gpu
+from rings import on_gpu
 
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN

@@ -20,12 +20,20 @@ RECORDED = Path(__file__).with_name("verdicts.csv")
 CLAIMS = claims()
 
 
+class Same(dict):
+    """A dictionary that pandas does not copy with a table at every step."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 def outcome(claim):
     """Return what `verdicts.csv` has of a claim."""
     with experiments.references():
         recorded = reversed(experiments.recordings(claim.experiment))
         tables = [experiments.table(claim.experiment, scale, device) for device, scale in recorded]
     table = next(each for each in tables if judged(claim, each)[0])
+    table.attrs["provenance"] = Same(table.attrs["provenance"])
     rng, said, turns = np.random.default_rng(0), [judged(claim, table)], []
     for column in table.select_dtypes("number"):
 
