@@ -164,6 +164,14 @@ def test_the_page_of_puzzles_needs_two_packages_and_has_each_puzzle_with_its_che
     assert not re.search(r'(src|href)="(?!#)', text) and text.count("</script>") == 2
 
 
+def test_a_commit_is_linted_by_the_same_ruff_and_workflows_run_what_is_there():
+    (hook,) = yaml.safe_load((REPO / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert hook["additional_dependencies"][0] in (REPO / "constraints.txt").read_text().splitlines()
+    jobs = yaml.safe_load((REPO / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    steps = [step.get("run", "").split() for job in jobs for step in job["steps"]]
+    assert {word for words in steps for word in words if "/" in word} == {".ci/run", "tests/on_core.py"}
+
+
 def test_the_version_is_told_once():
     assert bppsa_nb.__version__ == PROJECT["version"]
     assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == PROJECT["version"]
