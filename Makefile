@@ -4,9 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-more test-all test-peers test-full book lab lint release-check
+.PHONY: help puzzles figures test test-more test-all test-peers test-full book lab lint release-check
 
 help:
+	@echo "make puzzles        build the page of scan puzzles alone, in a minute, and open it: build/puzzles.html"
 	@echo "make figures        run the notebooks at quick scale; they measure; and redraw all of figures/"
 	@echo "make test           lint and test; neither a GPU nor much time is needed"
 	@echo "make test-more      test the outer ring: all shapes, kernels, targets, browsers; some minutes more"
@@ -18,8 +19,11 @@ help:
 	@echo "make lint           check code and notebooks with ruff"
 	@echo "make release-check  build, install and test what a release would publish: build/release/"
 	@echo
-	@echo "The first of them installs the tested versions into .venv (some minutes, once)."
+	@echo "The first of them installs the tested versions into .venv (some minutes, once); make puzzles needs few (seconds)."
 	@echo "Another Python than python3: make test PYTHON=python3.13"
+
+puzzles: .venv/.puzzles
+	$(BIN)/python docs/puzzle_page.py
 
 KEPT := build/notebooks
 # Drawn from what benchmarks recorded; no notebook has them.
@@ -64,12 +68,20 @@ lint: .venv/.installed
 release-check: .venv/.installed
 	$(BIN)/python docs/release.py
 
-# The stamp is written last, so an installation that was cut short is taken up again.
-.venv/.installed: pyproject.toml constraints.txt
+# Whoever comes first makes .venv; the others add to it.
+.venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; \
 	this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
+
+# A stamp is written last, so an installation that was cut short is taken up again.
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all,test]'
+	@touch $@
+
+# All that the page of puzzles needs.
+.venv/.puzzles: constraints.txt | .venv/bin/pip
+	$(BIN)/python -m pip install --constraint constraints.txt brython mistune
 	@touch $@
 
 # PyPI's PyTorch for Linux brings gigabytes of CUDA; its own index has one for CPUs, and nothing else is looked for there.

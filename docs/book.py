@@ -71,7 +71,7 @@ def assemble(source):
     static = BOOK / "static"
     static.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "bppsa_nb/schedule/scan.css", static)
-    puzzle_page.write_worker(static / "puzzle_worker.js")
+    (static / "puzzle_worker.js").write_text(puzzle_page.worker(), encoding="utf-8")
     (source / "notebooks").mkdir(parents=True)
     (source / "docs").mkdir()
     for name in LINKED:
@@ -83,7 +83,8 @@ def assemble(source):
     written = {name: chapters.written(KEPT / f"{name}.ipynb", repository(), drawn) for name in notebooks.names()}
     for name, (_, text) in written.items():
         (source / f"notebooks/{name}.ipynb").write_text(text, encoding="utf-8")
-    (source / "puzzles.md").write_text(puzzle_page.text(), encoding="utf-8")
+    script = '\n<script defer src="_static/puzzles.js"></script>\n'
+    (source / "puzzles.md").write_text(puzzle_page.text() + script, encoding="utf-8")
     (source / "figure").mkdir()
     for name in figure_page.facts():
         (source / f"figure/{name}.md").write_text(figure_page.text(name, drawn, repository()), encoding="utf-8")

@@ -1,16 +1,25 @@
-"""The page of puzzles: those of notebook 00, checked in the page by the same Python, which Brython runs."""
+"""The page of puzzles: those of notebook 00, checked in the page by the same Python, which Brython runs.
+
+`docs/book.py` makes it a page of the book. This program, `make puzzles`, makes it one file that stands alone, and opens
+it. That needs Python's library, Brython and mistune, and nothing else that the book or the package needs.
+"""
 
 import ast
 import json
 import re
+import sys
+import webbrowser
 from html import escape
 from pathlib import Path
 
-import nbformat
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
 
-from bppsa_nb.machine import files
-from bppsa_nb.puzzles import NAMES
-from bppsa_nb.puzzles.scans import PUZZLES
+from bppsa_nb.machine import files  # noqa: E402
+from bppsa_nb.puzzles import NAMES  # noqa: E402
+from bppsa_nb.puzzles.scans import PUZZLES  # noqa: E402
+
+PAGE = HERE.parent / "build/puzzles.html"
 
 # What answers can import of Python's library, and what that is made of.
 OFFERED = (
@@ -87,7 +96,6 @@ _LIBRARY = {
         return ""
 """,
 }
-_HERE = Path(__file__).parent
 NOTEBOOK = "00_solve_scan_puzzles.ipynb"
 _PACKAGES = ("bppsa_nb", "bppsa_nb.schedule", "bppsa_nb.puzzles")
 _UNASKED = "check = hint = show = solution = progress = lambda *_, **__: None\n"  # a cell that was copied has them
@@ -95,13 +103,14 @@ _UNASKED = "check = hint = show = solution = progress = lambda *_, **__: None\n"
 
 def text():
     """Compose the page, as MyST Markdown: notebook 00 without its cells, which are in the page."""
-    cells, begun, asked, parts = nbformat.read(files.root() / "notebooks" / NOTEBOOK, as_version=4).cells, False, [], []
-    for cell in cells:
-        if cell.cell_type == "markdown" and "## What you have solved" not in cell.source:
-            _, begins, rest = cell.source.partition("## 1.")  # before it the notebook speaks of itself
+    begun, asked, parts = False, [], []
+    for cell in json.loads((files.root() / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown" and "## What you have solved" not in source:
+            _, begins, rest = source.partition("## 1.")  # before it the notebook speaks of itself
             begun = begun or bool(begins)
-            parts += [begins + rest if begins else cell.source] if begun else []
-        elif found := re.search(r'^check\("(\w+)"', cell.source, re.MULTILINE):
+            parts += [begins + rest if begins else source] if begun else []
+        elif found := re.search(r'^check\("(\w+)"', source, re.MULTILINE):
             asked.append(found[1])
             before, _, question = parts.pop().rpartition("## ")
             parts += [before, f'<span id="puzzle-{asked[-1]}"></span>', f"## {question}", _editor(PUZZLES[asked[-1]])]
@@ -115,8 +124,8 @@ def text():
 
 _BEGIN = """# Scan puzzles
 
-Here are {} puzzles, from running totals to the scan that this book is about, and on from there. Write the function that
-is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, and you are told at once
+Here are {} puzzles, from running totals to the scan that back-propagates, and on from there. Write the function that is
+asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, and you are told at once
 whether it is right. A scan that works in place is drawn, a row per level, what is wrong in red, and with it the right
 scan. A right answer is told what it costs, and what the best answer that we know costs.
 
@@ -136,7 +145,7 @@ answers</button><button type="button" id="load">Load answers</button><input type
 Here, lists hold letters, and the one thing that can be done with two of them is to **join** them: `op("ab", "c")` is
 `"abc"`. A joined word spells how it was made.
 
-<p id="told" class="unseen" role="status"></p><script defer src="_static/puzzles.js"></script>"""
+<p id="told" class="unseen" role="status"></p>"""
 
 
 def _editor(puzzle):
@@ -155,8 +164,8 @@ def _editor(puzzle):
     )
 
 
-def write_worker(path):
-    """Write what checks answers: Brython and the checker as one text, which a page makes a worker of.
+def worker():
+    """Return what checks answers, a script: Brython and the checker as one text, which a page makes a worker of.
 
     A worker can be stopped; and made of a text, it runs in a page that was opened from a file, too.
     """
@@ -166,7 +175,7 @@ def write_worker(path):
     engine, library = ((data / name).read_text(encoding="utf-8") for name in ("brython.js", "brython_stdlib.js"))
     _, _, library = library.partition("var scripts = ")
     library, _ = json.JSONDecoder().raw_decode(library)
-    modules = {"judge": (_HERE / "judge.py").read_text(encoding="utf-8")} | _modules("puzzles/scans", "puzzles/drawing")
+    modules = {"judge": (HERE / "judge.py").read_text(encoding="utf-8")} | _modules("puzzles/scans", "puzzles/drawing")
     found = {name: library[name] for name in (*OFFERED, *_BEHIND)}
     for name, text in _MENDED.items():
         found[name][1] += text
@@ -174,9 +183,9 @@ def write_worker(path):
     found |= {name: [".py", _UNASKED if name == "bppsa_nb.puzzles" else "", [], 1] for name in _PACKAGES}
     # Brython is written for strict mode, and wants to know where it came from, which it has no need to.
     begin = '"use strict"; self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
-    judge = (_HERE / "judge.js").read_text(encoding="utf-8")
+    judge = (HERE / "judge.js").read_text(encoding="utf-8")
     whole = f"{begin}\n{engine}\n__BRYTHON__.loadBrythonPackage({json.dumps(found)});\n{judge}"
-    path.write_text(f"self.puzzleWorker = {json.dumps(whole)};\n", encoding="utf-8")
+    return f"self.puzzleWorker = {json.dumps(whole)};\n"
 
 
 def _modules(*paths):
@@ -192,3 +201,47 @@ def _modules(*paths):
                 room = node.module.removeprefix("bppsa_nb").removeprefix(".").replace(".", "/")
                 paths += [room, *(f"{room}/{each.name}".removeprefix("/") for each in node.names)]
     return found
+
+
+def alone():
+    """Return the page as one HTML file that needs no other."""
+    import mistune
+
+    class Renderer(mistune.HTMLRenderer):
+        def link(self, text, url, title=None):  # the file may be anywhere
+            return f"{text} (<code>{url}</code>)"
+
+    body = mistune.create_markdown(renderer=Renderer(escape=False))(text())
+    paths = [HERE.parent / "bppsa_nb/schedule/scan.css", HERE / "_static/book.css", HERE / "puzzle_page.css"]
+    styles = "".join(path.read_text(encoding="utf-8") for path in paths)
+    judged = worker().replace("<", "\\u003c")  # Brython has </script> in its texts
+    script = (HERE / "_static/puzzles.js").read_text(encoding="utf-8")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Scan puzzles</title>
+<style>{styles}</style>
+</head>
+<body data-theme="auto">
+<article>
+{body}</article>
+<script>{judged}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def main():
+    """Write the page that stands alone, say where it is, and open it."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(alone(), encoding="utf-8")
+    print(f"The puzzles are in {PAGE}", flush=True)
+    if not webbrowser.open(PAGE.as_uri()):
+        print("No browser was found here. That one file is all that a browser needs, on any machine.")
+
+
+if __name__ == "__main__":
+    main()

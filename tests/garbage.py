@@ -24,49 +24,17 @@ def numbers(*shape):
 
 
 # What no argument takes for good. Those below may be good for some.
-NEVER = {
-    "object": object(),
-    "class": int,
-    "function": lambda *arguments: None,
-    "module": np,
-    "bytes": b"x",
-    "complex": 1j,
-    "list of None": [None],
-    "ragged": [[1, 2], [3]],
-    "objects": np.array([None, "x"], object),
-    "text": np.array(["a", "b"]),
-    "dates": np.array(["2020-01-01"], "M8[D]"),
-    "records": np.zeros(2, [("a", float)]),
-    "NaN": float("nan"),
-    "mixed": (1.5, "x"),
-    "dict": {"a": 1},
-    "duration": np.timedelta64(1, "s"),
-}
-PERHAPS = {
-    "None": None,
-    "True": True,
-    "-1": -1,
-    "0": 0,
-    "1": 1,
-    "2**70": 2**70,
-    "1.5": 1.5,
-    "infinity": float("inf"),
-    "empty text": "",
-    "nonsense": "nonsense",
-    "path": pathlib.Path("nowhere/at/all"),
-    "empty list": [],
-    "numbers": (1, 2),
-    "set": set(),
-    "NumPy's int": np.int64(3),
-    "NumPy's float": np.float32(2),
-    "NumPy's text": np.str_("x"),
-    "no numbers": np.zeros(0),
-    "0-d": np.zeros(()),
-    "1-d": np.ones(3),
-    "2-d": np.ones((2, 3)),
-    "4-d": np.ones((2, 2, 2, 2), np.float32),
-    "sparse": scipy_sparse.csr_array(np.eye(3)),
-}
+NEVER = {"object": object(), "class": int, "function": lambda *arguments: None, "module": np, "bytes": b"x"}
+NEVER |= {"complex": 1j, "list of None": [None], "ragged": [[1, 2], [3]], "objects": np.array([None, "x"], object)}
+NEVER |= {"text": np.array(["a", "b"]), "dates": np.array(["2020-01-01"], "M8[D]")}
+NEVER |= {"records": np.zeros(2, [("a", float)]), "NaN": float("nan"), "mixed": (1.5, "x"), "dict": {"a": 1}}
+NEVER |= {"duration": np.timedelta64(1, "s")}
+PERHAPS = {"None": None, "True": True, "-1": -1, "0": 0, "1": 1, "2**70": 2**70, "1.5": 1.5, "infinity": float("inf")}
+PERHAPS |= {"empty text": "", "nonsense": "nonsense", "path": pathlib.Path("nowhere/at/all"), "empty list": []}
+PERHAPS |= {"numbers": (1, 2), "set": set(), "NumPy's int": np.int64(3), "NumPy's float": np.float32(2)}
+PERHAPS |= {"NumPy's text": np.str_("x"), "no numbers": np.zeros(0), "0-d": np.zeros(()), "1-d": np.ones(3)}
+PERHAPS |= {"2-d": np.ones((2, 3)), "4-d": np.ones((2, 2, 2, 2), np.float32)}
+PERHAPS |= {"sparse": scipy_sparse.csr_array(np.eye(3))}
 SAME = {"read-only", "in Fortran's order", "strided"}  # the same numbers: the same result
 
 

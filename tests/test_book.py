@@ -1,6 +1,7 @@
 """The book, as `make book` built it: walked in Chromium as a reader would, from a file and over http."""
 
 import html
+import importlib
 import json
 import re
 from datetime import UTC, datetime
@@ -42,10 +43,13 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(params=["file", "http"])
-def root(request):
-    """Where the book is; nothing from anywhere else may be asked for."""
-    if request.param == "file":
-        yield f"file://{SITE}/"
+def root(request, tmp_path, monkeypatch):
+    """Where the book is, or the page of puzzles alone; nothing from anywhere else may be asked for."""
+    if request.param == "alone":
+        monkeypatch.syspath_prepend(files.root() / "docs")
+        (tmp_path / "puzzles.html").write_text(importlib.import_module("puzzle_page").alone(), encoding="utf-8")
+    if request.param != "http":
+        yield f"file://{SITE if request.param == 'file' else tmp_path}/"
         return
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE))
     Thread(target=server.serve_forever, daemon=True).start()
@@ -210,6 +214,9 @@ def test_the_stepper_steps(page, root):
     assert hidden == [False] * 3 + [True] * (len(hidden) - 3)
 
 
+everywhere = pytest.mark.parametrize("root", ["file", "http", "alone"], indirect=True)
+
+
 def ask(page, name, code, expected):
     """Give a puzzle an answer; wait for a verdict that says what is expected."""
     puzzle = f"document.querySelector('[data-name={name}]')"
@@ -234,6 +241,7 @@ DOWN = "def down_sweep(a, op, pairs, levels):\n    "
 
 
 @in_browser
+@everywhere
 def test_a_puzzle_answers_back(puzzles, root):
     page, count = puzzles, puzzles.run("document.querySelectorAll('.puzzle').length")
     wrong = DOWN + "for d in reversed(range(levels)):\n        for l, r in pairs(d):\n"
@@ -269,6 +277,7 @@ ANSWERS = [(name, source, "Right") for name, source in [*wrong_scans.RIGHT, *sty
 
 
 @in_browser
+@everywhere
 def test_answers_import_what_the_page_has_and_may_be_written_in_any_style(puzzles):
     for name, code, expected in ANSWERS:
         ask(puzzles, name, code, expected)
@@ -295,6 +304,7 @@ SLIPS = [  # a text, and what is said of it; the line that is shown
 
 
 @in_browser
+@everywhere
 def test_slips_are_told_in_words_and_lines(puzzles):
     for code, expected, line in SLIPS:
         puzzle = ask(puzzles, "totals", code, expected)
@@ -303,6 +313,7 @@ def test_slips_are_told_in_words_and_lines(puzzles):
 
 
 @in_browser
+@everywhere
 def test_a_box_is_for_keyboards(puzzles):
     page = puzzles
     area = "document.querySelector('[data-name=totals] textarea')"
@@ -340,6 +351,7 @@ def test_a_box_is_for_keyboards(puzzles):
 
 
 @in_browser
+@everywhere
 def test_answers_are_saved_and_loaded(puzzles, root, tmp_path):
     page = puzzles
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
@@ -372,6 +384,7 @@ def test_answers_are_saved_and_loaded(puzzles, root, tmp_path):
 
 
 @in_browser
+@everywhere
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_a_verdict_stands_below_its_buttons_and_nothing_is_cut(puzzles, root, width):
     page = puzzles
@@ -388,16 +401,12 @@ def test_a_verdict_stands_below_its_buttons_and_nothing_is_cut(puzzles, root, wi
     assert page.run(f"Math.max(...{inside})") == 0
 
 
+SPOTS = ["figures.html#figure-figure-08", "figures.html#figure-micro-batches"]
+SPOTS += ["notebooks/05_speed_up_a_long_rnn.html#draws-figure-08", "notebooks/10_reorder_backprop.html#draws-staleness"]
+
+
 @in_browser
-@pytest.mark.parametrize(
-    "place",
-    [
-        "figures.html#figure-figure-08",
-        "figures.html#figure-micro-batches",
-        "notebooks/05_speed_up_a_long_rnn.html#draws-figure-08",
-        "notebooks/10_reorder_backprop.html#draws-staleness",
-    ],
-)
+@pytest.mark.parametrize("place", SPOTS)
 def test_links_to_figures_land_on_them(page, root, place):
     page.open(root + place)
     anchor = place.partition("#")[2]

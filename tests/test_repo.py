@@ -1,6 +1,7 @@
 """Promises that the repository makes as a whole."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from packaging.version import Version
 import bppsa_nb
 from bppsa_nb.machine import extras
 from bppsa_nb.papers import report
+from bppsa_nb.puzzles import contents
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
@@ -133,6 +135,41 @@ def test_the_package_imports_what_pyproject_names():
 def test_the_core_needs_three_packages():
     done = subprocess.run([sys.executable, REPO / "tests" / "on_core.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+ALONE = """import sys
+class Only:
+    def find_spec(name, *_):
+        if name.partition(".")[0] not in {"bppsa_nb", "brython", "mistune", "puzzle_page", *sys.stdlib_module_names}:
+            raise ModuleNotFoundError(f"make puzzles does not install {name}", name=name)
+sys.meta_path.insert(0, Only)
+sys.path.insert(0, "docs")
+import puzzle_page
+puzzle_page.PAGE = puzzle_page.Path(sys.argv[1])
+puzzle_page.main()"""
+
+
+def test_the_page_of_puzzles_needs_two_packages_and_has_each_puzzle_with_its_check(tmp_path):
+    pytest.importorskip("brython", reason="needs what `make puzzles` installs")
+    page, environment = tmp_path / "made" / "puzzles.html", os.environ | {"BROWSER": "echo opened %s"}
+    command = [sys.executable, "-c", ALONE, page]
+    done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"The puzzles are in {page}", f"opened {page.as_uri()}"], done.stderr
+    text = page.read_text(encoding="utf-8")
+    for name in contents.SCANS:
+        assert f"<h2>{contents.title(name)}</h2>" in text and f'<textarea id="{name}"' in text
+    worker = json.loads(re.search(r"^<script>self.puzzleWorker = (.*);$", text, re.MULTILINE)[1])
+    for name in ("bppsa_nb/puzzles/scans.py", "docs/judge.py"):
+        assert json.dumps((REPO / name).read_text(encoding="utf-8")) in worker
+    assert not re.search(r'(src|href)="(?!#)', text) and text.count("</script>") == 2
+
+
+def test_a_commit_is_linted_by_the_same_ruff_and_workflows_run_what_is_there():
+    (hook,) = yaml.safe_load((REPO / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert hook["additional_dependencies"][0] in (REPO / "constraints.txt").read_text().splitlines()
+    jobs = yaml.safe_load((REPO / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    steps = [step.get("run", "").split() for job in jobs for step in job["steps"]]
+    assert {word for words in steps for word in words if "/" in word} == {".ci/run", "tests/on_core.py"}
 
 
 def test_the_version_is_told_once():

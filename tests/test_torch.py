@@ -145,7 +145,6 @@ ONES = torch.ones(2, 1, 3)
 PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
 UNSORTED = torch.nn.utils.rnn.PackedSequence(torch.ones(3, 3), torch.tensor([1, 2]))
 RESETS = torch.zeros(2, 1, dtype=torch.bool)
-THREE = torch.nn.Parameter(torch.ones(3))
 DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
 WRONG = [
     (lambda: changed(ours.RNN(3, 4), mode="RNN_SINE")(ONES), "ValueError: mode must be one of .*'RNN_SINE'"),

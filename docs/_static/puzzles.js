@@ -1,5 +1,6 @@
 // The page of puzzles: boxes to write in, a worker that judges what is written, and what a browser keeps.
 (() => {
+  // Where this file lies; a page that stands alone has it inside, and its worker, too.
   const here = document.currentScript.src.replace(/[^/]*$/, ""), puzzles = [...document.querySelectorAll(".puzzle")];
   const by = (id) => document.getElementById(id);
   const memory = {}, kept = {  // a page from a file may have no storage
@@ -51,9 +52,10 @@
       each.removeAttribute("aria-live");
     }
     for (const link of verdict.querySelectorAll("a[data-puzzle]")) {  // it was written for a notebook
-      const to = new URL(link.getAttribute("href"), new URL("notebooks/", here + "../"));
-      const there = by(`puzzle-${link.dataset.puzzle}`);
-      link.href = there ? `#${there.id}` : to.href.replace(/\.(ipynb|md)(#.*)?$/, ".html");
+      const there = by(`puzzle-${link.dataset.puzzle}`), to = link.getAttribute("href").replace(/#.*$/, "");
+      if (there) link.href = `#${there.id}`;
+      else if (here) link.href = new URL(`notebooks/${to}`, here + "../").href.replace(/\.(ipynb|md)$/, ".html");
+      else link.replaceWith(`${link.textContent} (notebooks/${to})`);
     }
     for (const drawn of verdict.querySelectorAll(".scan")) if (drawn.scrollWidth > drawn.clientWidth) drawn.tabIndex = 0;
     if (line) verdict.append(tag("pre", line, { className: "line" }));
