@@ -438,6 +438,7 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, run):
     assert not (tmp_path / "more.npz").exists()
 
 
+@pytest.mark.outer
 def test_train_on_audio(tmp_path, monkeypatch, run):
     from bppsa_nb.training.datasets import instruments
 

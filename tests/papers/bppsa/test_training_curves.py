@@ -4,7 +4,6 @@ import numpy as np
 import pandas
 import pytest
 from measuring import measure
-from rings import more
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
@@ -195,7 +194,8 @@ def test_rows_are_condensed_without_losing_the_worst():
     assert (second["training_loss_blelloch"], second["accuracy_linear"]) == (4.0, 2.5)
 
 
-@pytest.mark.parametrize("scale, rate", [more("quick", 3e-3), ("paper", 3e-4)])
+@pytest.mark.outer
+@pytest.mark.parametrize("scale, rate", [("quick", 3e-3), ("paper", 3e-4)])
 def test_figure_13_trains_on_what_stands_in_for_audio(tmp_path_factory, monkeypatch, scale, rate):
     root = tmp_path_factory.getbasetemp()  # four clips of every instrument, in two recordings, for both
     monkeypatch.setattr(files, "root", lambda: root)
