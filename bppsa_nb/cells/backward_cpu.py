@@ -12,20 +12,19 @@ import numpy as np
 from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, SUMS, back, table_of
 from bppsa_nb.cells.forward_cpu import run_steps
 from bppsa_nb.cells.samples_cpu import (
-    add_products,
+    add_biases,
+    add_weights,
     biases,
-    gather_panels,
     in_groups,
     longest,
-    room_for_panels,
     samples_together,
     share_samples,
 )
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, multiply_in_turn, panels
-from bppsa_nb.machine.views import add, clear, copy, flat_view
+from bppsa_nb.machine.tiles import multiply, panels
+from bppsa_nb.machine.views import add, clear, copy, copy_rows, pointer, room
 
 _ROWS = 256  # of gradients at sums, before the parameters have their turn
 
@@ -41,7 +40,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     new = np.zeros if spans.lengths.size else np.empty
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
     saved, gradients = (spans.before(saved[0]), *saved), (grad_output, local, at_input, at_start)
-    total = go_back(cell, weights, x, saved, gradients, tuple(spans))
+    total = go_back(cell, weights, x, saved, gradients, None if spans.whole else tuple(spans))
     return by_name(cell, weights, total), at_input if inputs else None, at_start
 
 
@@ -55,12 +54,12 @@ def by_name(cell, weights, total):
     return grads
 
 
-def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
+def go_back(cell, weights, x, saved, gradients, spans=None):
     """Return the gradients of all parameters, one after the other; see `backward`.
 
-    `saved` are states, those that steps begin with and those they end with, and what is kept; `spans` are a plain
-    tuple. `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or
-    none, and at the initial states.
+    `saved` are states, those that steps begin with and those they end with, and what is kept; `spans` a plain tuple.
+    `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or none, and
+    at the initial states.
     """
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
@@ -76,7 +75,7 @@ def go_back(cell, weights, x, saved, gradients, spans=tuple(WHOLE)):
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, (x, *saved, spans), parameters, gradients)
+    in_groups(_back, batch, group, work, weights_h, (x, *saved), parameters, gradients, spans)
     return totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
 
 
@@ -109,119 +108,89 @@ class Loops:
 
 
 @compiled
-def _back(size_of_group, product, seen, parameters, gradients, first, last):
+def _back(size_of_group, product, saved, parameters, gradients, spans, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (x, began, states, kept, spans), (cell, weights_x, weights_h, totals) = seen, parameters
-    grad_output, local, at_input, at_start = gradients
-    (steps, batch, width), (num_states, _, _, size), hidden = x.shape, states.shape, began[0]
-    gates, split, carry = weights_h.shape[1], cell[SPLIT], cell[CARRY]
-    sums, together = cell[SUMS], max(1, _ROWS // min(batch, size_of_group))
+    x, began, states = saved[0], saved[1], saved[2]  # the compiler unpacks four at once by way of twice the code
+    kept, cell, weights_x = saved[3], parameters[0], parameters[1]
+    weights_h, totals = parameters[2], parameters[3]
+    grad_output, local = gradients[0], gradients[1]
+    at_input, at_start = gradients[2], gradients[3]
+    steps, batch, width = x.shape
+    num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
+    sums, split, carry, state = cell[SUMS], cell[SPLIT], cell[CARRY], batch * size
+    together = max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
-        b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
-        samples, state = b1 - b0, batch * size
-        n = samples * size
-        at_sums = np.empty((sums, together, samples, size), x.dtype)
-        at_rows = at_sums.reshape(sums, -1, size)
-        most = together * samples
-        x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
-        found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        grads, past = np.empty((num_states, samples, size), x.dtype), np.empty((num_states, n), x.dtype)
-        grad, biases_at = flat_view(grads, 0, n), np.zeros((sums, n), x.dtype)
-        until = longest(spans, steps, b0, samples)
-        clear(flat_view(grads, 0, num_states * n))
-        _by_states(grad_output, b0, grads, spans[1], until)
-        total = flat_view(totals, group * totals.shape[1], totals.shape[1])
-        by_x, by_h, biases = _parts(total, gates, size, width)
+        b0 = group * size_of_group
+        samples = min(size_of_group, batch - b0)
+        until = steps if spans is None else longest(spans, steps, b0, samples)
+        n, most = samples * size, together * samples
+        at_sums, biases_at = room(x, (sums, most, size)), room(x, (sums, samples, size))
+        grads, past = room(x, (num_states, samples, size)), room(x, (num_states, samples, size))
+        scratch = room(x, (max(width, size) * (size + 2 * most),))
+        total = pointer(totals, group * totals.shape[1])
+        clear(biases_at, sums * n)
+        clear(grads, num_states * n)
+        if spans is None:
+            for s in range(num_states):
+                there = pointer(grad_output, (b0 * num_states + s) * size)
+                copy_rows(there, num_states * size, pointer(grads, s * n), size, size, samples)
+        else:
+            _by_states(spans, grad_output, b0, grads, until)
         before = flush()
         for end in range(until, 0, -together):
             start = max(end - together, 0)
             for t in range(end - 1, start - 1, -1):
                 here, there = t * state + b0 * size, (t - start) * n
                 back(cell, grads, 0, began, here, states, here + state, kept, here, at_sums, there, past, 0, n)
-                multiply_in_turn(product, at_sums[split:, t - start], weights_h, grads[0], t)
+                sizes, places = (gates, samples, size), (split * most * size + there, 0, 0)
+                multiply(product, at_sums, weights_h, grads, sizes, places, t)
                 if carry:
-                    add(grad, flat_view(past, 0, n))
+                    add(grads, past, n)
                 for s in range(1, num_states):
-                    copy(flat_view(past, (s - 1 + carry) * n, n), flat_view(grads, s * n, n))
-                _leave(spans, t, b0, grads)
+                    copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
+                if spans is not None:
+                    _leave(spans, t, b0, grads)
                 if local.size and t > 0:
-                    add(grad, flat_view(local, here - state, n))
-                if spans[1].size:
-                    _by_states(grad_output, b0, grads, spans[1], t)
+                    add(grads, pointer(local, here - state), n)
+                if spans is not None and spans[1].size:
+                    _by_states(spans, grad_output, b0, grads, t)
                 if at_input.size:
-                    multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
-            gather_panels(x, b0, samples, start, end - start, x_rows)
-            gather_panels(hidden, b0, samples, start, end - start, h_rows)
-            for s in range(end - start):
-                for k in range(sums):
-                    add(flat_view(biases_at, k * n, n), flat_view(at_sums, (k * together + s) * n, n))
-            rows = (end - start) * samples
+                    places = there, 0, (t * batch + b0) * width
+                    multiply(product, at_sums, weights_x, at_input, sizes, places, 0)
             for k in range(sums):
-                at = at_rows[k : k + 1, :rows]
-                if k < gates:
-                    weight = flat_view(by_x, (k - split) % gates * size * width, size * width)
-                    add_products(product, at, x_rows[:, :, :rows], found_x, weight)
-                if split <= k < split + gates:
-                    weight = flat_view(by_h, (k - split) * size * size, size * size)
-                    add_products(product, at, h_rows[:, :, :rows], found_h, weight)
-        _by_samples(grads, b0, at_start)
-        _add_biases(biases_at, samples, gates, split, biases)
+                for s in range(end - start):
+                    add(pointer(biases_at, k * n), pointer(at_sums, k * most * size + s * n), n)
+            seen = pointer(x, (start * batch + b0) * width), pointer(began, (start * batch + b0) * size)
+            add_weights(product, at_sums, seen, scratch, (0, width, batch, samples, end - start), (gates, split), total)
+        for s in range(num_states):
+            there = pointer(at_start, (b0 * num_states + s) * size)
+            copy_rows(pointer(grads, s * n), size, there, num_states * size, size, samples)
+        add_biases(biases_at, 0, samples, sums, (gates, split), pointer(total, gates * (width + size) * size))
         restore(before)
     return True
-
-
-@inline
-def _add_biases(at_sums, samples, gates, split, biases):
-    """Add gradients at all sums of some samples [shape=(P, samples * H)] to those of both biases, and of vectors."""
-    size = at_sums.shape[1] // samples
-    for k in range(len(at_sums)):
-        for b in range(samples):
-            terms = flat_view(at_sums, (k * samples + b) * size, size)
-            if k < gates:
-                add(flat_view(biases, (k - split) % gates * size, size), terms)
-            if k >= split:
-                add(flat_view(biases, (gates + k - split) * size, size), terms)
-
-
-@inline
-def _parts(total, gates, size, width):
-    """Tell a layer's gradients apart: of weight_ih, of weight_hh, and of both biases and vectors, rows of numbers."""
-    of_x, of_h = gates * size * width, gates * size * size
-    biases = flat_view(total, of_x + of_h, total.size - of_x - of_h)
-    return flat_view(total, 0, of_x), flat_view(total, of_x, of_h), biases
 
 
 @inline
 def _leave(spans, t, begin, grads):
     """Have nothing go back past where some samples begin anew."""
     resets, _ = spans
-    (num_states, samples, size) = grads.shape
-    if resets.size:
-        for b in range(samples):
-            if resets[t, begin + b]:
-                for s in range(num_states):
-                    clear(flat_view(grads, (s * samples + b) * size, size))
+    num_states, samples, size = grads.shape
+    for b in range(samples):
+        if resets[t, begin + b]:
+            for s in range(num_states):
+                clear(pointer(grads, (s * samples + b) * size), size)
 
 
 @inline
-def _by_states(gradients, begin, grads, lengths, t):
+def _by_states(spans, gradients, begin, grads, t):
     """Copy gradients [shape=(B, S H)] of samples that end after t steps to rows of each state [shape=(S, samples, H)].
 
     Without lengths, that is all of them.
     """
-    (num_states, samples, size) = grads.shape
+    _, lengths = spans
+    num_states, samples, size = grads.shape
     for b in range(samples):
         if not lengths.size or lengths[begin + b] == t:
             for s in range(num_states):
-                there = flat_view(gradients, ((begin + b) * num_states + s) * size, size)
-                copy(there, flat_view(grads, (s * samples + b) * size, size))
-
-
-@inline
-def _by_samples(grads, begin, gradients):
-    """Copy what `_by_states` copies back."""
-    (num_states, samples, size) = grads.shape
-    for s in range(num_states):
-        for b in range(samples):
-            there = flat_view(gradients, ((begin + b) * num_states + s) * size, size)
-            copy(flat_view(grads, (s * samples + b) * size, size), there)
+                there = pointer(gradients, ((begin + b) * num_states + s) * size)
+                copy(there, pointer(grads, (s * samples + b) * size), size)

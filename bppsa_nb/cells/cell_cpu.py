@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for compiled code
 from bppsa_nb.machine import pointwise
-from bppsa_nb.machine.compiling import cfunc, lock
+from bppsa_nb.machine.compiling import INSIDE, cfunc, inline, lock
 
 STEP, BACK, SPLIT, CARRY, SUMS = range(5)  # places in a table
 _INT = ir.IntType(64)
@@ -36,8 +36,7 @@ def table_of(cell, dtype):
 def _compile(cell, real):
     _, _, gates, _, num_states, num_kept, *_ = cell
     row, many, num_sums, split = types.CPointer(real), types.int64, cell.sums, cell.split
-    options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
-    take_step, go_back, activate = njit(**options)(cell.step), njit(**options)(cell.back), _activate_of(cell, options)
+    take_step, go_back, activate = njit(**INSIDE)(cell.step), njit(**INSIDE)(cell.back), _activate_of(cell)
     compiled = {"error_model": "numpy", "fastmath": {"contract"}}
 
     @cfunc(types.void(*[row, many] * 6, many), **compiled)
@@ -61,20 +60,20 @@ def _compile(cell, real):
     return step, back
 
 
-def _activate_of(cell, options):
+def _activate_of(cell):
     """Make what takes a unit's sums, a tuple, to what its step is given."""
 
     def take(number, function):
         """Make what leaves out no sum up to a number, of which the last goes through a function."""
         if number < 0:
-            return njit(**options)(lambda sums: ())
+            return inline(lambda sums: ())
         before = take(number - 1, functions.get(number - 1))
         if function is None:
-            return njit(**options)(lambda sums: (*before(sums), sums[number]))
-        return njit(**options)(lambda sums: (*before(sums), function(sums[number])))
+            return inline(lambda sums: (*before(sums), sums[number]))
+        return inline(lambda sums: (*before(sums), function(sums[number])))
 
     own = {getattr(pointwise, name) for name in ("sigmoid", "tanh", "relu")}
-    given = [function if function in own else njit(**options)(function) for function in cell.activations]
+    given = [function if function in own else njit(**INSIDE)(function) for function in cell.activations]
     functions = dict(enumerate(given, start=cell.split))
     return take(cell.sums - 1, functions.get(cell.sums - 1))
 

@@ -12,7 +12,7 @@ from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.tiles import GROUP, multiply, product
-from bppsa_nb.machine.views import clear, copy, flat_view
+from bppsa_nb.machine.views import clear, copy, copy_rows, pointer
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
@@ -60,27 +60,28 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
         from_h, to_sums = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
         # Of two rooms for states, one is written while the other is read: a loop within one is not vectorized.
         pair, values = np.empty((num_states, 2, count, size), x.dtype), np.empty((len(kept), count, size), x.dtype)
-        for k in range(len(bias)):
-            copy(bias[k], to_sums[k])
+        copy_rows(bias, bias.shape[1], to_sums, n, n, len(bias))
         for s in range(num_states):
             for i in range(count):
-                there = flat_view(began, (indices[group * GROUP + i] * num_states + s) * size, size)
-                copy(there, flat_view(pair, (s * 2 * count + i) * size, size))
+                there = pointer(began, (indices[group * GROUP + i] * num_states + s) * size)
+                copy(there, pointer(pair, (s * 2 * count + i) * size), size)
         look, gap, room = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
         for start in range(0, length, CHECK_EVERY):
             stop = min(start + CHECK_EVERY, length)
             for t in range(start, stop):
                 for i in range(count):
-                    there = flat_view(x, (offsets[i] + t * batch) * inputs, inputs)
-                    copy(there, flat_view(rows, ((t - start) * count + i) * inputs, inputs))
+                    there = pointer(x, (offsets[i] + t * batch) * inputs)
+                    copy(there, pointer(rows, ((t - start) * count + i) * inputs), inputs)
             here = (stop - start) * count
             for k in range(gates):
-                multiply(product, rows[:, :here], weights_x[:, k : k + 1], from_x[k, :here])
+                places = 0, k * inputs * weights_x.shape[3], k * most * size
+                multiply(product, rows, weights_x, from_x, (1, here, inputs), places, 0)
             for t in range(start, stop):
                 if resets.size:
-                    _begin_anew(flat_view(resets, t * batch, resets.size - t * batch), offsets, pair[:, room])
+                    _begin_anew(pointer(resets, t * batch), offsets, pair, room)
                 for k in range(gates):
-                    multiply(product, pair[0, room : room + 1], weights_h[:, k : k + 1], from_h[k])
+                    places = room * n, k * size * weights_h.shape[3], k * n
+                    multiply(product, pair, weights_h, from_h, (1, count, size), places, 0)
                 here, before, after = (t - start) * n, room * n, (1 - room) * n
                 step(cell, from_x, here, from_h, 0, to_sums, 0, pair, before, pair, after, values, 0, n)
                 room = 1 - room
@@ -108,12 +109,13 @@ def _offsets_of(indices, low, count, length, batch):
 
 
 @inline
-def _begin_anew(resets, offsets, states):
-    """Set states of chunks [shape=(S, n, H)] to zeros where they begin anew."""
+def _begin_anew(resets, offsets, pair, room):
+    """Set states of chunks in one of two rooms [shape=(S, 2, n, H)] to zeros where they begin anew."""
+    num_states, _, count, size = pair.shape
     for i in range(offsets.size):
         if resets[offsets[i]]:
-            for s in range(len(states)):
-                clear(states[s, i])
+            for s in range(num_states):
+                clear(pointer(pair, ((s * 2 + room) * count + i) * size), size)
 
 
 @inline
@@ -122,7 +124,7 @@ def _scatter(rows, k, offsets, further, array):
     width = rows.shape[1]
     first = k * (array.size // len(array) // width) + further
     for i in range(offsets.size):
-        copy(flat_view(rows, i * width, width), flat_view(array, (first + offsets[i]) * width, width))
+        copy(pointer(rows, i * width), pointer(array, (first + offsets[i]) * width), width)
 
 
 @inline
@@ -133,7 +135,7 @@ def _distance(states, offsets, further, array):
     for i in range(offsets.size):
         gap = scale = zero
         for s in range(len(states)):
-            now, before = states[s, i], flat_view(array, (s * apart + further + offsets[i]) * width, width)
+            now, before = states[s, i], pointer(array, (s * apart + further + offsets[i]) * width)
             for j in range(width):
                 scale = max(scale, abs(now[j]), abs(before[j]))
                 if not abs(now[j] - before[j]) <= gap:

@@ -3,23 +3,16 @@
 import numpy as np
 
 from bppsa_nb.cells import layer
-from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.backward_cpu import backward, by_name  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.cell_cpu import back, table_of
 from bppsa_nb.cells.forward_cpu import run_steps
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.cells.samples_cpu import (
-    add_products,
-    biases,
-    by_columns,
-    gather_panels,
-    room_for_panels,
-    share_samples,
-)
+from bppsa_nb.cells.samples_cpu import add_biases, add_weights, biases, by_columns, share_samples
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import product
-from bppsa_nb.machine.views import add
+from bppsa_nb.machine.views import pointer, room
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
@@ -37,7 +30,8 @@ def forward(cell, x, start, weight_ih, weight_hh, *added, spans=WHOLE):
     kept = new((cell.kept, len(x), *start.shape[1:]), x.dtype)
     states[:, 0] = start
     weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, *added)
-    share_samples(run_steps, x, (table_of(cell, x.dtype), *weights), (states, kept), tuple(spans))
+    weights, spans_or_none = (table_of(cell, x.dtype), *weights), None if spans.whole else tuple(spans)
+    share_samples(run_steps, x, weights, (states, kept), spans_or_none)
     if ragged:
         spans.end(states)
     return states, kept
@@ -111,36 +105,26 @@ def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     (steps, batch, inputs), size, gates = x.shape, states.shape[3], cell.gates
     rows, block = steps * batch, max(1, _ROWS // batch) * batch
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
-    shapes = (gates, size * inputs), (gates, size * size), (2 * gates, size)
-    totals = tuple(np.zeros((parts, *shape), x.dtype) for shape in shapes)
+    totals = np.zeros((parts, gates * (inputs + size + 2) * size), x.dtype)
     seen = x.reshape(1, rows, inputs), spans.before(states[:1])[0, :steps].reshape(1, rows, size)
-    arrays = product(x.dtype), cell.split, seen, at_sums.reshape(cell.sums, 1, rows, size), block, totals
+    arrays = product(x.dtype), (gates, cell.split), seen, at_sums.reshape(cell.sums, rows, size), block, totals
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > _THRESHOLD)
-    by_x, by_h, biases = (found.sum(axis=0) for found in totals)
-    found = by_x.reshape(-1, inputs), by_h.reshape(-1, size), biases[:gates].reshape(-1), biases[gates:].reshape(-1)
-    own = at_sums[gates + cell.split :].sum(axis=(1, 2))
-    return dict(zip(cell.names, (*found, *own), strict=True))
+    own = at_sums[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)
+    weights = np.empty((gates * size, inputs), np.bool_), np.empty((gates * size, size), np.bool_)
+    return by_name(cell, weights, np.concatenate([totals.sum(axis=0), own]))
 
 
 @compiled
-def _add_up(product, split, seen, at_sums, block, totals, first, last):
+def _add_up(product, gates, seen, at_sums, block, totals, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
-    (x, hidden), (by_x, by_h, biases) = seen, totals
-    (_, _, rows, size), (parts, gates, _) = at_sums.shape, by_x.shape
-    blocks = (rows + block - 1) // block
-    found_x, found_h = np.empty((size, x.shape[2]), x.dtype), np.empty((size, size), x.dtype)
-    x_rows, h_rows = room_for_panels(block, x), room_for_panels(block, hidden)
+    (x, hidden), (_, rows, size), width = seen, at_sums.shape, seen[0].shape[2]
+    blocks, parts = (rows + block - 1) // block, len(totals)
+    scratch = room(x, (max(width, size) * (size + 2 * block),))
     for part in range(first, last):
+        total = pointer(totals, part * totals.shape[1])
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
             n = min(start + block, rows) - start
-            gather_panels(x, start, n, 0, 1, x_rows)
-            gather_panels(hidden, start, n, 0, 1, h_rows)
-            for k in range(gates):
-                of_x = at_sums[(k + split) % gates, :, start : start + n]
-                of_h = at_sums[k + split, :, start : start + n]
-                add_products(product, of_x, x_rows[:, :, :n], found_x, by_x[part, k])
-                add_products(product, of_h, h_rows[:, :, :n], found_h, by_h[part, k])
-                for i in range(n):
-                    add(biases[part, k], of_x[0, i])
-                    add(biases[part, gates + k], of_h[0, i])
+            here = pointer(x, start * width), pointer(hidden, start * size)
+            add_weights(product, at_sums, here, scratch, (start, width, 0, n, 1), gates, total)
+            add_biases(at_sums, start, n, gates[0] + gates[1], gates, pointer(total, gates[0] * (width + size) * size))
     return True

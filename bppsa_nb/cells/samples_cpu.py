@@ -9,26 +9,23 @@ turns into a SystemError.
 
 import numpy as np
 
-from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import inline
 from bppsa_nb.machine.second_core import helped
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
-from bppsa_nb.machine.views import add, copy, flat_view
+from bppsa_nb.machine.views import add, copy_rows, pointer, shaped
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
 _MOST = 4 * GROUP  # samples side by side where they do not
 _LEFT = 4  # groups of samples that cores can still share out then
-_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
-_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
-_WHOLE = tuple(WHOLE)  # a plain tuple, which calls of compiled code know sooner
 
 
-def share_samples(function, x, weights, saved, spans=_WHOLE):
+def share_samples(function, x, weights, saved, spans=None):
     """Have a compiled forward pass go through time, by groups of samples where that pays.
 
     `weights` are the cell's table, both weights by columns, and what biases add to each sum; `saved` is filled.
+    `spans` are a plain tuple, which calls of compiled code know sooner, or None, which costs no code.
     """
     (steps, batch, _), (_, by_x, by_h, _) = x.shape, weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
@@ -87,78 +84,45 @@ def longest(spans, steps, begin, count):
 
 
 @inline
-def steps_of_block(numbers, kinds):
-    """Return how many steps a group of samples goes at once, whose states and gates have so many numbers each."""
-    return max(1, min(_STEPS, _BLOCK // (kinds * numbers)))
+def add_weights(product, at_sums, seen, scratch, block, gates, total):
+    """Add to the gradients of both weights, which come one after the other: ``at.T @ seen`` for each gate.
 
-
-@inline
-def repeated(bias, size, count):
-    """Repeat what biases add to each of K sums [shape=(K * size,)] for every sample [shape=(K, count * size)]."""
-    added = np.empty((bias.size // size, count * size), bias.dtype)
-    for k in range(len(added)):
-        for b in range(count):
-            copy(flat_view(bias, k * size, size), flat_view(added, (k * count + b) * size, size))
-    return added
-
-
-@inline
-def gather(array, begin, count, start, steps, block):
-    """Copy `count` samples of some steps of an array [shape=(T, B, J)] side by side, into a block of their own."""
-    n = count * array.shape[2]
-    for s in range(steps):
-        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(there, flat_view(block, s * n, n))
-
-
-@inline
-def scatter(block, begin, count, start, steps, array):
-    """Copy what `gather` copies back to where it belongs.
-
-    Cores that wrote to neighboring memory at every single step would keep taking it away from each other.
+    `at` are rows of `at_sums` [shape=(P, rows or more, H)] from one on. `seen` are inputs and states, as the first of
+    `samples` rows, side by side, of some steps, `batch` rows apart.
+    `scratch` has room for a product, and for rows by panels, which reach back.
     """
-    n = count * array.shape[2]
-    for s in range(steps):
-        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(flat_view(block, s * n, n), there)
+    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, at_sums.shape
+    n = steps * samples
+    for which in range(2):
+        width, first = size if which else inputs, seen[1] if which else seen[0]
+        panel, narrow = panel_width(width, at_sums.itemsize), width < NARROW
+        found = shaped(scratch, 0, (width, size) if narrow else (size, width))
+        rows = shaped(scratch, size * width, ((width + panel - 1) // panel, 1, n, panel))
+        for p in range(len(rows)):
+            for s in range(steps):
+                here, there = s * batch * width + min(p * panel, width - panel), (p * n + s * samples) * panel
+                copy_rows(pointer(first, here), width, pointer(rows, there), panel, panel, samples)
+        for k in range(count):
+            at = ((k + split if which else (k + split) % count) * most + start) * size
+            if narrow:  # few columns would leave registers empty
+                multiply_T(product, rows, at_sums, found, (1, width, n), (0, at, 0), 0)
+                for i in range(size):
+                    for j in range(width):
+                        total[i * width + j] += found[j, i]
+            else:
+                multiply_T(product, at_sums, rows, found, (1, size, n), (at, 0, 0), 0)
+                add(total, found, size * width)
+            total = pointer(total, size * width)
 
 
 @inline
-def room_for_panels(rows, array):
-    """Make room for so many rows of an array's last dimension, by panels [shape=(P, 1, rows, W)]."""
-    columns = array.shape[2]
-    width = panel_width(columns, array.itemsize)
-    return np.empty(((columns + width - 1) // width, 1, rows, width), array.dtype)
-
-
-@inline
-def gather_panels(array, begin, count, start, steps, room):
-    """Copy what `gather` copies, but by panels [shape=(P, 1, rows, W)], where there is room for no fewer rows."""
-    (_, batch, columns), (number, _, rows, width) = array.shape, room.shape
-    if number == 1:
-        gather(array, begin, count, start, steps, room)
-        return
-    for p in range(number):
-        first = min(p * width, columns - width)
-        for s in range(steps):
-            for b in range(count):
-                there = flat_view(array, ((start + s) * batch + begin + b) * columns + first, width)
-                copy(there, flat_view(room, (p * rows + s * count + b) * width, width))
-
-
-@inline
-def add_products(product, at, seen, found, total):
-    """Add ``at.T @ seen``, a weight's gradient, to numbers [shape=(H * I,)]; `found` [shape=(H, I)] is for the product.
-
-    `at` [shape=(1, rows, H)] and `seen` [shape=(P, 1, rows, W)], by panels, have as many rows.
-    """
-    height, width = found.shape
-    if width >= NARROW:
-        multiply_T(product, at, seen, found)
-        add(total, flat_view(found, 0, found.size))
-    else:  # few columns would leave registers empty
-        transposed = found.reshape(width, height)
-        multiply_T(product, seen[0], at, transposed)
-        for i in range(height):
-            for j in range(width):
-                total[i * width + j] += transposed[j, i]
+def add_biases(at_sums, start, count, sums, gates, biases):
+    """Add rows of gradients at some sums [shape=(P, rows, H)] to those of both biases, and of vectors."""
+    (gates, split), (_, most, size) = gates, at_sums.shape
+    for k in range(sums):
+        for b in range(start, start + count):
+            terms = pointer(at_sums, (k * most + b) * size)
+            if k < gates:
+                add(pointer(biases, (k - split) % gates * size), terms, size)
+            if k >= split:
+                add(pointer(biases, (gates + k - split) * size), terms, size)

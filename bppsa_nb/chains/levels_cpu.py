@@ -56,7 +56,7 @@ def _up(arrays, affine, low, high, group, first, last):
                     exps[t, b] = 0
                     if not moderate(flat(links[t, b])):
                         made[t, b] = True
-                        copy(flat(links[t, b]), flat(mats[t, b]))
+                        copy(links[t, b], mats[t, b], product.size)
                         exps[t, b], narrow = normalize(flat(mats[t, b]))
                         kept &= narrow
         for d in range(low, high):
@@ -70,8 +70,8 @@ def _up(arrays, affine, low, high, group, first, last):
                         for s in range(b * repeats, (b + 1) * repeats):
                             kept &= matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
                             if affine:
-                                add(moved, vecs[T + 1 - r, s])
-                            copy(moved, vecs[T + 1 - r, s])
+                                add(moved, vecs[T + 1 - r, s], moved.size)
+                            copy(moved, vecs[T + 1 - r, s], moved.size)
                     if j > 0:
                         left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
                         exponent, narrow = matmul(right, left, mats[T - r, b], product)
@@ -98,30 +98,30 @@ def _down(arrays, affine, low, high, across, group, first, last):
         stop = min(start + group, samples)
         if across:
             for s in range(start, stop):
-                copy(vecs[T + 1 - _block_end(0, high, T), s], total)
+                copy(vecs[T + 1 - _block_end(0, high, T), s], total, moved.size)
                 for j in range(1, together):
                     end, b = _block_end(j, high, T), s % mats.shape[1]
                     kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
                     if affine:
-                        add(moved, vecs[T + 1 - end, s])
-                    copy(total, vecs[T + 1 - end, s])
-                    copy(moved, total)
-                copy(total, vecs[0, s])
+                        add(moved, vecs[T + 1 - end, s], moved.size)
+                    copy(total, vecs[T + 1 - end, s], moved.size)
+                    copy(moved, total, moved.size)
+                copy(total, vecs[0, s], moved.size)
         for d in range(high - 1, low - 1, -1):
             pairs = 1 << (high - 1 - d)
             for j in range(block * pairs, min((block + together) * pairs, _num_pairs(T, d))):
                 l, r = _pair_left(j, d), _pair_right(j, d, T)
                 for s in range(start, stop):
                     if j == 0:
-                        copy(vecs[T + 1 - l, s], vecs[T + 1 - r, s])  # I ⋄ T = T, and a[l] becomes the identity
+                        copy(vecs[T + 1 - l, s], vecs[T + 1 - r, s], moved.size)  # I ⋄ T = T, and a[l] is the identity
                     else:
                         b = s % mats.shape[1]
                         left = _matrix(links, mats, made, T - l, b)
                         kept &= matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
                         if affine:
-                            add(moved, vecs[T + 1 - l, s])
-                        copy(vecs[T + 1 - r, s], vecs[T + 1 - l, s])  # line 14
-                        copy(moved, vecs[T + 1 - r, s])
+                            add(moved, vecs[T + 1 - l, s], moved.size)
+                        copy(vecs[T + 1 - r, s], vecs[T + 1 - l, s], moved.size)  # line 14
+                        copy(moved, vecs[T + 1 - r, s], moved.size)
     return kept
 
 

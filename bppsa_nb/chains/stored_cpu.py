@@ -21,7 +21,7 @@ def _sweep(links, local_grads, gradients, low, high, first, last):
         for s in range(first, last):
             dot(links[t, s % links.shape[1]], gradients[t + 1, s], gradients[t, s])
             if local_grads.size:
-                add(gradients[t, s], local_grads[t, s])
+                add(gradients[t, s], local_grads[t, s], gradients.shape[2])
 
 
 @_compile
@@ -65,7 +65,7 @@ def _multiply(links, local_grads, steps, batch, products, exps, vecs):
         for b in range(batch[0], batch[1]):
             link, power, product = links[t, b], 0, products[b]
             if not moderate(flat(link)):
-                copy(flat(link), flat(scaled))
+                copy(link, scaled, link.size)
                 link = scaled
                 power, narrow = normalize(flat(scaled))
                 kept &= narrow
@@ -73,16 +73,16 @@ def _multiply(links, local_grads, steps, batch, products, exps, vecs):
                 for s in range(0 if shared else b, vecs.shape[0] if shared else b + 1):
                     if t < high - 1:
                         kept &= matvec(link, power, vecs[s], moved)
-                        add(moved, local_grads[t, s])
-                        copy(moved, vecs[s])
+                        add(moved, local_grads[t, s], moved.size)
+                        copy(moved, vecs[s], moved.size)
                     else:
-                        copy(local_grads[t, s], vecs[s])
+                        copy(local_grads[t, s], vecs[s], moved.size)
             if t < high - 1:
                 exponent, narrow = matmul(link, product, product, scratch[1])
                 exps[b] += power + exponent
                 kept &= narrow
             else:
-                copy(flat(link), flat(product))
+                copy(link, product, link.size)
                 exps[b] = power
     return kept
 
@@ -116,7 +116,7 @@ def _between(state, length, first, last):
             b = s % mats.shape[1]
             kept &= matvec(mats[c - 1, b], exps[c - 1, b], gradients[high, s], gradients[low, s])
             if local_grads.size:
-                add(gradients[low, s], vecs[c - 1, s])
+                add(gradients[low, s], vecs[c - 1, s], gradients.shape[2])
     return kept
 
 

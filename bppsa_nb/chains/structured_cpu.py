@@ -14,7 +14,7 @@ from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
-from bppsa_nb.machine.views import copy, flat_view
+from bppsa_nb.machine.views import clear, copy, pointer
 from bppsa_nb.machine.workers import one_blas_thread, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows
@@ -139,34 +139,33 @@ def _go_back(product, chain, bounds, grads, keep, group, first, last):
     (count, steps, batch, size), width = slopes.shape, weights.shape[2]
     groups, states = (batch + group - 1) // group, size // width
     scratch, rooms = np.empty((count, group, width), gradients.dtype), np.empty((2, group, size), gradients.dtype)
-    grad, by = flat_view(rooms, 0, group * size), flat_view(rooms, group * size, group * size)
+    grad, by = pointer(rooms, 0), pointer(rooms, group * size)
     before = flush()
     for piece in range(first, last):
         run, b0 = piece // groups, piece % groups * group
         samples = min(b0 + group, batch) - b0
-        n, sums = samples * size, rooms[1, :samples, :width]
+        n, sizes = samples * size, (count, samples, width)
         rows, each = (1, n) if states == 1 else (samples, width)
-        end = flat_view(ends, (run * batch + b0) * size, n)
-        copy(end, grad[:n])
+        end = pointer(ends, (run * batch + b0) * size)
+        copy(end, grad, n)
         for t in range(bounds[run + 1] - 1, bounds[run] - 1, -1):
             for k in range(count):
-                slope = flat_view(slopes, ((k * steps + t) * batch + b0) * size, n)
-                _fold(slope, grad, rows, states, each, True, flat_view(scratch, k * group * width, n), each)
-            multiply(product, scratch[:, :samples], weights, sums)
+                slope = pointer(slopes, ((k * steps + t) * batch + b0) * size)
+                _fold(slope, grad, rows, states, each, True, pointer(scratch, k * group * width), each)
+            multiply(product, scratch, weights, rooms, sizes, (0, 0, group * size), 0)
             if states > 1:
                 for b in range(samples):
-                    for i in range(width, size):
-                        by[b * size + i] = 0
+                    clear(pointer(by, b * size + width), size - width)
             for k in range(len(carry)):
-                through = flat_view(carry, ((k * steps + t) * batch + b0) * size, n)
-                _fold(through, grad, rows, states, each, False, flat_view(by, k * width, n), states * each)
-            below = flat_view(gradients, (t * batch + b0) * size, n)
+                through = pointer(carry, ((k * steps + t) * batch + b0) * size)
+                _fold(through, grad, rows, states, each, False, pointer(by, k * width), states * each)
+            below = pointer(gradients, (t * batch + b0) * size)
             for i in range(n):
                 grad[i] = below[i] + by[i]
             if keep:
-                copy(grad, below)
+                copy(grad, below, n)
         if not keep:
-            copy(grad, end)
+            copy(grad, end, n)
     restore(before)
     return True
 
@@ -176,8 +175,8 @@ def _fold(factors, grad, rows, states, size, anew, out, apart):
     """Add up factors times gradients, of each of a sample's vectors, to rows which are `apart`, or write them there."""
     for b in range(rows):
         for s in range(states):
-            start, total = (b * states + s) * size, flat_view(out, b * apart, size)
-            by, at = flat_view(factors, start, size), flat_view(grad, start, size)
+            start, total = (b * states + s) * size, pointer(out, b * apart)
+            by, at = pointer(factors, start), pointer(grad, start)
             if anew and s == 0:
                 for i in range(size):
                     total[i] = by[i] * at[i]
@@ -214,10 +213,8 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
                     else:
                         for j in range(size):
                             at_sums[k, i % width, j] += slope * columns[i, j]
-            multiply(product, weights_T, at_sums, moved[:width])
-            for i in range(width, size):
-                for j in range(size):
-                    moved[i, j] = 0
+            multiply(product, weights_T, at_sums, moved, (len(weights_T), width, width), (0, 0, 0), 0)
+            clear(pointer(moved, width * size), (size - width) * size)
             for k in range(len(carry)):
                 for i in range(size):
                     through = carry[k, t, b, i]

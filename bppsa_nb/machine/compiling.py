@@ -41,6 +41,9 @@ def njit(**options):
 # (ZeroDivisionError), and its loop would not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and
 # infinity keep their meaning.
 compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+# What becomes a part of such loops, and is called from nowhere else.
+INSIDE = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
+INSIDE |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def cfunc(signature, **options):

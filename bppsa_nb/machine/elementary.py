@@ -13,10 +13,9 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numba.np.numpy_support import as_dtype
 
-from bppsa_nb.machine.compiling import inline
+from bppsa_nb.machine.compiling import INSIDE, inline
 from bppsa_nb.machine.pointwise import constant, relu, sigmoid, tanh, where
 
-_options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
 _TERMS = {np.float32: 7, np.float64: 13}  # of the series, the first included; the rest is below half a unit
 _LN2 = {  # in two parts: the first has few bits, so that its product with k is exact
     np.float32: (0.693359375, -2.12194440054690583e-4),
@@ -92,28 +91,28 @@ def _make(dtype):
 _made = {types.float32: _make(np.float32), types.float64: _make(np.float64)}
 
 
-@overload(relu, jit_options=_options)
+@overload(relu, jit_options=INSIDE)
 def _relu(x):
     zero = as_dtype(x).type(0)
     return lambda x: zero if x < zero else x  # NaN passes through
 
 
-@overload(where, jit_options=_options)
+@overload(where, jit_options=INSIDE)
 def _where(condition, x, y):
     return lambda condition, x, y: x if condition else y
 
 
-@overload(constant, jit_options=_options)
+@overload(constant, jit_options=INSIDE)
 def _constant(value, like):
     real = as_dtype(like).type
     return lambda value, like: real(value)
 
 
-@overload(tanh, jit_options=_options)
+@overload(tanh, jit_options=INSIDE)
 def _tanh(x):
     return _made[x][0]
 
 
-@overload(sigmoid, jit_options=_options)
+@overload(sigmoid, jit_options=INSIDE)
 def _sigmoid(x):
     return _made[x][1]

@@ -21,6 +21,7 @@ from numba.extending import intrinsic, register_jitable
 
 from bppsa_nb.machine import second_core
 from bppsa_nb.machine.compiling import cfunc, lock
+from bppsa_nb.machine.views import call_own, integers
 
 _FEATURES = binding.get_host_cpu_features()
 # Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile of two vectors may fill
@@ -86,77 +87,79 @@ def panels(matrices):
 
 
 @intrinsic
-def multiply(_, product, rows, matrices, out):
+def multiply(_, product, rows, matrices, out, sizes, places, turn):
     """Compute ``out = sum_k rows[k] @ matrices[k]`` in compiled code; `product` is what ``product(dtype)`` returned.
 
-    Shapes are (K, B, H) of `rows`, in any layout (there may be more than K; those are not looked at), (K, H, J) of
-    `matrices`, rows without gaps, or `panels` of them (P, K, H, W), and (B, J) of `out`, which shares no memory with
-    them.
+    Shapes are (K, B, H) of `rows`, in any layout, (K, H, J) of `matrices`, rows without gaps, or `panels` of them
+    (P, K, H, W), and (B, J) of `out`, which shares no memory with them. They are parts of arrays, as slices would take
+    long to compile: `sizes` are K, B and H, and `places` how far the first numbers are from those of the arrays. Of
+    `rows`, the first dimension is K's and the last two are B's and H's, of `out`, the last two are B's and J's.
+
+    Where `turn` is odd, panels come from the last to the first: where matrices are larger than a cache, which step
+    after step reads, what one step read last is there for the next.
     """
-    return _call(product, rows, matrices, out, transposed=False)
+    return _call(product, rows, matrices, out, sizes, places, turn)
 
 
 @intrinsic
-def multiply_in_turn(_, product, rows, matrices, out, turn):
-    """Compute what `multiply` computes; where `turn` is odd, from the last panel to the first.
-
-    Where matrices are larger than a cache, which step after step reads, what one step read last is there for the next.
-    """
-    return _call(product, rows, matrices, out, transposed=False, in_turn=True)
-
-
-@intrinsic
-def multiply_T(_, product, columns, matrices, out):
+def multiply_T(_, product, columns, matrices, out, sizes, places, turn):
     """Compute ``out = sum_k columns[k].T @ matrices[k]``, columns [shape=(K, H, B)]; see `multiply`."""
-    return _call(product, columns, matrices, out, transposed=True)
+    return _call(product, columns, matrices, out, sizes, places, turn, transposed=True)
 
 
-def _call(table, rows, matrices, out, transposed, in_turn=False):
+def _call(*kinds, transposed=False):
     """Return signature and code of a call of the product, or of one for each panel."""
-    kinds = rows, matrices, out
-    dimensions = [kind.ndim for kind in kinds]
-    if dimensions not in ([3, 3, 2], [3, 4, 2]) or len({kind.dtype for kind in kinds}) > 1:
-        raise TypeError(f"rows, matrices and out must be 3-d, 3-d (panels: 4-d), 2-d and of one dtype, got {kinds}")
+    table, rows, matrices, out, sizes, places, _ = kinds
+    if rows.ndim < 3 or matrices.ndim not in (3, 4) or out.ndim < 2 or not rows.dtype == matrices.dtype == out.dtype:
+        what = "rows, matrices and out must be 3-d, 3-d (panels: 4-d), 2-d and of one dtype"
+        raise TypeError(f"{what}, got {kinds[1:4]}")
 
     def code(context, builder, signature, arguments):
-        given = zip(kinds, arguments[1:4], strict=True)
-        arrays = [context.make_array(kind)(context, builder, value) for kind, value in given]
+        given = zip(kinds[:4], arguments[:4], strict=True)
+        at, *arrays = (context.make_array(kind)(context, builder, value) for kind, value in given)
         shapes = [cgutils.unpack_tuple(builder, array.shape) for array in arrays]
         strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
-        (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1][-3:]
-        of_b, of_h = reversed(of_rows) if transposed else of_rows
-        sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][-3:-1], strides[2][0]]
-        sizes += [] if dimensions[1] == 3 else [shapes[2][1], shapes[1][0], strides[1][0]]  # of all panels
-        stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, len(sizes)))
-        for i, size in enumerate(sizes):
-            builder.store(size, cgutils.gep_inbounds(builder, stored, 0, i))
-        data, sizes = [array.data for array in arrays], builder.bitcast(stored, _INT.as_pointer())
-        at = context.make_array(table)(context, builder, arguments[0]).data
-
-        def call(place, *values):
-            kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
-            builder.call(builder.inttoptr(builder.load(builder.gep(at, [_INT(place)])), kind.as_pointer()), values)
-
-        if dimensions[1] == 3:
-            call(second_core.PRODUCT, *data, sizes)
-            return context.get_dummy_value()
-        count, last = shapes[1][0], builder.sub(shapes[2][1], width)
-        share = builder.load(builder.gep(at, [_INT(second_core.SHARE)]))
-        with builder.if_else(cgutils.is_not_null(builder, share)) as (two_cores, one):
-            with two_cores:
-                call(second_core.SHARE, at, *data, sizes)
-            with one, cgutils.for_range(builder, count) as over_panels:
-                number = over_panels.index
-                if in_turn:
-                    odd = builder.trunc(arguments[4], ir.IntType(1))
-                    number = builder.select(odd, builder.sub(builder.sub(count, _INT(1)), number), number)
-                panel = cgutils.pointer_add(builder, data[1], builder.mul(number, strides[1][0]), data[1].type)
-                start = builder.mul(number, width)
-                start = builder.select(builder.icmp_signed("<", start, last), start, last)
-                call(second_core.PRODUCT, data[0], panel, builder.gep(data[2], [start]), sizes)
+        of_b, of_h = strides[0][-1:-3:-1] if transposed else strides[0][-2:]
+        K, B, H = integers(context, builder, sizes, arguments[4])
+        starts = integers(context, builder, places, arguments[5])
+        data = [builder.gep(array.data, [start]) for array, start in zip(arrays, starts, strict=True)]
+        values = [K, B, H, shapes[1][-1], strides[0][0], of_b, of_h, *strides[1][-3:-1], strides[2][-2]]
+        values += [] if matrices.ndim == 3 else [shapes[2][-1], shapes[1][0], strides[1][0]]  # of all panels
+        stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, len(values)))
+        for i, value in enumerate(values):
+            builder.store(value, cgutils.gep_inbounds(builder, stored, 0, i))
+        values = [at.data, *data, builder.bitcast(stored, _INT.as_pointer())]
+        if matrices.ndim == 3:
+            _call_at(builder, second_core.PRODUCT, *values)
+        else:
+            call_own(builder, "multiply_panels", _over_panels, [*values, arguments[6]])
         return context.get_dummy_value()
 
-    return types.none(table, *kinds, *([types.int64] if in_turn else [])), code
+    return types.none(*kinds), code
+
+
+def _call_at(builder, place, table, *values):
+    """Emit the call of what a table has the address of."""
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+    builder.call(builder.inttoptr(builder.load(builder.gep(table, [_INT(place)])), kind.as_pointer()), values)
+
+
+def _over_panels(builder, table, rows, matrices, out, sizes, turn):
+    """Emit the product with each of the panels, or the call that has two cores share them."""
+    builder.function.attributes.add("noinline")
+    width, columns, count, stride = (builder.load(builder.gep(sizes, [_INT(i)])) for i in (3, *range(_SIZES, 13)))
+    last, odd = builder.sub(columns, width), builder.trunc(turn, ir.IntType(1))
+    share = builder.load(builder.gep(table, [_INT(second_core.SHARE)]))
+    with builder.if_else(cgutils.is_not_null(builder, share)) as (two_cores, one):
+        with two_cores:
+            _call_at(builder, second_core.SHARE, table, table, rows, matrices, out, sizes)
+        with one, cgutils.for_range(builder, count) as over_panels:
+            number = over_panels.index
+            number = builder.select(odd, builder.sub(builder.sub(count, _INT(1)), number), number)
+            panel = cgutils.pointer_add(builder, matrices, builder.mul(number, stride), matrices.type)
+            start = builder.mul(number, width)
+            start = builder.select(builder.icmp_signed("<", start, last), start, last)
+            _call_at(builder, second_core.PRODUCT, table, rows, panel, builder.gep(out, [start]), sizes)
 
 
 @intrinsic(prefer_literal=True)

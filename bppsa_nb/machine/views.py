@@ -1,75 +1,180 @@
-"""Views into arrays that cost compiled code nothing, neither to make nor to compile; and copies and sums of them.
+"""Numbers in arrays by where they begin, and room for them, which cost compiled code little to make and to compile.
 
 A slice of Numba's is wrapped around, clipped, counted and let go of, in a hundred instructions that the compiler has to
-see through each time. Where loops know what they ask for, a place and a number are enough.
+see through each time. Where loops know what they ask for, a pointer and a number are enough, and what is done to rows
+of numbers is the call of a function, which each module has once.
 """
 
+from functools import partial
+
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from bppsa_nb.machine.compiling import inline
+_INT = ir.IntType(64)
+_ALIGNED = 64  # bytes: a vector register of any processor
 
 
 @intrinsic
-def flat_view(_, array, start, count):
-    """View `count` consecutive numbers of a C-contiguous array from `start` on as one row, in compiled code.
-
-    Neither of them is checked, and the array has to outlive the view.
-    """
+def pointer(_, array, start):
+    """Point to the number so far from the first of a C-contiguous array, which has to outlive this, or from another."""
+    _check(array)
 
     def code(context, builder, signature, arguments):
-        return _row(context, builder, array, arguments[0], array.dtype, *arguments[1:])
+        return builder.gep(_first(context, builder, array, arguments[0]), [arguments[1]])
 
-    return _row_type(array, array.dtype)(array, types.intp, types.intp), code
+    return types.CPointer(array.dtype)(array, types.intp), code
+
+
+@intrinsic
+def room(_, like, shape):
+    """Make room for numbers of an array's dtype; np.empty would compile something for each ndim."""
+    kind = types.Array(like.dtype, len(shape), "C")
+
+    def code(context, builder, signature, arguments):
+        sizes, total = integers(context, builder, shape, arguments[1]), _INT(like.dtype.bitwidth // 8)
+        for size in sizes:
+            total = builder.mul(total, size)
+        memory = context.nrt.meminfo_alloc_aligned(builder, total, align=_ALIGNED)
+        return _laid_out(context, builder, kind, context.nrt.meminfo_data(builder, memory), sizes, memory)
+
+    return kind(like, shape), code
+
+
+@intrinsic
+def shaped(_, array, start, shape):
+    """View numbers of a C-contiguous array from `start` on as an array."""
+    _check(array)
+    kind = types.Array(array.dtype, len(shape), "C")
+
+    def code(context, builder, signature, arguments):
+        source = context.make_array(array)(context, builder, arguments[0])
+        sizes = integers(context, builder, shape, arguments[2])
+        return _view(context, builder, kind, source, builder.gep(source.data, [arguments[1]]), sizes)
+
+    return kind(array, types.intp, shape), code
 
 
 @intrinsic
 def bits(_, array):
-    """View the numbers of a C-contiguous array as unsigned integers [shape=(array.size,)], in compiled code.
-
-    But for the sign bit, they are in the same order.
-    """
-    unsigned = getattr(types, f"uint{array.dtype.bitwidth}")
+    """View numbers as unsigned integers [shape=(array.size,)], which but for the sign bit are in the same order."""
+    _check(array)
+    kind = types.Array(getattr(types, f"uint{array.dtype.bitwidth}"), 1, "C")
 
     def code(context, builder, signature, arguments):
-        count = context.make_array(array)(context, builder, arguments[0]).nitems
-        return _row(context, builder, array, arguments[0], unsigned, context.get_constant(types.intp, 0), count)
+        source = context.make_array(array)(context, builder, arguments[0])
+        return _view(context, builder, kind, source, source.data, [source.nitems])
 
-    return _row_type(array, unsigned)(array), code
+    return kind(array), code
 
 
-def _row_type(array, dtype):
-    if array.layout != "C":
+def _view(context, builder, kind, source, first, shape):
+    view = _laid_out(context, builder, kind, first, shape, source.meminfo)
+    context.nrt.incref(builder, kind, view)
+    return view
+
+
+def _laid_out(context, builder, kind, first, shape, memory):
+    array, size = context.make_array(kind)(context, builder), _INT(kind.dtype.bitwidth // 8)
+    strides = [size]
+    for each in reversed(shape[1:]):
+        strides.insert(0, builder.mul(each, strides[0]))
+    data = builder.bitcast(first, array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=memory)
+    return array._getvalue()
+
+
+def integers(context, builder, kind, value):
+    """Return the integers of a tuple, for the code of an intrinsic."""
+    values = zip(cgutils.unpack_tuple(builder, value), kind, strict=True)
+    return [context.cast(builder, each, own, types.int64) for each, own in values]
+
+
+# Numbers are given by a pointer, or by a C-contiguous array, from its first on. No two share memory.
+
+
+@intrinsic
+def copy(_, numbers, out, count):
+    """Copy numbers; an assignment to a slice would compile, for seconds, what it says of shapes that do not fit."""
+    return _call("copy", _copy, numbers, out, count)
+
+
+@intrinsic
+def copy_rows(_, numbers, apart, out, out_apart, count, rows):
+    """Copy so many rows of numbers, which begin so many numbers apart, here and there."""
+    return _call("copy_rows", _copy_rows, numbers, apart, out, out_apart, count, rows)
+
+
+@intrinsic
+def clear(_, out, count):
+    """Set numbers to zero."""
+    return _call("clear", _clear, out, count)
+
+
+@intrinsic
+def add(_, out, terms, count):
+    """Add terms to numbers in place."""
+    return _call("add", _add, out, terms, count)
+
+
+def _copy(size, builder, source, target, count):
+    cgutils.raw_memcpy(builder, target, source, count, size)
+
+
+def _copy_rows(size, builder, source, apart, target, target_apart, count, rows):
+    builder.function.attributes.add("noinline")
+    gaps = builder.or_(builder.xor(apart, count), builder.xor(target_apart, count))
+    with builder.if_else(cgutils.is_null(builder, gaps)) as (together, row_by_row):
+        with together:
+            _copy(size, builder, source, target, builder.mul(rows, count))
+        with row_by_row, cgutils.for_range(builder, rows) as loop:
+            here, there = (builder.mul(loop.index, each) for each in (apart, target_apart))
+            _copy(size, builder, builder.gep(source, [here]), builder.gep(target, [there]), count)
+
+
+def _clear(size, builder, target, count):
+    cgutils.memset(builder, target, builder.mul(count, _INT(size)), 0)
+
+
+def _add(_, builder, target, source, count):
+    builder.function.attributes.add("noinline")
+    target.add_attribute("noalias")
+    with cgutils.for_range(builder, count) as loop:
+        place, term = (builder.gep(each, [loop.index]) for each in (target, source))
+        builder.store(builder.fadd(builder.load(place), builder.load(term)), place)
+
+
+def _check(array):
+    if getattr(array, "layout", "C") != "C":
         raise TypeError(f"array must be C-contiguous, got {array}")
-    return types.Array(dtype, 1, "C")
 
 
-def _row(context, builder, array, value, dtype, start, count):
-    source, kind = context.make_array(array)(context, builder, value), types.Array(dtype, 1, "C")
-    view = context.make_array(kind)(context, builder)
-    data = builder.bitcast(builder.gep(source.data, [start]), context.get_value_type(dtype).as_pointer())
-    size = source.itemsize
-    populate_array(view, data=data, shape=[count], strides=[size], itemsize=size, meminfo=None)
-    return view._getvalue()
+def _first(context, builder, kind, value):
+    return context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
 
 
-@inline
-def copy(array, out):
-    """Copy numbers [shape=(n,)]; an assignment would compile, for seconds, what it says of shapes that do not fit."""
-    for i in range(out.size):
-        out[i] = array[i]
+def _call(name, body, *kinds):
+    """Return signature and code of the call of a function, of numbers and of integers."""
+    for kind in kinds:
+        _check(kind)
+
+    def code(context, builder, signature, arguments):
+        values = [_first(context, builder, *each) for each in zip(signature.args, arguments, strict=True)]
+        call_own(builder, name, partial(body, kinds[0].dtype.bitwidth // 8), values)
+        return context.get_dummy_value()
+
+    return types.none(*(types.intp if isinstance(kind, types.Integer) else kind for kind in kinds)), code
 
 
-@inline
-def clear(out):
-    """Set numbers [shape=(n,)] to zero."""
-    for i in range(out.size):
-        out[i] = 0
-
-
-@inline
-def add(out, terms):
-    """Add terms to numbers [shape=(n,)] in place."""
-    for i in range(out.size):
-        out[i] += terms[i]
+def call_own(builder, name, body, values):
+    """Call a function of the module's own, made at the first call: `body` emits it, given a builder and parameters."""
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"bppsa_nb.{name}.{kind}")
+    if function.is_declaration:
+        function.linkage = "internal"
+        inside = ir.IRBuilder(function.append_basic_block())
+        body(inside, *function.args)
+        inside.ret_void()
+    builder.call(function, values)

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, product
+from bppsa_nb.machine.tiles import multiply, multiply_T, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.networks.residual_steps import ADJOINT, RELU, TANH, TANH_SLOPE, compiled_sweeps
@@ -99,7 +99,8 @@ def _steps(product, arrays, blocks, kind, images, parts, first, last):
                 else:
                     _copy(state[:, :, :width], padded[pad : pad + height, :, pad:])
                 for y in range(height):
-                    multiply(product, rows, _seen(seen, y, kernel, columns), sums)
+                    at = _seen(seen, y, kernel, columns)
+                    multiply(product, rows, at, sums, (at.shape[0], channels, at.shape[1]), (0, 0, 0), 0)
                     _update(state[y].reshape(numbers), sums.reshape(numbers), added.reshape(numbers), sizes[k], kind)
                 if source.size:
                     _add(_image(source, k * size, image, images), state)
@@ -261,7 +262,7 @@ def _add_up(product, arrays, h, images, first, last):
                         bias[c] += sums[c]
             for i in range(kernel):
                 seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
-                multiply(product, at_sums.transpose(0, 2, 1), seen, found)
+                multiply_T(product, at_sums, seen, found, (height, channels, width), (0, 0, 0), 0)
                 if not whole:
                     for c in range(channels):
                         for j in range(row):

@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import bits, copy, flat_view
+from bppsa_nb.machine.views import bits, copy, shaped
 from bppsa_nb.operands import range as rules
 
 _compile = njit(cache=True, nogil=True)
@@ -28,7 +28,7 @@ def plain(array):
 @inline
 def flat(matrix):
     """View a matrix as its numbers [shape=(n,)]."""
-    return flat_view(matrix, 0, matrix.size)
+    return shaped(matrix, 0, (matrix.size,))
 
 
 @intrinsic(prefer_literal=True)
@@ -97,7 +97,7 @@ def matvec(matrix, exponent, vector, out):
         dot(matrix, vector, out)
     else:
         scaled = np.empty(vector.size, vector.dtype)
-        copy(vector, scaled)
+        copy(vector, scaled, vector.size)
         power, narrow = normalize(scaled)
         exponent += power
         dot(matrix, scaled, out)
@@ -124,5 +124,5 @@ def matmul(right, left, out, product):
     `out` may be one of the factors; `product` is scratch.
     """
     np.dot(right, left, product)
-    copy(flat(product), flat(out))
+    copy(product, out, out.size)
     return (0, True) if moderate(flat(out)) else normalize(flat(out))

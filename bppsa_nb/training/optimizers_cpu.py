@@ -9,15 +9,16 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import flat_view
+from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.views import pointer
 from bppsa_nb.training.optimizers import Adam
 
 _MOST = {np.dtype(kind): float(np.finfo(kind).max) / 8 for kind in (np.float32, np.float64)}
 _compile = njit(cache=True, error_model="numpy", nogil=True)
 
 # `arrays` are all parameters, as rows of numbers, then every average of each of them; `grads` [shape=(P,)] are in the
-# order of the parameters, `settings` what `factors` returns of the optimizer; `count` [shape=(1,)] counts steps.
+# order of the parameters, `settings` what `factors` returns of the optimizer; `count` [shape=(1,)] counts steps. All
+# parameters are looked at, and then all written: by one loop, for two take the compiler twice as long.
 
 
 def factors(optimizer, dtype):
@@ -46,58 +47,48 @@ def sgd(arrays, grads, settings, count):
     """Take a step of `SGD`."""
     most, bound, moving, momentum, lr = settings[0], settings[1], settings[2] != 0, settings[3], settings[4]
     several = len(arrays) // 2 if moving else len(arrays)
-    lost = start = 0
-    for k in range(several):
-        params, velocity, at = arrays[k], arrays[k + len(arrays) - several], flat_view(grads, start, arrays[k].size)
-        for i in range(params.size):
-            change = at[i] + velocity[i] * momentum if moving else at[i]
-            lost += not (abs(params[i]) < most and abs(change) < bound)
-        start += params.size
-    if lost:
-        return False
-    start = 0
-    for k in range(several):
-        params, velocity, at = arrays[k], arrays[k + len(arrays) - several], flat_view(grads, start, arrays[k].size)
-        for i in range(params.size):
-            change = at[i] + velocity[i] * momentum if moving else at[i]
-            if moving:
-                velocity[i] = change
-            params[i] -= lr * change
-        start += params.size
+    for writes in range(2):
+        lost = start = 0
+        for k in range(several):
+            size, params, at = arrays[k].size, pointer(arrays[k], 0), pointer(grads, start)
+            velocity = pointer(arrays[k + len(arrays) - several], 0)
+            for i in range(size):
+                change = at[i] + velocity[i] * momentum if moving else at[i]
+                if writes:
+                    if moving:
+                        velocity[i] = change
+                    params[i] -= lr * change
+                else:
+                    lost += not (abs(params[i]) < most and abs(change) < bound)
+            start += size
+        if lost:
+            return False
     count[0] += 1
     return True
-
-
-@inline
-def _averages(grad, average, square, settings):
-    """Return what Adam's averages of a gradient and of its square become."""
-    from_old, new, old, kept, squared = settings
-    change = grad - average
-    return change * new + average if from_old else grad - change * old, square * kept + squared * grad * grad
 
 
 @_compile
 def adam(arrays, grads, settings, count):
     """Take a step of `Adam`."""
     most, bound, scale, eps, rate = settings[0], settings[1], settings[7], settings[8], settings[9]
-    factors = settings[2] != 0, settings[3], settings[4], settings[5], settings[6]
-    several, lost, start = len(arrays) // 3, 0, 0
-    for k in range(several):
-        params, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
-        at = flat_view(grads, start, params.size)
-        for i in range(params.size):
-            average, square = _averages(at[i], averages[i], squares[i], factors)
-            lost += not (abs(params[i]) < most and abs(average) < bound and 0 <= square < most)
-        start += params.size
-    if lost:
-        return False
-    start = 0
-    for k in range(several):
-        params, averages, squares = arrays[k], arrays[several + k], arrays[2 * several + k]
-        at = flat_view(grads, start, params.size)
-        for i in range(params.size):
-            averages[i], squares[i] = _averages(at[i], averages[i], squares[i], factors)
-            params[i] -= averages[i] * rate / (math.sqrt(squares[i]) / scale + eps)
-        start += params.size
+    from_old, new, old, kept, squared = settings[2] != 0, settings[3], settings[4], settings[5], settings[6]
+    several = len(arrays) // 3
+    for writes in range(2):
+        lost = start = 0
+        for k in range(several):
+            size, params, at = arrays[k].size, pointer(arrays[k], 0), pointer(grads, start)
+            averages, squares = pointer(arrays[several + k], 0), pointer(arrays[2 * several + k], 0)
+            for i in range(size):
+                change = at[i] - averages[i]
+                average = change * new + averages[i] if from_old else at[i] - change * old
+                square = squares[i] * kept + squared * at[i] * at[i]
+                if writes:
+                    averages[i], squares[i] = average, square
+                    params[i] -= average * rate / (math.sqrt(square) / scale + eps)
+                else:
+                    lost += not (abs(params[i]) < most and abs(average) < bound and 0 <= square < most)
+            start += size
+        if lost:
+            return False
     count[0] += 1
     return True

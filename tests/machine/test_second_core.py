@@ -21,7 +21,8 @@ POINTER = HELPING.ctypes.argtypes[0]
 @njit(nogil=True)
 def multiply(product, rows, matrices, outs):
     for turn in range(len(outs)):
-        tiles.multiply_in_turn(product, rows, matrices, outs[turn], turn)
+        sizes, places = (1, rows.shape[1], rows.shape[2]), (0, 0, turn * outs[turn].size)
+        tiles.multiply(product, rows, matrices, outs, sizes, places, turn)
 
 
 @njit(nogil=True)

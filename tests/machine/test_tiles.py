@@ -16,23 +16,20 @@ DTYPES = [np.float32, np.float64]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
-@njit
-def call(product, rows, matrices, out):
-    tiles.multiply(product, rows, matrices, out)
+call_parts = njit(lambda *arguments: tiles.multiply(*arguments))
+call_parts_T = njit(lambda *arguments: tiles.multiply_T(*arguments))
+
+
+def call(product, rows, matrices, out, turn=0, call=call_parts):
+    sizes = matrices.shape[-3], out.shape[0], matrices.shape[-2]
+    call(product, rows, matrices, out, sizes, (0, 0, 0), turn)
 
 
 def multiply(rows, matrices, out):
     call(tiles.product(out.dtype), rows, matrices, out)
 
 
-@njit
-def call_in_turn(product, rows, matrices, out, turn):
-    tiles.multiply_in_turn(product, rows, matrices, out, turn)
-
-
-@njit
-def call_T(product, columns, matrices, out):
-    tiles.multiply_T(product, columns, matrices, out)
+call_T = partial(call, call=call_parts_T)
 
 
 def check(function, K, B, H, J, dtype):
@@ -101,7 +98,7 @@ def test_panels(J, dtype):
         multiply(rows, panels, memory[1:-1])
         for turn in (0, 1, 7):
             found = np.zeros_like(expected)
-            call_in_turn(tiles.product(found.dtype), rows, panels, found, turn)
+            call(tiles.product(found.dtype), rows, panels, found, turn)
             np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(memory[1:-1], expected)
         assert (memory[[0, -1]] == 7).all()
@@ -109,6 +106,20 @@ def test_panels(J, dtype):
         call_T(product, np.ascontiguousarray(rows.transpose(0, 2, 1)), panels, memory[1:-1])
         np.testing.assert_array_equal(memory[1:-1], expected)
         assert (memory[[0, -1]] == 7).all()
+
+
+@each_dtype
+@pytest.mark.parametrize("J", [20, 300])
+def test_parts_of_arrays(J, dtype):
+    """From places on, of arrays with more dimensions: what comes before and after is neither read nor written."""
+    rng = np.random.default_rng(J)
+    rows, matrices = rng.standard_normal((3, 2, 9, 7)).astype(dtype), rng.standard_normal((4, 7, J)).astype(dtype)
+    out, expected, laid = np.full((2, 9, J), 7, dtype), np.empty((5, J), dtype), tiles.panels(matrices)
+    places = 9 * 7 + 2 * 7, 7 * laid.shape[3], 9 * J + 3 * J
+    call_parts(tiles.product(out.dtype), rows, laid, out, (3, 5, 7), places, 0)
+    multiply(rows[:, 1, 2:7], matrices[1:], expected)
+    np.testing.assert_array_equal(out[1, 3:8], expected)
+    assert (out[0] == 7).all() and (out[1, :3] == 7).all() and (out[1, 8] == 7).all()
 
 
 @each_dtype

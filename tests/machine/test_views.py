@@ -9,10 +9,12 @@ from bppsa_nb.machine import views
 
 @njit
 def row(array, start, count):
-    view = views.flat_view(array, start, count)
-    before = view.copy()
-    view[:] = 7
-    return before
+    first, found = views.pointer(array, start), views.room(array, (count,))
+    view = views.shaped(array, start, (1, count))
+    for i in range(count):
+        found[i] = first[i]
+        view[0, i] = 7
+    return found
 
 
 @njit
@@ -29,6 +31,27 @@ def test_numbers_are_those_of_the_array(shape, dtype):
         assert np.array_equal(row(array, start, count), expected[start : start + count])
         expected[start : start + count] = 7
         assert np.array_equal(array.ravel(), expected)  # a view, and nothing beside it written
+
+
+@njit
+def change(out, terms, begin, count, apart, rows):
+    views.copy(terms, views.pointer(out, begin), count)
+    views.add(views.pointer(out[1], begin), terms, count)
+    views.clear(views.pointer(out[2], begin), count)
+    views.copy_rows(terms, count, views.pointer(out[3], begin), apart, count, rows)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [(0, 1, 1, 1), (2, 3, 3, 4), (1, 2, 5, 3), (0, 20, 20, 1), (3, 0, 2, 2)])
+def test_rows_are_copied_summed_up_and_cleared(sizes, dtype):
+    (begin, count, apart, rows), terms = sizes, 100 + np.arange(20).astype(dtype) / 3
+    out, expected = np.tile(np.arange(20).astype(dtype), (2, 4, 1))
+    part = expected[:, begin : begin + count]
+    part[0], part[1], part[2] = terms[:count], part[1] + terms[:count], 0
+    for k in range(rows):
+        expected[3, begin + k * apart :][:count] = terms[k * count :][:count]
+    change(out, terms, *sizes)
+    np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize(("dtype", "unsigned"), [(np.float32, np.uint32), (np.float64, np.uint64)])
