@@ -30,7 +30,7 @@ KEPT := build/notebooks
 COLLECTED := against_pytorch growing_steps roofline whole_steps
 
 figures: .venv/.installed
-	$(BIN)/bppsa-nb notebooks --scale quick --keep $(KEPT)
+	$(BIN)/bppsa-nb notebooks --scale quick --jobs 2 --keep $(KEPT)
 	$(BIN)/bppsa-nb figures --only $(COLLECTED)
 
 # A process per core takes one file of tests after the other, the longest ones first (tests/durations.csv).

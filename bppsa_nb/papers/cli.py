@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -91,10 +92,35 @@ def _notebooks(arguments):
     by_number = {name.split("_")[0]: name for name in known}
     wanted = arguments.only and [by_number.get(name, name) for name in arguments.only]
     with _keeping("notebooks", done):
-        for name in _chosen(wanted, known, "notebook"):
+        names = _chosen(wanted, known, "notebook")
+        if arguments.jobs > 1:
+            _side_by_side([name for name in names if not notebooks.timed(name)], arguments, done)
+        for name in [name for name in names if name not in done]:
             seconds = notebooks.run(name, arguments.scale, arguments.keep)
             done.append(name)
             print(f"{name:<40} {seconds:7.1f} s", flush=True)
+
+
+def _side_by_side(waiting, arguments, done):
+    """Run notebooks, each by a process of its own; the first that fails ends the others."""
+    command = [sys.executable, "-m", "bppsa_nb.papers.cli", "notebooks", "--scale", arguments.scale]
+    command += [] if arguments.keep is None else ["--keep", arguments.keep]
+    running = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < arguments.jobs:
+                name = waiting.pop(0)
+                running[name] = subprocess.Popen([*command, "--only", name])
+            time.sleep(0.05)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                if running.pop(name).returncode:
+                    raise _Explained(f"{name} failed, as said above")
+                done.append(name)
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            process.wait()
 
 
 @contextmanager
@@ -269,6 +295,8 @@ def _parser():
         "Run copies of the notebooks from top to bottom; they regenerate their figures.")
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
+    add("--jobs", type=int, choices=range(1, 9), default=1,
+        help="run so many notebooks at once that time nothing, and then the others, one by one (default: %(default)s)")
     add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
     command(_list, "list", "show figures, notebooks and recordings", "Show all figures, notebooks and recordings.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",

@@ -18,6 +18,11 @@ def names():
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
 
+def timed(name):
+    """Tell whether a notebook times anything, as its metadata say: then nothing else should run beside it."""
+    return bool(files.read_json(_folder() / f"{name}.ipynb")["metadata"].get("timed"))
+
+
 def run(name, scale="quick", keep=None, progress=True):
     """Run a copy of a notebook, in a fresh kernel; the file stays as it is. Returns the seconds that it took.
 

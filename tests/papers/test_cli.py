@@ -589,6 +589,39 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     assert hello.outputs[0].text == "paper\n" and hello.execution_count == 3
 
 
+def test_what_times_nothing_runs_side_by_side_and_first(project, run, monkeypatch):
+    for name in ("01_a", "02_timed", "03_b", "04_c"):
+        write_notebook(project, name)
+    path, at_once, ended = project / "notebooks" / "02_timed.ipynb", [], []
+    path.write_text(path.read_text().replace('"metadata": {}', '"metadata": {"timed": true}'))
+    assert [name for name in notebooks.names() if notebooks.timed(name)] == ["02_timed"]
+
+    class Process:
+        def __init__(self, command):
+            self.name, self.returncode, self.left = command[-1], int(command[-1] == broken), 3
+            at_once.append(self.name)
+
+        def poll(self):
+            self.left -= 1
+            return None if self.left else at_once.remove(self.name) or ended.append(self.name) or self.returncode
+
+        terminate, wait = lambda self: ended.append(f"{self.name} terminated"), lambda self: None
+
+    def alone(name, scale, keep):
+        assert not at_once
+        return ended.append(name) or 1.0
+
+    monkeypatch.setattr(cli.subprocess, "Popen", Process)
+    monkeypatch.setattr(notebooks, "run", alone)
+    broken = None
+    run("notebooks", "--jobs", 2)
+    assert ended == ["01_a", "03_b", "04_c", "02_timed"]
+    ended.clear()
+    broken = "01_a"
+    assert "01_a failed, as said above" in run("notebooks", "--jobs", 2, ends=1)
+    assert ended[0] == "01_a" and ended[-1] == "03_b terminated"
+
+
 def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
     write_notebook(project, "01_divide", "x = 3", "y = x / (x - 3)", "unreached = 1")
     write_notebook(project, "02_die", "import os; os._exit(1)")
