@@ -202,8 +202,8 @@ import bppsa_nb as bp
 x, y = np.ones((30, 16, 1), np.float32), np.zeros(16, int)
 """
 FIRST = {
-    "rnn": ("bp.Trainer(bp.RNN(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 18),
-    "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 25),
+    "rnn": ("bp.Trainer(bp.RNN(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 9),
+    "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 16),
 }
 LITTLE = """
 own = [each for each in Compiled.found if each[0].startswith("bppsa_nb.")]
