@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Pythons that these commands start by the hundred do not compile the same sources each.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help puzzles figures test test-more test-all test-peers test-full book lab lint release-check

@@ -25,6 +25,7 @@ gc.set_threshold(50_000, 50, 100)
 # No example fails for being slow, or differs from one run to the next. The outer ring has more of them.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
+RANKS = "test_solver", "test_layer_scaling", "test_ranks", "test_forward_experiments"
 DURATIONS = Path(__file__).with_name("durations.csv")
 
 
@@ -122,6 +123,18 @@ def fetched(from_ptx, monkeypatch):
 
     monkeypatch.setattr(kind, "copy_to_host", copy_to_host)
     return sizes
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Have all files that run MPI ranks go to one process, for its ranks start once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = Path(super()._split_scope(nodeid))
+            return "ranks" if file.parent.name == "distributed" or file.stem in RANKS else str(file)
+
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def asked_for(mark, config):

@@ -132,6 +132,7 @@ def test_the_package_imports_what_pyproject_names():
     assert imported(layers) == {"numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
 
 
+@pytest.mark.outer
 def test_the_core_needs_three_packages():
     done = subprocess.run([sys.executable, REPO / "tests" / "on_core.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

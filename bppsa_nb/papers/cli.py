@@ -285,18 +285,15 @@ def _parser():
     add("--only", nargs="+", metavar="NAME", help="only these figures; `bppsa-nb list` names all")
     add("--seed", type=cli_train.natural, default=0, help="seed of all random numbers (default: %(default)s)")
     add("--device", help="draw the recordings of this device, such as nvidia-h200, and measure nothing")
-    add("--explain", action="store_true",
-        help="measure and draw nothing; say which lines of code and which table each picture comes from, what the "
-        "columns are, and which notebooks and claims have it")
-    add("--reference", action="store_true",
-        help="record references in data/results/, which git tracks, and say what they replace; with --device, draw "
-        "references even if something was measured here")
+    add("--explain", action="store_true", help="measure and draw nothing; say which lines of code and which table each "
+        "picture comes from, what the columns are, and which notebooks and claims have it")
+    add("--reference", action="store_true", help="record references in data/results/, which git tracks, and say what "
+        "they replace; with --device, draw references even if something was measured here")
     add = command(_notebooks, "notebooks", "run the notebooks headless",
         "Run copies of the notebooks from top to bottom; they regenerate their figures.")
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
-    add("--jobs", type=int, choices=range(1, 9), default=1,
-        help="run so many notebooks at once that time nothing, and then the others, one by one (default: %(default)s)")
+    add("--jobs", type=int, choices=range(1, 9), default=1, help="of notebooks that time nothing, run so many at once")
     add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
     command(_list, "list", "show figures, notebooks and recordings", "Show all figures, notebooks and recordings.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",

@@ -49,6 +49,7 @@ def test_points_are_written_as_gradescope_reads_them(folder, capsys):
     assert not (folder / "cache").exists()  # graded answers are nobody's progress
 
 
+@pytest.mark.outer
 def test_what_ends_python_or_hangs_is_no_pass(folder, monkeypatch, capsys):
     monkeypatch.setattr(cli_puzzles, "SECONDS", 8)
     answers = "import os\nreduce = lambda *_: os._exit(0)\ndiamond = lambda a, b: b @ a\n"

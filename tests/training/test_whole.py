@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rings import more
 from trainers import DATA, Scaled, assert_same, fit, new_trainer, state
 
 import bppsa_nb as bp
@@ -126,9 +127,9 @@ def story(seed, whole, spoiled):
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # where the test itself puts what is too large
 @pytest.mark.parametrize("spoiled", [False, True])
-@pytest.mark.parametrize("first", range(0, 160, 40))
+@pytest.mark.parametrize("first", [0, 20, *map(more, range(40, 160, 20))])
 def test_whatever_comes_whole_steps_do_and_say_what_steps_in_parts_do(first, spoiled):
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 20):
         for ours, theirs in zip(story(seed, True, spoiled), story(seed, False, spoiled), strict=True):
             assert repr(ours) == repr(theirs), seed
 
