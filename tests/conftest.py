@@ -30,11 +30,11 @@ DURATIONS = Path(__file__).with_name("durations.csv")
 
 
 @pytest.fixture(scope="session")
-def rank_session():
+def rank_session(pytestconfig):
     """MPI ranks that all tests of this process share: `on_mpi.Session`."""
     from on_mpi import Session  # which skips the test where there is no mpi4py
 
-    with Session() as session:
+    with Session(7 if asked_for("outer", pytestconfig) or asked_for("full", pytestconfig) else 4) as session:
         yield session
 
 

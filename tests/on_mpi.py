@@ -62,7 +62,7 @@ class Session:
     loaded once. `size` of them start with the first program, and anew after one that did not end as it should.
     """
 
-    def __init__(self, size=7):
+    def __init__(self, size):
         self.size, self._process, self._ranks, self._said = size, None, [], None
 
     def __enter__(self):

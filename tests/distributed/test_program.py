@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from rings import large, more
 from on_mpi import FAULTY, start
 
 from bppsa_nb.distributed import measure, predict, program
@@ -33,8 +34,8 @@ def measured(rank_session, tmp_path_factory):
     return found
 
 
-RUNS = [(0, "rnn"), (1, "residual"), (2, "residual"), (5, "gru")]
-RUNS += [pytest.param(*run, marks=pytest.mark.full) for run in ((4, "residual"), (7, "rnn"))]
+RUNS = [(0, "rnn"), (1, "residual"), (2, "residual"), (4, "gru"), more(5, "gru")]
+RUNS += [large(*run) for run in ((4, "residual"), (7, "rnn"))]
 
 
 @pytest.mark.parametrize("ranks, cell", RUNS)

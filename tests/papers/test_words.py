@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
+from rings import more
 
 from bppsa_nb.papers import experiments, figures, text
 
@@ -70,7 +71,12 @@ def composed(name):
     return [what for what in ("caption", "alt") if hasattr(module, what) or "{" in text.entry(module)[what]]
 
 
-@pytest.mark.parametrize("name, device, scale", REFERENCES)
+FIRST = {name: each for name, *each in reversed(REFERENCES)}
+
+
+@pytest.mark.parametrize(
+    "name, device, scale", [(pytest.param if FIRST[each[0]] == [*each[1:]] else more)(*each) for each in REFERENCES]
+)
 def test_every_reference_is_read_described_and_drawn(name, device, scale):
     _, drawn, numbers = digests(name, device, scale)
     assert (drawn, numbers) == _recorded()[name, device, scale], "is it meant? python tests/papers/test_words.py"
