@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from rings import large, more
 from on_mpi import FAULTY, start
+from rings import large, more
 
 from bppsa_nb.distributed import measure, predict, program
 
