@@ -18,6 +18,7 @@ from hypothesis import settings
 from bppsa_nb import ptx
 from bppsa_nb.machine import backends, files
 from bppsa_nb.machine.files import atomic_write
+from bppsa_nb.machine.hardware import cores, cpu_name
 from bppsa_nb.papers import experiments, provenance
 
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
@@ -158,11 +159,11 @@ def pytest_ignore_collect(collection_path, config):
 @pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(config, items):
     missing = lacking(config)
-    with DURATIONS.open(encoding="utf-8", newline="") as file:
-        seconds = {row["file"]: float(row["outer" if asked_for("outer", config) else "inner"]) for row in rows_of(file)}
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], float("inf")))  # what is long comes first
+    seconds, ring = durations(DURATIONS), asked_for("outer", config)
+    # What is long comes first, and what is new.
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], (float("inf"),) * 2)[ring])
     for item in items:
-        if asked_for("outer", config) and hasattr(item.obj, "hypothesis"):
+        if ring and hasattr(item.obj, "hypothesis"):
             item.add_marker("outer")  # once more, with more examples
         if missing and item.get_closest_marker("peers"):
             item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
@@ -183,8 +184,12 @@ def pytest_runtest_makereport(item, call):
 TOOK = defaultdict(lambda: [0.0, 0.0])
 
 
-def rows_of(file):
-    return csv.DictReader(line for line in file if not line.startswith("#"))
+def durations(path):
+    """Read how long files of tests took, in the inner and the outer ring."""
+    if not path.is_file():
+        return {}
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {row["file"]: [float(row["inner"]), float(row["outer"])] for row in csv.DictReader(lines)}
 
 
 def pytest_runtest_logreport(report):
@@ -192,8 +197,13 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish(session):
-    """Say in `build/durations.csv` how long files took, by rings; `durations.csv` is a copy that orders files."""
+    """Note in `build/durations.csv` how long files took now, beside the other ring's last run."""
     if not hasattr(session.config, "workerinput"):
-        rows = [(file, *(f"{each:.1f}" for each in TOOK[file])) for file in sorted(TOOK)]
-        with atomic_write(Path(session.config.rootpath) / "build" / "durations.csv", "w") as file:
-            csv.writer(file, lineterminator="\n").writerows([("file", "inner", "outer"), *rows])
+        path = session.config.rootpath / "build" / "durations.csv"
+        both = durations(path)
+        for file, took in TOOK.items():
+            both[file] = [now or before for now, before in zip(took, both.get(file, took), strict=True)]
+        with atomic_write(path, "w") as out:
+            out.write(f"# {cpu_name()}, {cores()} cores\n")
+            rows = [(file, *(f"{each:.1f}" for each in both[file])) for file in sorted(both)]
+            csv.writer(out, lineterminator="\n").writerows([("file", "inner", "outer"), *rows])
