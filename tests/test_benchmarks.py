@@ -164,6 +164,7 @@ def test_one_size_grows_at_a_time():
     assert max(point["T"] for point in growth.points("quick")) == 1000
 
 
+@pytest.mark.outer
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is Linux's own count")
 def test_memory_is_that_of_a_step():
     point = {"over": "T", "T": 40_000, "B": 1, "H": 20, "layers": 1}

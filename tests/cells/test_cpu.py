@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rings import more
 
 from bppsa_nb.cells import layer as layers
 from bppsa_nb.cells import layer_cpu, samples_cpu
@@ -18,7 +19,7 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 SHAPES = [(0, 3, 2, 4), (1, 9, 1, 1), (31, 8, 2, 5), (32, 16, 1, 20), (33, 17, 3, 7), (70, 1, 38, 20), (65, 10, 20, 33)]
 WIDE = 40, 9, 257, 300  # inputs and states so long that they are laid out by panels
 each_cell = pytest.mark.parametrize("cell", CELLS)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 
 
 @pytest.fixture(params=[1, 2, 3])

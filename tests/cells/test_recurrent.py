@@ -6,6 +6,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
+from rings import more
 from scipy.special import expit
 
 from bppsa_nb.cells import forward_cpu, stacked
@@ -15,7 +16,7 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import memory, workers
 
-SHAPES = [(0, 2, 1, 3), (1, 1, 1, 1), (2, 3, 2, 4), (5, 1, 1, 20), (10, 2, 3, 5), (33, 16, 1, 20)]  # T, B, I, H
+SHAPES = [(0, 2, 1, 3), (1, 1, 1, 1), (2, 3, 2, 4), (5, 1, 1, 20), (10, 2, 3, 5), more((33, 16, 1, 20))]  # T, B, I, H
 DTYPES = [np.float32, np.float64]
 METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("chunked", None), ("auto", None)]
 MODELS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}

@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 from chain_draws import TOLERANCE, cast
+from rings import more
 
 import bppsa_nb as bp
 from bppsa_nb.chains import stored, stored_cpu
@@ -70,7 +71,7 @@ def test_jacobians_written_out(T, B, H, K, carry, twin):
         assert np.abs(found - oracle).max(initial=0) <= 8 * np.finfo(dtype).eps
 
 
-SHAPES = [*((T, 2, 3) for T in (0, 1, 2, 3, 5, 6, 11, 12)), (40, 4, 1), (16, 5, 20), (12, 1, 33), (13, 3, 64)]
+SHAPES = [*((T, 2, 3) for T in (0, 1, 2, 3, 5, 6, 11, 12)), (40, 4, 1), (16, 5, 20), (12, 1, 33), more(13, 3, 64)]
 
 
 @each_kind

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from random_networks import random_batch, random_network
+from rings import more
 
 from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
@@ -214,9 +215,9 @@ def test_pipedream_takes_the_weights_of_its_forward_pass(processes):
 @pytest.mark.parametrize(
     ("policy", "how"),
     [
-        ("gpipe", {"boundary_cost": 0}),
+        more("gpipe", {"boundary_cost": 0}),
         ("modulo", {"boundary_cost": [0, 2, 0.5, 0, 1, 3, 0], "flush": False}),
-        ("zero_bubble", {"boundary_cost": 0.5}),
+        more("zero_bubble", {"boundary_cost": 0.5}),
     ],
 )
 def test_processes_train_like_one_process(policy, how):
