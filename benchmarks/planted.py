@@ -1,7 +1,7 @@
 """Plant faults in the package, one after the other, and see which ring of tests finds each of them.
 
 `planted.toml` lists them: 150 edits of a line. Tests run in a copy of what is committed: first those of the edited
-module, then those of its room, then all others, until one fails. What fails without the edit, too, does not count. Run
+module, then those of its room, then all others, until one fails: twice with the edit, and not without it. Run
 it by the Python of `make test`:
 
     python benchmarks/planted.py --check                          only look whether the list is as it should be
@@ -14,6 +14,7 @@ What is found is in `build/planted.csv`, and a table of it is printed at the end
 import argparse
 import ast
 import csv
+import itertools
 import os
 import re
 import signal
@@ -133,14 +134,14 @@ class Copy:
             groups[0 if near else 1 if test.startswith(f"tests/{edit.room}/") else 2].append(test)
         return [group for group in groups if group]
 
-    def run(self, tests, ring):
+    def run(self, edit, edited, tests, ring, left_out):
         """Run tests until one fails; return it, and whether it "fails", "hangs" or "crashes"; or None if all pass."""
-        left_out = [f"--deselect={test}" for test in (*BY_TEXT, *broken)]
-        command = [sys.executable, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-m", RINGS[ring], *left_out]
+        self.write(edit, edited)
+        command = [sys.executable, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-m", RINGS[ring]]
+        command += [*(f"--deselect={test}" for test in left_out), *(test for test in tests if test not in left_out)]
         with open(self.log, "wb") as log:
             how = {"cwd": self.folder, "env": self.environment, "stdout": log, "stderr": log}
-            tests = [test for test in tests if test not in broken]
-            status = self._wait(subprocess.Popen([*command, *tests], start_new_session=True, **how)) if tests else 0
+            status = self._wait(subprocess.Popen(command, start_new_session=True, **how)) if {*tests} - left_out else 0
         if status in (0, 5):  # 5: there are none in this ring
             return None
         text = self.log.read_text(encoding="utf-8", errors="replace")
@@ -174,21 +175,23 @@ class Copy:
 
     def find(self, edit, rings):
         """Return the ring that finds an edit, and the test; two empty texts if none does."""
-        for ring in rings:
-            for tests in self.groups(edit):
-                while True:
-                    self.write(edit, True)
-                    found = self.run(tests, ring)
-                    self.write(edit, False)
-                    if found is None:
-                        break
+        try:
+            for ring, tests in itertools.product(rings, self.groups(edit)):
+                by_chance = set()  # what failed once with the edit, and not again
+                while found := self.run(edit, True, tests, ring, left_out := {*BY_TEXT, *broken, *by_chance}):
                     test, how = found
-                    if self.run([test] if test in tests or "::" in test else tests, ring) is None:
+                    alone = [test] if "::" in test or test in tests else tests
+                    if test in left_out:
+                        raise RuntimeError(f"tests do not run: {test}")
+                    if self.run(edit, False, alone, ring, left_out):
+                        broken.add(test)
+                    elif how == "hangs" or self.run(edit, True, alone, ring, left_out):
                         return ring, test if how == "fails" else f"{test} {how}"
-                    if test in broken:
-                        raise RuntimeError(f"tests do not run without an edit: {test}")
-                    broken.add(test)
-        return "", ""
+                    else:
+                        by_chance.add(test)
+            return "", ""
+        finally:
+            self.write(edit, False)
 
 
 def run(edits, rings, jobs, rows):
