@@ -105,6 +105,7 @@ SAID = {  # a body, or old and new texts in turn; last, what is said
         ("range(2 * half - 1,", "range(half,", "place 3: 'cd' should be 'abcd': 'ab' is missing"),
         ("op(a[r - half], a[r])", "op(a[r], a[r - half])", "place 3: 'dcba' should be 'abcd': right letters, wrong or"),
         ("        yield\n", "            yield\n", "it takes 3 levels, and 2 are enough: level 2 needs nothing that l"),
+        ("yield\n", 2 * "yield\n        a.reverse()\n        " + "yield\n", "it takes 6 levels, and 2 are enough"),
         ("        yield\n        half *= 2", "        half *= 2\n    yield", "level 1 makes 'abcd' of 'ab', which is"),
         ("half *= 2", "half += 1", "it takes 4 levels, and 3 are enough: level 3 needs nothing that level 2 makes. Do"),
         ("half *= 2", "return", "place 3: 'cd' should be 'abcd': 'ab' is missing"),

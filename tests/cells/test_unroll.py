@@ -220,6 +220,16 @@ def test_newton_multiplies_the_jacobians_of_a_chunk():
     np.testing.assert_allclose(wrong.states, loop, rtol=0, atol=1e-10)
 
 
+def test_one_correction_solves_a_linear_recurrence():
+    rng = np.random.default_rng(0)
+    inputs = 0.6 * rng.standard_normal((40, 2, 9))  # matrices that do not commute
+    jacobian = lambda h, x: x.reshape(-1, 3, 3)  # noqa: E731
+    step = lambda h, x: np.einsum("bij,bj->bi", jacobian(h, x), h) + 1  # noqa: E731
+    for length in (4, 10, 40):
+        solved = bp.unroll(step, np.ones((2, 3)), inputs, method="newton", jacobian=jacobian, length=length).solved
+        assert solved.corrections == 1 and solved.finished == "converged" if length < 40 else solved is None
+
+
 def test_what_is_not_finite_is_never_converged():
     grows = lambda h, x: h * h * 1e3  # noqa: E731
     with pytest.raises(FloatingPointError, match="the state after 7 steps is not finite"):

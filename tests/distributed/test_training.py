@@ -15,6 +15,7 @@ import pytest
 from on_mpi import ENVIRONMENT, FAULTY, command, start
 
 import bppsa_nb as bp
+from bppsa_nb.distributed.ranks import checksum
 from bppsa_nb.papers import cli
 
 STEPS, LAYERS = "train_ranks.py", "residual_ranks.py"
@@ -33,6 +34,11 @@ FULL = [pytest.param(*each, marks=pytest.mark.full) for each in FULL]
 @pytest.mark.parametrize("ranks, name", [(1, STEPS), (3, STEPS), (1, LAYERS), (3, LAYERS), *FULL])
 def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks, name):
     assert on_ranks(ranks, "check", name) == [[]] * ranks
+
+
+def test_a_checksum_is_of_all_arrays_in_order():
+    a, b = np.arange(3.0), np.arange(4.0)
+    assert len({checksum(*arrays) for arrays in ((), (a,), (b,), (a, b), (b, a), (a + 1, b), (a, b + 1))}) == 7
 
 
 SOME = (2, STEPS), (3, LAYERS), *(pytest.param(4, name, marks=pytest.mark.full) for name in (STEPS, LAYERS))

@@ -20,7 +20,7 @@ def test_all_finite(array, expected):
     assert checks.all_finite(array) is expected
 
 
-@pytest.mark.parametrize("size", [3, 10**5])
+@pytest.mark.parametrize("size", [3, 10**5, 2**20])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_one_number_is_enough(size, number):
     array = np.full(size, 3e38, np.float32)
@@ -57,6 +57,17 @@ def test_as_float(value, expected):
             checks.as_float("h", wrong)
 
 
+def test_a_read_only_view_cannot_be_written_to_and_shows_what_is_written_to_its_array():
+    array = np.zeros((2, 3), np.float32)
+    for each in (array, array[1], array.T, array[:, ::2]):
+        view = checks.read_only(each)
+        for write in (lambda view=view: view.__iadd__(1), lambda view=view: np.copyto(view[:1], 1)):
+            with pytest.raises(ValueError, match="read-only"):
+                write()
+        each += 1
+        assert each.all() and np.shares_memory(view, each) and np.array_equal(view, each)
+
+
 @pytest.mark.parametrize(
     "check, error, message",
     [
@@ -65,6 +76,7 @@ def test_as_float(value, expected):
         (lambda: checks.check_between("rate", np.nan, 0, np.inf), ValueError, "^rate must be .* below inf, got nan$"),
         (lambda: checks.check_count("n", 0, 1), ValueError, "^n must be at least 1, got 0$"),
         (lambda: checks.check_count("n", 4, 1, 3, " (why)"), ValueError, r"^n must be from 1 to 3 \(why\), got 4$"),
+        (lambda: checks.check_count("n", 2**31), ValueError, "^n must be from 0 to 2147483647, got 2147483648$"),
         (lambda: checks.check_count("n", True), TypeError, "^n must be an integer, got True$"),
         (lambda: checks.check_amount("cost", -1), ValueError, "^cost must be finite and not negative, got -1$"),
         (lambda: checks.check_choice("how", "c", ["a", "b"]), ValueError, "^how must be one of 'a', 'b', got 'c'$"),

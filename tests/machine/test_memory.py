@@ -1,3 +1,4 @@
+import io
 import os
 import platform
 import subprocess
@@ -45,6 +46,9 @@ def test_memory_that_is_not_there_is_an_error(monkeypatch):
 def test_available_memory_is_a_part_of_all_there_is_where_the_system_says(monkeypatch):
     if sys.platform == "linux":
         assert 0 < memory.available() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    monkeypatch.setattr(memory, "open", lambda _: io.StringIO("MemFree: 9 kB\nMemAvailable:  3 kB\n"), raising=False)
+    assert memory.available() == 3 * 2**10
 
     def missing(name):
         raise FileNotFoundError(name)

@@ -51,6 +51,9 @@ def test_one_failure_is_enough(monkeypatch):
 
     with pytest.raises(RuntimeError, match="another thread's piece"):
         workers.parallel_for(fail_elsewhere, 20)
+    failed.clear()
+    said = lambda first, last: failed.wait(10) if threading.get_ident() == here else bool(failed.set())  # noqa: E731
+    assert workers.parallel_for(said, 20) is False  # which the other thread's piece returned
 
 
 def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):

@@ -62,6 +62,11 @@ def test_elementwise_functions_equal_difference_quotients(name, shape):
     assert found.nnz == x.size
 
 
+def test_saturated_units_have_no_slope():
+    assert not sparse.tanh_jacobian_T(np.array([-1.0, 1.0])).toarray().any()
+    assert not sparse.sigmoid_jacobian_T(np.array([0.0, 1.0])).toarray().any()
+
+
 @SMALL
 @given(poolings())
 def test_max_pooling_equals_difference_quotients(case):

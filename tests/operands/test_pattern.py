@@ -38,6 +38,10 @@ def test_empty_patterns_are_patterns():
     assert CSRPattern([0, 0], [], (1, 3)).sparsity == 1
 
 
+def test_the_last_column_of_the_widest_pattern():
+    assert CSRPattern([0, 1], [2**31 - 1], (1, 2**31)).indices[0] == 2**31 - 1
+
+
 @pytest.mark.parametrize(
     "indptr, indices, canonical",
     [

@@ -159,7 +159,7 @@ def test_every_cell_counts_where_the_tolerance_says_so():
     assert EXACT.differs(reference[["s", "n", "late", "kind"]], reference) is None
     assert EXACT.differs(reference.assign(s=[0.5 * (1 + 1e-7), float("nan")]), reference) is None
     others = {"n": [1, 3], "kind": ["a", "b"], "s": [0.5 * (1 + 1e-5), float("nan")], "late": [True, True]}
-    for column, values in others.items():
+    for column, values in (*others.items(), ("s", [float("nan")] * 2)):
         assert EXACT.differs(reference.assign(**{column: values}), reference).startswith(f"{column} in row")
         assert TIMED.differs(reference.assign(**{column: values}), reference) is None
     assert "2 rows of kind, late, n, s" in EXACT.differs(reference[:1], reference)

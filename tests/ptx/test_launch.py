@@ -83,6 +83,15 @@ CALL = """ld.global.u32 %r5, [%rd1];
   ld.param.b32 %r3, [q+0]; }"""
 
 
+def test_lanes_that_have_returned_are_idle():
+    for n in range(0, N + 1, 8):
+        counters = run("mov.u32 %r3, 1;", n=n)[1].counters
+        # Five instructions of two warps, six of those that go on, and the return of others.
+        issued, active = 2 * 5 + -(-n // 32) * 6 + (n < 32) + (n < 64), N * 5 + n * 6 + N - n
+        assert counters["warp instructions"].total() == issued
+        assert counters["active lanes"] == pytest.approx(active / (32 * issued))
+
+
 def test_device_functions_are_read_in_where_they_are_called():
     out, report = run(CALL.replace("FUNCTION", "twice"), FUNCTIONS)
     x = np.arange(N)
@@ -197,6 +206,13 @@ def test_an_index_never_leads_to_another_array():
         assert {(f.kind, f.array) for f in report.findings} == {("out of bounds", "argument 0")}
 
 
+@pytest.mark.parametrize("count", range(5, 9))
+def test_numbers_read_together_must_all_be_there(count):
+    body = "setp.ne.u32 %p2, %r1, 4; @%p2 ret; ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd1];"
+    found = run(body, x=np.zeros(count, "i4"))[1].findings
+    assert [(each.kind, each.thread, each.place) for each in found] == [("out of bounds", 4, 4)] * (count < 8)
+
+
 def test_texts_that_are_cut_off_are_refused():
     whole = kernel(CALL.replace("FUNCTION", "twice"), FUNCTIONS + ".const .align 4 .b32 table[4] = {5, 6, 7, 8};\n")
     end = whole.rindex("}")
@@ -260,7 +276,7 @@ def test_wrong_arguments_are_refused(tmp_path):
         ((x, x, 1.5), "is a u32, got 1.5"),
         ((x, x, x), "is an array; parameter n"),
         ((x, x, "a"), "got 'a'"),
-        ((x, x, 1 << 40), "no number of type u32"),
+        *(((x, x, beyond), "no number of type u32") for beyond in (1 << 32, -(1 << 31) - 1)),
         ((x, np.array([None]), 1), "argument 1 is an array of dtype object"),
         ((x, np.zeros(3, ">f4"), 1), "argument 1 is an array of dtype >f4"),
         ((np.ma.masked_array(x, x == 0), x, 1), "argument 0 is a masked array"),
@@ -282,6 +298,8 @@ def test_wrong_arguments_are_refused(tmp_path):
     path = tmp_path / "k.ptx"
     path.write_text(text)
     assert ptx.run(path, 1, N, x, x, np.int32(N)).findings == [] and (x == 1).all()
+    x = np.zeros(1024, "i4")
+    assert ptx.run(path, 1, (1, 1, 64), x, x, 1).findings == ptx.run(path, 1, 1024, x, x, -1).findings == []
     path.write_bytes(bytes([0xFF, 0xFE, 0]))
     with pytest.raises(ValueError, match="no text"):
         ptx.run(str(path), 1, N, x, x, 1)

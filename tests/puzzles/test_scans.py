@@ -200,6 +200,9 @@ def test_the_check_sees_what_was_made_too_early():
     op(op(ab, c), Word(""))
     op(op(a, c), c)
     assert op.early.text == "acc"
+    op = Join([a, b, c])
+    op(a, op(b, c))
+    assert op.early.text == "abc"
 
 
 def test_terms_are_free():

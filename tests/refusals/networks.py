@@ -81,6 +81,7 @@ ROWS = [
     ("Network.backward", {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
     ("Network.backward", {"activations": numbers(3)}, "TypeError: activations must come from Network.forward"),
     ("Network.backward", {"activations": Activations(numbers(2, 1, 4, 4), ())}, "ValueError: .* a tuple of 5 arrays"),
+    ("Network.backward", {"activations": Activations(numbers(2, 1, 4, 4), (numbers(2),) * 6)}, "ValueError: .* of 5 a"),
     ("prune", {"params": {"z": np.ones((2, 2), int)}}, r"TypeError: params\['z'\] .* floating point .* int64"),
     ("prune", {"params": {"z": [[1.0]]}}, r"TypeError: params\['z'\] must be a numpy.ndarray, got list"),
     ("prune", {"params": {"z": READ_ONLY}}, r"ValueError: params\['z'\] must be writable"),

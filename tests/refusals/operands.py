@@ -24,6 +24,7 @@ ROWS = [
     ("CSRPattern.of", {"matrix": np.eye(2)}, "expected a SciPy CSR matrix or a CSRPattern, got ndarray"),
     ("CSRPattern.times", {"other": sparse.csr_array(np.eye(2))}, "other must be a CSRPattern, got csr_array"),
     ("CSRPattern.matrix", {"values": np.array(list("abcd"))}, "TypeError: values must be numbers, got <U1"),
+    ("BatchedCSR", {"values": numbers(2, 5)}, r"values must have shape \(B, nnz\) with nnz = 4, got \(2, 5\)"),
     ("BatchedCSR.of", {"pattern": np.eye(2)}, "TypeError: pattern must be a CSRPattern, got ndarray"),
     (PLAN, {"a": np.ones((2, 2))}, "TypeError: a: expected a SciPy CSR matrix or a CSRPattern, got ndarray"),
     (PLAN, {"b": sparse.csc_array(np.eye(2))}, "TypeError: b: expected a SciPy CSR matrix .*, got csc_array"),

@@ -57,6 +57,8 @@ ROWS += [
     ("Trainer", PICTURES, "ValueError: forward must be 'auto' for a LeNet5, which has no loop over time"),
     ("Trainer", {"model": None}, r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no"),
     ("Trainer", {"optimizer": int}, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class int"),
+    ("Trainer.step", {"y": np.array([1, 10])}, "ValueError: labels must be from 0 to 9, got 10"),
+    ("Trainer.step", {"y": np.array([1, -1])}, "ValueError: labels must be from 0 to 9, got -1"),
     ("Trainer.fit", {"dataset": np.ones(3)}, r"dataset must have a length and a method batch\(indices\).* ndarray"),
     ("Trainer.fit", {"dataset": ArrayDataset(numbers(3, 0, 1), np.zeros(0, int))}, "dataset must hold at least one"),
     ("Trainer.fit", {"save_every": None}, "ValueError: save_to and save_every go together, got .*fit.npz'.* and None"),

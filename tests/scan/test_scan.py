@@ -129,6 +129,13 @@ def test_scan_over_matrices_only():
 
 
 @each_method
+def test_the_identity_may_be_among_operands(method, how):
+    one, two = Dense(np.array([[1.0, 3.0], [0.0, 2.0]])), Dense(np.array([[0.0, 1.0], [1.0, 5.0]]))
+    found = scan([np.ones(2), one, IDENTITY, two, IDENTITY], method, **how)
+    assert [each.tolist() for each in found] == [[1, 1], [4, 2], [4, 2], [2, 14], [2, 14]]
+
+
+@each_method
 def test_operands_are_left_as_they_are(method, how):
     log = []
     operands = [Traced("matrix" if i else "vector", (i, i), log) for i in range(12)]

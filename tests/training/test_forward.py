@@ -79,6 +79,8 @@ def test_the_share_of_the_loop_is_predicted_from_what_chunks_took():
         for n in (40, T - 10)
     )
     assert 0 < short < 1 < long
+    one = model.forward(x, None, "numpy", method="chunked", length=40).solved[:1]
+    assert forward.share_of(model, x.shape, one, "numpy") == forward.share_of(model, x.shape, 2 * one, "numpy")
     assert forward.share_of(model, x.shape, model.forward(x, method="linear").solved, "numpy") is None
 
 

@@ -1,3 +1,4 @@
+import itertools
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from trainers import DATA, Pictures, assert_same, fit, new_trainer, picture_trai
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, Network
+from bppsa_nb.training import loss_cpu
 from bppsa_nb.training.datasets import ArrayDataset
 from bppsa_nb.training.loss import accuracy, cross_entropy
 
@@ -47,6 +49,22 @@ def test_cross_entropy_is_stable(scale, dtype):
     loss, grad_logits = cross_entropy(logits, [0, 1])
     assert loss == pytest.approx(scale, rel=1e-6)
     np.testing.assert_allclose(grad_logits, [[0, 0, 0], [0.5, -0.5, 0]])
+
+
+@pytest.mark.parametrize("classes", [1, 5])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_classes_end_where_they_end(classes, dtype):
+    logits = np.random.default_rng(0).standard_normal((4, classes)).astype(np.float32)
+    for place, wrong in itertools.product(range(4), [classes, classes + 1, 200, *([-1] if dtype == np.int64 else [])]):
+        labels = np.full(4, classes - 1, dtype)
+        loss, grad = loss_cpu.cross_entropy(logits, labels)
+        assert (loss, grad.tobytes()) == (cross_entropy(logits, labels)[0], cross_entropy(logits, labels)[1].tobytes())
+        labels[place] = wrong
+        for function in (cross_entropy, accuracy):
+            with pytest.raises(ValueError, match=f"^labels must be from 0 to {classes - 1}, got {wrong}$"):
+                function(logits, labels)
+        unknown = np.isnan(loss_cpu.cross_entropy(logits, labels)[1])
+        assert unknown[place].all() and unknown.sum() == classes
 
 
 def test_accuracy():

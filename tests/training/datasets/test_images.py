@@ -188,6 +188,7 @@ def check_cifar10(path, batches):
 def test_a_folder_of_cifar10(tmp_path):
     check_cifar10(tmp_path, write_cifar10(tmp_path))
     np.testing.assert_array_equal(bp.Images(tmp_path, num_samples=3).pixels, bp.Images(tmp_path).pixels[:3])
+    np.testing.assert_array_equal(bp.Images(tmp_path, num_samples=10).pixels, bp.Images(tmp_path).pixels)
     with pytest.raises(ValueError, match="num_samples must be at most 10, got 11"):
         bp.Images(tmp_path, num_samples=11)
 
