@@ -117,10 +117,7 @@ def jupyterlab(folder, root):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = [
-        f"--ServerApp.port={port}",
-        "--ServerApp.token=",
-        "--ServerApp.password=",
-        f"--ServerApp.root_dir={root}",
+        f"--ServerApp.port={port}", "--ServerApp.token=", "--ServerApp.password=", f"--ServerApp.root_dir={root}",
     ]
     options += [
         "--no-browser",

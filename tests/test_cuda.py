@@ -48,14 +48,9 @@ def check_backprop(T, B, H, dtype, local, methods, shared=False):
 @pytest.mark.parametrize(
     ("T", "B", "H", "dtype", "local", "shared"),
     [
-        (0, 1, 3, np.float32, False, False),
-        more(1, 1, 3, np.float64, True, False),
-        (2, 2, 3, np.float32, True, False),
-        (3, 1, 3, np.float32, False, False),
-        more(5, 2, 3, np.float64, True, True),
-        (6, 1, 3, np.float32, False, False),
-        more(10, 1, 3, np.float64, False, False),
-        (10, 2, 3, np.float32, False, True),
+        (0, 1, 3, np.float32, False, False), more(1, 1, 3, np.float64, True, False), (2, 2, 3, np.float32, True, False),
+        (3, 1, 3, np.float32, False, False), more(5, 2, 3, np.float64, True, True), (6, 1, 3, np.float32, False, False),
+        more(10, 1, 3, np.float64, False, False), (10, 2, 3, np.float32, False, True),
         (10, 1, 3, np.float32, True, False),
     ],
 )
@@ -150,13 +145,8 @@ def test_gates_that_are_open_or_closed(dtype):
 @pytest.mark.parametrize(
     ("T", "B", "H", "num_layers", "dtype"),
     [
-        (0, 2, 3, 2, np.float32),
-        more(1, 1, 3, 1, np.float64),
-        (3, 2, 3, 2, np.float32),
-        more(5, 1, 3, 1, np.float64),
-        large(0, 2, 3, 2, np.float32),
-        large(259, 16, 20, 2, np.float32),
-        large(1000, 16, 20, 1, np.float32),
+        (0, 2, 3, 2, np.float32), more(1, 1, 3, 1, np.float64), (3, 2, 3, 2, np.float32), more(5, 1, 3, 1, np.float64),
+        large(0, 2, 3, 2, np.float32), large(259, 16, 20, 2, np.float32), large(1000, 16, 20, 1, np.float32),
         large(100, 3, 600, 1, np.float64),
     ],
 )
@@ -188,13 +178,9 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
 @pytest.mark.parametrize(
     ("gates", "split", "T", "B", "H", "I", "dtype"),
     [
-        (1, 0, 100, 16, 20, 1, np.float32),
-        more(3, 1, 50, 7, 20, 1, np.float64),
-        (3, 1, 1, 3, 5, 38, np.float32),
-        more(4, 2, 5, 3, 6, 2, np.float64),
-        more(1, 0, 3, 2, 150, 70, np.float64),
-        large(1, 0, 1000, 256, 20, 1, np.float32),
-        large(3, 1, 259, 16, 600, 38, np.float32),
+        (1, 0, 100, 16, 20, 1, np.float32), more(3, 1, 50, 7, 20, 1, np.float64), (3, 1, 1, 3, 5, 38, np.float32),
+        more(4, 2, 5, 3, 6, 2, np.float64), more(1, 0, 3, 2, 150, 70, np.float64),
+        large(1, 0, 1000, 256, 20, 1, np.float32), large(3, 1, 259, 16, 600, 38, np.float32),
     ],
 )
 def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeypatch):
@@ -220,15 +206,9 @@ def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
 @pytest.mark.parametrize(
     ("T", "B", "H", "K", "dtype"),
     [
-        (0, 2, 3, 1, np.float32),
-        more(1, 1, 3, 0, np.float64),
-        (7, 2, 3, 3, np.float32),
-        (5, 1, 3, 1, np.float32),
-        more(5, 1, 3, 1, np.float64),
-        large(7, 2, 3, 0, np.float64),
-        large(1000, 16, 20, 1, np.float32),
-        large(259, 5, 33, 3, np.float32),
-        large(100, 2, 128, 3, np.float64),
+        (0, 2, 3, 1, np.float32), more(1, 1, 3, 0, np.float64), (7, 2, 3, 3, np.float32), (5, 1, 3, 1, np.float32),
+        more(5, 1, 3, 1, np.float64), large(7, 2, 3, 0, np.float64), large(1000, 16, 20, 1, np.float32),
+        large(259, 5, 33, 3, np.float32), large(100, 2, 128, 3, np.float64),
     ],
 )
 @pytest.mark.parametrize("local", [more(False), True])
@@ -264,15 +244,9 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
 @pytest.mark.parametrize(
     ("count", "length", "B", "H", "K", "dtype"),
     [
-        (1, 3, 2, 3, 1, np.float32),
-        (3, 2, 1, 3, 3, np.float32),
-        more(3, 2, 1, 3, 3, np.float64),
-        more(2, 1, 2, 3, 0, np.float64),
-        more(1, 2, 1, 20, 1, np.float32),
-        more(2, 1, 1, 21, 1, np.float32),
-        more(1, 2, 1, 20, 3, np.float32),
-        more(1, 2, 1, 33, 3, np.float32),
-        large(1, 500, 16, 20, 1, np.float32),
+        (1, 3, 2, 3, 1, np.float32), (3, 2, 1, 3, 3, np.float32), more(3, 2, 1, 3, 3, np.float64),
+        more(2, 1, 2, 3, 0, np.float64), more(1, 2, 1, 20, 1, np.float32), more(2, 1, 1, 21, 1, np.float32),
+        more(1, 2, 1, 20, 3, np.float32), more(1, 2, 1, 33, 3, np.float32), large(1, 500, 16, 20, 1, np.float32),
         large(7, 40, 3, 33, 3, np.float64),
     ],
 )

@@ -596,15 +596,10 @@ RIGHT = {
          "cuda.threadIdx.x, cuda.threadIdx.y\n" + LR + BS + SYNC + "mats[r, b, i, j] = entry",
     ],
     "detective": [
-        "return [2, 0, 2]",
-        "return 3, 1, 3",
-        "return 1, 0, 1",
-        "return np.int64(2), np.int32(0), np.uint8(2)",
-        "return np.array([2, 0, 2])",
-        'return tuple(map(int, "313"))',
+        "return [2, 0, 2]", "return 3, 1, 3", "return 1, 0, 1", "return np.int64(2), np.int32(0), np.uint8(2)",
+        "return np.array([2, 0, 2])", 'return tuple(map(int, "313"))',
         "found = ptx.run(suspect, 1, 8, np.ones(8)).findings[0]; return found.other[1], found.thread, found.place",
-        "return (t for t in (2, 0, 2))",
-        "t = 1; return t + 2, t, t + 2",
+        "return (t for t in (2, 0, 2))", "t = 1; return t + 2, t, t + 2",
     ],
     "race": [
         race(A, B),

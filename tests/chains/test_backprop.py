@@ -67,11 +67,8 @@ def in_a_file(array):
 
 
 LAYOUTS = {
-    "Fortran": np.asfortranarray,
-    "strided": every_second,
-    "backwards": lambda array: array[::-1].copy()[::-1],
-    "transposed": lambda array: array.swapaxes(-1, -2).copy().swapaxes(-1, -2),
-    "in a file": in_a_file,
+    "Fortran": np.asfortranarray, "strided": every_second, "backwards": lambda array: array[::-1].copy()[::-1],
+    "transposed": lambda array: array.swapaxes(-1, -2).copy().swapaxes(-1, -2), "in a file": in_a_file,
 }
 STRUCTURED = {"weights": (2, 3, 3), "slopes": (2, 12, 2, 3), "carry": (12, 2, 3)}
 SHAPES = {  # T = 12, B = 2, H = 3

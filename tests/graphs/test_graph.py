@@ -70,16 +70,10 @@ def test_derived_gradients_are_central_differences(name):
 
 
 OPERATIONS = {
-    "sum": lambda a, b, U: a + b,
-    "multiply": lambda a, b, U: a * b,
-    "matmul": lambda a, b, U: a @ U,
-    "matmul_T": lambda a, b, U: a @ U.T,
-    "gram": lambda a, b, U: tanh(a @ (a.T @ b)),
-    "difference": lambda a, b, U: a - b,
-    "negate": lambda a, b, U: -a,
-    "one_minus": lambda a, b, U: 1 - a,
-    "sigmoid": lambda a, b, U: sigmoid(a),
-    "tanh": lambda a, b, U: tanh(a),
+    "sum": lambda a, b, U: a + b, "multiply": lambda a, b, U: a * b, "matmul": lambda a, b, U: a @ U,
+    "matmul_T": lambda a, b, U: a @ U.T, "gram": lambda a, b, U: tanh(a @ (a.T @ b)),
+    "difference": lambda a, b, U: a - b, "negate": lambda a, b, U: -a, "one_minus": lambda a, b, U: 1 - a,
+    "sigmoid": lambda a, b, U: sigmoid(a), "tanh": lambda a, b, U: tanh(a),
 }
 
 

@@ -70,12 +70,8 @@ def test_the_garbage_collector_rests_only_meanwhile(collects, says, monkeypatch)
 @pytest.mark.parametrize(
     ("ranks", "terminal", "notebook", "watched"),
     [
-        ((0, 1), False, False, False),
-        ((0, 1), True, False, True),
-        ((0, 1), False, True, True),
-        ((0, 3), False, False, True),
-        ((1, 3), True, True, False),
-        ((0, 3), None, True, False),
+        ((0, 1), False, False, False), ((0, 1), True, False, True), ((0, 1), False, True, True),
+        ((0, 3), False, False, True), ((1, 3), True, True, False), ((0, 3), None, True, False),
     ],
 )
 def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):

@@ -43,12 +43,8 @@ def assert_close(found, expected, tolerance):
 def test_parameters_have_pytorchs_names_and_layout():
     shapes = {name: param.shape for name, param in build(IMAGES, kernel_size=5, dtype=np.float32).params.items()}
     assert shapes == {
-        "opening.weight": (3, 2, 3, 3),
-        "opening.bias": (3,),
-        "residual.weight": (10, 3, 3, 5, 5),
-        "residual.bias": (10, 3),
-        "closing.weight": (3, 18),
-        "closing.bias": (3,),
+        "opening.weight": (3, 2, 3, 3), "opening.bias": (3,), "residual.weight": (10, 3, 3, 5, 5),
+        "residual.bias": (10, 3), "closing.weight": (3, 18), "closing.bias": (3,),
     }
 
 

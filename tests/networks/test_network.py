@@ -15,16 +15,9 @@ LENET_LINKS = ["relu1", "pool1", "conv2", "relu2", "pool2", "fc1", "relu3", "fc2
 def small(scan_until=None, dtype=np.float64, rng=0, **settings):
     """One operator of each kind: images of 9 x 8 pixels in two colors, three classes."""
     operators = [
-        Conv2d("conv1", 2, 3, 3, padding=1),
-        Tanh("tanh"),
-        AvgPool2d("avg", 2, 1),
-        Conv2d("conv2", 3, 4, (3, 2), stride=(2, 1), padding=(0, 1)),
-        ReLU("relu"),
-        MaxPool2d("max", 2),
-        Flatten("flatten"),
-        Linear("fc1", 16, 6),
-        Sigmoid("sigmoid"),
-        Linear("fc2", 6, 3),
+        Conv2d("conv1", 2, 3, 3, padding=1), Tanh("tanh"), AvgPool2d("avg", 2, 1),
+        Conv2d("conv2", 3, 4, (3, 2), stride=(2, 1), padding=(0, 1)), ReLU("relu"), MaxPool2d("max", 2),
+        Flatten("flatten"), Linear("fc1", 16, 6), Sigmoid("sigmoid"), Linear("fc2", 6, 3),
     ]
     return Network((2, 9, 8), operators, scan_until=scan_until, rng=rng, dtype=dtype, **settings)
 

@@ -355,11 +355,8 @@ def damaged():
     sound = {"format": prices_kept.FORMAT, "backends": records()}
     yield json.dumps(sound | {"backends": []}).encode()
     for place, wrong in [
-        (("machine",), 3),
-        (("date",), None),
-        (("prices", "dense"), {}),
-        (("prices", "dense", "linear", "steps"), -1e-6),
-        (("prices", "structured", "chunked", "steps"), float("inf")),
+        (("machine",), 3), (("date",), None), (("prices", "dense"), {}),
+        (("prices", "dense", "linear", "steps"), -1e-6), (("prices", "structured", "chunked", "steps"), float("inf")),
         (("prices", "structured", "blelloch", "steps"), "1"),
         (("prices", "structured", "blelloch", "cups of tea"), 1.0),
     ]:

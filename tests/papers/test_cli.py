@@ -555,12 +555,9 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        (["--batch-size", "0"], "batch_size"),
-        (["--method", "truncated"], "levels"),
-        (["--resume", "nowhere.npz"], "nowhere.npz"),
-        (["--multigrid"], "--length is for recurrent layers"),
-        (["--save", ""], "Is a directory: '.'"),
-        (["--save-every", "2"], "--save-every needs --save PATH"),
+        (["--batch-size", "0"], "batch_size"), (["--method", "truncated"], "levels"),
+        (["--resume", "nowhere.npz"], "nowhere.npz"), (["--multigrid"], "--length is for recurrent layers"),
+        (["--save", ""], "Is a directory: '.'"), (["--save-every", "2"], "--save-every needs --save PATH"),
         (["--distributed", "--sequence-ranks", "2"], "sequence_ranks goes with comm only, got 2"),
     ],
 )

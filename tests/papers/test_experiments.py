@@ -279,16 +279,9 @@ def change(**changed):
 
 DAMAGED = {
     "json": [
-        lambda path: path.write_text("{"),
-        lambda path: path.write_text("[]"),
-        lambda path: path.write_bytes(b"\xff"),
-        change(sha256=...),
-        change(provenance=[]),
-        change(provenance__date=...),
-        change(notes=None),
-        change(columns={"n": "int64"}),
-        change(columns__backend="float64"),
-        change(columns__n="apples"),
+        lambda path: path.write_text("{"), lambda path: path.write_text("[]"), lambda path: path.write_bytes(b"\xff"),
+        change(sha256=...), change(provenance=[]), change(provenance__date=...), change(notes=None),
+        change(columns={"n": "int64"}), change(columns__backend="float64"), change(columns__n="apples"),
         change(columns__n={"a": 1}),
     ],
     "csv": [

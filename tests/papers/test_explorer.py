@@ -48,12 +48,8 @@ def test_changing_what_there_is_to_schedule():
     assert sentence.value.startswith("19 units")  # Figure 5 (b)
     seen = [np.asarray(Image.open(io.BytesIO(image.value)))]
     for control, value, units in (
-        (choice, "modulo allocation", "16 units"),
-        (choice, "conventional", "23 units"),
-        (costs["δW"], 2, "31 units"),
-        (costs["send between devices"], 0.5, "32 units"),
-        (batches, 2, "64 units"),
-        (devices, 1, "62 units"),
+        (choice, "modulo allocation", "16 units"), (choice, "conventional", "23 units"), (costs["δW"], 2, "31 units"),
+        (costs["send between devices"], 0.5, "32 units"), (batches, 2, "64 units"), (devices, 1, "62 units"),
     ):
         control.value = value
         assert sentence.value.startswith(units), control.description

@@ -13,14 +13,8 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
 OPTIONS = [
-    {},
-    {"levels": 2},
-    {"relaxation": "F"},
-    {"relaxation": "FC", "cycle": "F"},
-    {"cycle": "F", "coarsening": 2},
-    {"nested_iteration": True},
-    {"skip_downcycle": True, "coarsening": 3},
-    {"levels": 1},
+    {}, {"levels": 2}, {"relaxation": "F"}, {"relaxation": "FC", "cycle": "F"}, {"cycle": "F", "coarsening": 2},
+    {"nested_iteration": True}, {"skip_downcycle": True, "coarsening": 3}, {"levels": 1},
 ]
 
 

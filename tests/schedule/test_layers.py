@@ -52,10 +52,7 @@ def test_the_gradient_at_the_input_is_a_derivative():
 def test_every_layer_ends_with_parameters():
     layers = split(LeNet5())
     assert [repr(layer) for layer in layers] == [
-        "Layer(conv1)",
-        "Layer(relu1, pool1, conv2)",
-        "Layer(relu2, pool2, flatten, fc1)",
-        "Layer(relu3, fc2)",
+        "Layer(conv1)", "Layer(relu1, pool1, conv2)", "Layer(relu2, pool2, flatten, fc1)", "Layer(relu3, fc2)",
         "Layer(relu4, fc3)",
     ]
     assert layers[1].params == {"conv2.weight": (16, 6, 5, 5), "conv2.bias": (16,)}

@@ -20,11 +20,8 @@ def backward(timeline):
 def test_algorithm_2_puts_the_first_layers_last_and_in_reverse():
     net = schedule.Network.uniform(4, sync=1)
     for k, order in {
-        0: "δW4 δO4 δW3 δO3 δW2 δO2 δW1",
-        1: "δW4 δO4 δW3 δO3 δW2 δO2 δW1",
-        2: "δW4 δO4 δW3 δO3 δO2 δW1 δW2",
-        3: "δW4 δO4 δO3 δO2 δW1 δW2 δW3",
-        4: "δO4 δO3 δO2 δW1 δW2 δW3 δW4",
+        0: "δW4 δO4 δW3 δO3 δW2 δO2 δW1", 1: "δW4 δO4 δW3 δO3 δW2 δO2 δW1", 2: "δW4 δO4 δW3 δO3 δO2 δW1 δW2",
+        3: "δW4 δO4 δO3 δO2 δW1 δW2 δW3", 4: "δO4 δO3 δO2 δW1 δW2 δW3 δW4",
     }.items():
         timeline = schedule.data_parallel(net, "reverse_first_k", k)
         assert timeline.k == k

@@ -19,11 +19,8 @@ from bppsa_nb.training.datasets import ArrayDataset
 from bppsa_nb.training.loss import accuracy, cross_entropy
 
 OPTIMIZERS = [
-    lambda: SGD(lr=0.1),
-    lambda: SGD(lr=0.1, momentum=0.9),
-    lambda: Adam(lr=0.01),
-    lambda: Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3),
-    lambda: Adam(lr=0.01, betas=(0.2, 0.9)),
+    lambda: SGD(lr=0.1), lambda: SGD(lr=0.1, momentum=0.9), lambda: Adam(lr=0.01),
+    lambda: Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3), lambda: Adam(lr=0.01, betas=(0.2, 0.9)),
 ]
 
 

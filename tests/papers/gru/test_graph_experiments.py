@@ -10,10 +10,7 @@ def test_save_or_recompute_counts_what_it_times():
     assert len(subsets) == 32 and (table["seconds"] > 0).all() and (table["rounds"] == 3).all()
     named = subsets[subsets["name"] != "another"].set_index("name")[["kept", "kept_inputs", "products", "launches"]]
     assert named.T.to_dict("list") == {
-        "nothing": [0, 3, 3, 8],
-        "variant 3": [3, 0, 1, 1],
-        "variant 4": [3, 1, 0, 4],
-        "everything": [5, 0, 0, 0],
+        "nothing": [0, 3, 3, 8], "variant 3": [3, 0, 1, 1], "variant 4": [3, 1, 0, 4], "everything": [5, 0, 0, 0],
     }
     work = subsets.set_index("name")["work"]
     assert (work["nothing"], work["variant 3"], work["variant 4"], work["everything"]) == (3 * 8 + 8, 8 + 1, 4, 0)

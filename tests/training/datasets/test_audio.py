@@ -515,17 +515,11 @@ def test_split_refuses(recordings, folder):
 @pytest.mark.parametrize(
     "name, recording",
     [
-        ("cel/008__[cel][nod][cla]0058__3.wav", "cel/0058"),
-        ("cel/[cel][cla]0058__1.wav", "cel/0058"),
-        ("cel/[cel][cla]0058__12.WAV", "cel/0058"),
-        ("cel/[cel]live__1.wav", "cel/live"),
-        ("cel/my cello [live]__1.wav", "cel/my cello [live]"),
-        ("cel/song_a__0.wav", "cel/song_a"),
-        ("cel/song_a__3.wav", "cel/song_a"),
-        ("cel/bach_1__0.wav", "cel/bach_1"),
-        ("cel/a__1__2.wav", "cel/a__1"),
-        ("cel/my cello.wav", "cel/my cello"),
-        ("cel/take__two.wav", "cel/take__two"),
+        ("cel/008__[cel][nod][cla]0058__3.wav", "cel/0058"), ("cel/[cel][cla]0058__1.wav", "cel/0058"),
+        ("cel/[cel][cla]0058__12.WAV", "cel/0058"), ("cel/[cel]live__1.wav", "cel/live"),
+        ("cel/my cello [live]__1.wav", "cel/my cello [live]"), ("cel/song_a__0.wav", "cel/song_a"),
+        ("cel/song_a__3.wav", "cel/song_a"), ("cel/bach_1__0.wav", "cel/bach_1"), ("cel/a__1__2.wav", "cel/a__1"),
+        ("cel/my cello.wav", "cel/my cello"), ("cel/take__two.wav", "cel/take__two"),
     ],
 )
 def test_the_recording_is_what_stands_before_the_number_of_the_clip(name, recording):
