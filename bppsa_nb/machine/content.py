@@ -8,7 +8,7 @@ import functools
 import hashlib
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 
 import llvmlite
@@ -37,23 +37,19 @@ def digest(*values, with_lines=False):
 
 
 def kept(name, make):
-    """Return the text that the cache folder keeps under a name, or make and keep it; who else wants it waits."""
+    """Return the text that the cache folder keeps under a name, or make and keep it."""
     try:
-        folder = files.cache_folder()
+        path = files.cache_folder() / "compiled" / name
     except FileNotFoundError:  # no home folder
         return make()
-    path = folder / "compiled" / name
-    with ExitStack() as stack:
-        with suppress(OSError):  # a folder of somebody else's
-            stack.enter_context(files.folder_lock(folder / "locks" / name[:2]))
-        with suppress(OSError, UnicodeDecodeError):
-            return path.read_text(encoding="utf-8")
-        text = make()
-        with suppress(OSError):  # a full disk: made the next time, too
-            with files.atomic_write(path, "w") as file:
-                file.write(text)
-            forget_old(path.parent, "*")
-        return text
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    text = make()
+    with suppress(OSError):  # a full disk, a folder of somebody else's: made the next time, too
+        with files.atomic_write(path, "w") as file:
+            file.write(text)
+        forget_old(path.parent, "*")
+    return text
 
 
 def forget_old(folder, names):

@@ -5,9 +5,6 @@ import os
 import pkgutil
 import subprocess
 import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from numba.core.dispatcher import Dispatcher
@@ -118,19 +115,6 @@ def test_a_text_is_made_once_and_kept_for_some_time_and_no_folder_stops_nothing(
     assert times(tmp_path / "a") == 1 and new.exists() and not old.exists()
     (tmp_path / "file").write_text("")
     assert [times(tmp_path / "file"), times(tmp_path / "file")] == [1, 1]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="files.folder_lock locks nothing there")
-def test_who_wants_the_same_text_waits_for_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
-    began, made = threading.Barrier(2), []
-
-    def ask(_):
-        began.wait()
-        return content.kept("name", lambda: made.append(time.sleep(0.2)) or "text")
-
-    with ThreadPoolExecutor() as pool:
-        assert list(pool.map(ask, range(2))) == ["text", "text"] and len(made) == 1
 
 
 def test_of_all_compiled_functions_it_can_be_told_what_they_depend_on():
