@@ -126,14 +126,18 @@ def fetched(from_ptx, monkeypatch):
     return sizes
 
 
+def runs_ranks(file):
+    return Path(file).parent.name == "distributed" or Path(file).stem in RANKS
+
+
 def pytest_xdist_make_scheduler(config, log):
     """Have all files that run MPI ranks go to one process, for its ranks start once."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            file = Path(super()._split_scope(nodeid))
-            return "ranks" if file.parent.name == "distributed" or file.stem in RANKS else str(file)
+            file = super()._split_scope(nodeid)
+            return "ranks" if runs_ranks(file) else file
 
     return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
@@ -160,8 +164,14 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(config, items):
     missing = lacking(config)
     seconds, ring = durations(DURATIONS), asked_for("outer", config)
-    # What is long comes first, and what is new.
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], (float("inf"),) * 2)[ring])
+
+    def order(item):
+        file = item.nodeid.partition("::")[0]
+        took = seconds.get(file, (float("inf"),) * 2)[ring]
+        return -min(took, 3) if runs_ranks(file) else -took
+
+    # What is long comes first, and what is new; ranks come when others have compiled what they run.
+    items.sort(key=order)
     for item in items:
         if ring and hasattr(item.obj, "hypothesis"):
             item.add_marker("outer")  # once more, with more examples

@@ -18,7 +18,8 @@ from bppsa_nb.distributed.engines import find_mpiexec
 
 REPO = Path(__file__).parents[1]
 ENVIRONMENT = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | {
-    "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}"
+    "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}",
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # ranks that wait for others leave them the cores
 }
 
 
