@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import defaultdict
 
-import nbformat
 import numpy as np
 import pytest
 
@@ -17,9 +16,11 @@ from bppsa_nb.papers import bppsa, cli, experiments, explained, notebooks, prove
 from bppsa_nb.papers.claims import claims
 
 NAMES = experiments.names()
+ROOT = files.root()
 with experiments.references():
     RECORDED = [(name, *each) for name in NAMES for each in experiments.recordings(name)]
-ROOT = files.root()
+    PLACES = {name: experiments.place(name, scale, device).with_suffix(".json") for name, device, scale in RECORDED}
+COLLECTED = [name for name, path in PLACES.items() if files.read_json(path)["provenance"].get("collected")]
 
 
 def facts(name, scale="quick", device=None):
@@ -98,22 +99,19 @@ def drawn(source):
 def test_cells_are_those_that_draw_and_show_a_figure():
     there = defaultdict(list)
     for name in notebooks.names():
-        for number, cell in enumerate(nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4).cells, 1):
-            code = cell.cell_type == "code" and "experiments." in cell.source
-            for figure in set(drawn(cell.source)) if code else ():
-                there[figure].append((name, number, cell.id, True))
-            for figure in NAMES if cell.cell_type == "markdown" else ():
-                if f"(../figures/{figure}.png" in cell.source:
-                    there[figure].append((name, number, cell.id, False))
+        for number, cell in enumerate(files.read_json(ROOT / f"notebooks/{name}.ipynb")["cells"], 1):
+            kind, source = cell["cell_type"], "".join(cell["source"])
+            for figure in set(drawn(source)) if kind == "code" and "experiments." in source else ():
+                there[figure].append((name, number, cell["id"], True))
+            for figure in NAMES if kind == "markdown" else ():
+                if f"(../figures/{figure}.png" in source:
+                    there[figure].append((name, number, cell["id"], False))
     assert {name: [(*cell,) for cell in facts(name).cells] for name in NAMES} == {name: there[name] for name in NAMES}
     kinds = [{cell[3] for cell in cells} for cells in there.values() if cells]
     assert len(kinds) > 55 and all(kind == {True, False} for kind in kinds)
 
 
-COLLECTED = [name for name, *_ in RECORDED if (facts(name).origin or {}).get("collected")]
-
-
-@pytest.mark.parametrize("name", sorted(set(COLLECTED)))
+@pytest.mark.parametrize("name", COLLECTED)
 def test_what_is_put_together_names_every_table_that_it_reads(name, monkeypatch):
     read, place, printed = set(), experiments.place, published.table
     monkeypatch.setattr(experiments, "place", lambda *how: [place(*how), read.add(place(*how))][0])

@@ -3,7 +3,6 @@
 import inspect
 import re
 
-import nbformat
 import pytest
 
 from bppsa_nb import puzzles
@@ -17,6 +16,8 @@ MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)[^)]*\)")
 
 
 def read(name):
+    import nbformat
+
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 
@@ -57,6 +58,8 @@ def test_every_exercise_has_a_solution_that_is_folded(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_is_short_has_its_parameters_and_keeps_no_outputs(name):
+    import nbformat
+
     notebook, values = read(name), {}
     nbformat.validate(notebook)
     cells, code = notebook.cells, [cell for cell in notebook.cells if cell.cell_type == "code"]

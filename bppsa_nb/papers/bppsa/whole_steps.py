@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas
-import seaborn
 from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
@@ -35,6 +34,8 @@ def best(table):
 
 def plot(table):
     """Draw the named layers as dots, and the grid as two maps; a block for each machine."""
+    import seaborn
+
     ratios, ahead = beside(table), best(table)
     fig, parts = panels.machines(ratios, 9.5, 7.6)
     for part, rows in parts:

@@ -11,7 +11,6 @@ from urllib.error import HTTPError, URLError
 
 import numpy as np
 import pytest
-from sklearn.datasets import _openml as sklearn_openml
 
 import bppsa_nb as bp
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
@@ -420,7 +419,7 @@ def serve(project, monkeypatch):
 
     def serve(key, images, labels):
         server = Server(key, images, labels)
-        monkeypatch.setattr(sklearn_openml, "urlopen", server)
+        monkeypatch.setattr("sklearn.datasets._openml.urlopen", server)
         return server
 
     return serve
@@ -558,7 +557,7 @@ def test_an_interrupted_conversion_leaves_nothing_half_made(project, serve, monk
 def test_a_silent_server_is_not_waited_for_forever(project, serve, monkeypatch):
     server, limits, before = serve("mnist", *some(5, (28, 28))), [], socket.getdefaulttimeout()
     monkeypatch.setattr(
-        sklearn_openml, "urlopen", lambda request: limits.append(socket.getdefaulttimeout()) or server(request)
+        "sklearn.datasets._openml.urlopen", lambda request: limits.append(socket.getdefaulttimeout()) or server(request)
     )
     openml.fetch("mnist")
     assert set(limits) == {30} and socket.getdefaulttimeout() == before
