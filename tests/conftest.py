@@ -191,6 +191,10 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+def pytest_collection_finish():
+    gc.freeze()  # what is imported stays; nothing that a test asks to be collected is among it
+
+
 TOOK = defaultdict(lambda: [0.0, 0.0])
 
 

@@ -395,7 +395,7 @@ def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
 
 
 @pytest.mark.parametrize("cell", [bp.RNN, bp.GRU])
-@pytest.mark.parametrize(("T", "B", "L"), [(4, 2, 1), (3, 1, 2), large(300, 16, 2)])
+@pytest.mark.parametrize(("T", "B", "L"), [more(4, 2, 1), (3, 2, 2), large(300, 16, 2)])
 def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
     rng = np.random.default_rng([T, B, L])
     model = cell(2, 3, 4, L, rng=0)

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numba import njit
+from rings import more
 
 from bppsa_nb.machine import second_core, tiles
 
@@ -51,7 +52,7 @@ def test_every_size(J, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("width, height, third", [(64, 8, 64), (64, 8, 32), (32, 4, 32), (16, 4, 16)])
+@pytest.mark.parametrize("width, height, third", [(64, 8, 64), more(64, 8, 32), more(32, 4, 32), (16, 4, 16)])
 def test_on_every_processor(width, height, third, dtype):
     product = second_core.table_of(tiles._compile(np.dtype(dtype), width, height, third).address, 0)
     lanes = width // np.dtype(dtype).itemsize

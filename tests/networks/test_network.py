@@ -170,6 +170,7 @@ def test_scans_equal_ordinary_backward(scan_until, method, levels, backend, monk
             assert_equal(model.backward(activations, grad_logits, method, backend, levels), expected, 1e-10)
 
 
+@pytest.mark.outer
 def test_scans_in_single_precision():
     model = LeNet5()
     activations, grad_logits = case(model)
