@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.papers import experiments
 from bppsa_nb.papers.claims import Claim, claims
 from bppsa_nb.papers.claims.claim import MISSED, require
 
@@ -61,8 +61,8 @@ def check(names=None, progress=True):
             yield Outcome(number, claim, NOT_HERE, "", str(error))
             continue
         if claim.experiment not in tables:
-            kept = None if names else _kept(claim.experiment)
-            tables[claim.experiment] = experiments.run(claim.experiment, progress=progress) if kept is None else kept
+            measure = experiments.run if names else experiments.measured
+            tables[claim.experiment] = measure(claim.experiment, progress=progress)
         yield Outcome(number, claim, *_judge(claim, tables[claim.experiment], *expectation))
 
 
@@ -75,16 +75,6 @@ def _judge(claim, table, said, verdict, reference):
     if not about and now == MISSED != verdict and claim.tolerance.decides:
         about = f"missed, where the reference is {verdict}"
     return OUTSIDE if about else WITHIN, found, about
-
-
-def _kept(name):
-    """Return what this very source has measured here, if a commit has the source; else None."""
-    now = provenance.describe(name, "quick", 0)
-    if now["dirty"] is False and (now["device"], "quick") in experiments.recordings(name, experiments.MEASURED):
-        table = experiments.table(name, "quick", now["device"])
-        if all(table.attrs["provenance"].get(key) == value for key, value in now.items() if key != "date"):
-            return table
-    return None
 
 
 def run(names=None):

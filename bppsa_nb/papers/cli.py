@@ -66,7 +66,7 @@ def _figures(arguments):
                 if arguments.device:
                     experiments.draw(experiments.table(name, scale, arguments.device))
                 else:
-                    experiments.make(name, scale, arguments.seed)
+                    experiments.draw(experiments.run(name, scale, arguments.seed))
             except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
                 if arguments.only or arguments.device:
                     raise
@@ -290,7 +290,8 @@ def _parser():
     add("--reference", action="store_true", help="record references in data/results/, which git tracks, and say what "
         "they replace; with --device, draw references even if something was measured here")
     add = command(_notebooks, "notebooks", "run the notebooks headless",
-        "Run copies of the notebooks from top to bottom; they regenerate their figures.")
+        "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source, of a "
+        "commit, measured here before is not measured again; `bppsa-nb figures` does so.")
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
     add("--jobs", type=int, choices=range(1, 9), default=1, help="of notebooks that time nothing, run so many at once")

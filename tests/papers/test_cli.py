@@ -500,7 +500,7 @@ batch, batches = bppsa_nb.Bitstream.batch, []
 bppsa_nb.Bitstream.batch = lambda self, indices: batch(self, indices) if len(batches) < 3 else stop()
 _iterate = bppsa_nb.Trainer._iterate
 bppsa_nb.Trainer._iterate = lambda *args: (batches.append(None), _iterate(*args))[1]
-experiments.make = notebooks.run = calibrate.run = irmas.fetch = stop
+experiments.run = notebooks.run = calibrate.run = irmas.fetch = stop
 experiments.names = notebooks.names = lambda: ["first"]
 train = "train --length 2 --samples 64 --backend numpy --save".split()
 for command in ([*train, sys.argv[1]], ["figures"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
