@@ -20,7 +20,10 @@ def within(seconds, work):
     It says so if something still runs, in what is no Python, or in what keeps every exception. What fills the memory is
     ended sooner.
     """
-    outcome, done, stop, most = {}, threading.Event(), time.monotonic() + seconds, _peak() + MEMORY
+    outcome, stop, most = {}, time.monotonic() + seconds, _peak() + MEMORY
+    # No Event: its lock is taken in Python, where `TooLong` may arrive, and would then be kept for ever.
+    running = threading.Lock()
+    running.acquire()
 
     def run():
         try:
@@ -29,17 +32,17 @@ def within(seconds, work):
             outcome["raised"] = Wrong("it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C")
         except BaseException as error:
             outcome["raised"] = error
-        done.set()
+        running.release()
 
     thread = threading.Thread(None, contextvars.copy_context().run, "an answer", (run,), daemon=True)
     try:
         with _exit_only_raises():
             thread.start()
-            while not done.wait(min(0.1, seconds)) and time.monotonic() < stop and _peak() <= most:
+            while not running.acquire(timeout=min(0.1, seconds)) and time.monotonic() < stop and _peak() <= most:
                 pass  # Ctrl-C waits for no more than that, on Windows too
     finally:
-        late = not done.is_set()
-        ended = not late or _ended(thread, done)
+        late = not outcome
+        ended = not late or _ended(thread, running)
     if late:
         said = f"still running after {seconds} seconds" if time.monotonic() >= stop else "it fills the memory"
         said += ". Does every loop of yours end?"
@@ -73,10 +76,10 @@ def _exit_only_raises():
             space[name] = value
 
 
-def _ended(thread, done):
+def _ended(thread, running):
     """Raise `TooLong` in a thread, again and again, for it may be caught there; tell whether it ended."""
     for _ in range(20):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong))
-        if done.wait(0.05) or not thread.is_alive():
+        if running.acquire(timeout=0.05) or not thread.is_alive():
             return True
     return False

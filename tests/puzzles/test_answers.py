@@ -140,10 +140,10 @@ PARTS = [
 @pytest.mark.parametrize("suffix", [".py", ".ipynb", ".json"])
 @pytest.mark.parametrize("row", range(len(PARTS)))
 def test_files_are_graded(row, suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr(puzzles, "SECONDS", 0.2)
-    monkeypatch.setattr(answers, "SECONDS", 0.2)
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody is asked"))
     parts, *points, said = PARTS[row]
+    for module in (puzzles, answers) if "0.2 seconds" in said else ():
+        monkeypatch.setattr(module, "SECONDS", 0.2)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody is asked"))
     path = tmp_path / f"handed_in{suffix}"
     if suffix == ".ipynb":
         notebook(path, "%matplotlib inline\n!ls", *parts)
