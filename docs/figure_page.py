@@ -15,12 +15,27 @@ def facts():
     return {name: explained.facts(name) for name in there}
 
 
+@cache
+def kind(name):
+    """Draw a figure from its table once more, such that it scales; return "svg", or "png" where only the picture is."""
+    found, path, drawn = facts()[name], files.root() / f"figures/{name}.svg", None
+    if found.drawn_from_it:
+        with experiments.references(found.origin["reference"]):
+            drawn = experiments.vector(experiments.table(name, found.origin["scale"], found.origin["device"]))
+    if drawn is None:
+        path.unlink(missing_ok=True)
+        return "png"
+    with files.atomic_write(path, "w") as file:
+        file.write(drawn)
+    return "svg"
+
+
 def figure(name, up=""):
     """Write a figure with its caption, and the line that says where it was run; on a page of its own, `up` is "../"."""
     described = files.read_json(files.root() / f"figures/{name}.json")
-    origin, kind = described["provenance"], "svg" if figures.vector(name) else "png"
+    origin = described["provenance"]
     return [
-        f":::{{figure}} {up}figures/{name}.{kind}",
+        f":::{{figure}} {up}figures/{name}.{kind(name)}",
         *([] if up else [f":name: figure-{name}"]),
         f":alt: {described['alt']}",
         "",

@@ -185,6 +185,20 @@ def draw(table):
     return figures.Shown(path, said["alt"])
 
 
+def vector(table):
+    """Return what `draw` draws, without words below it, as the text of an SVG; None if that is too large."""
+    from matplotlib import pyplot
+
+    from bppsa_nb.papers import figures
+
+    name = table.attrs["provenance"]["name"]
+    figures.style()
+    fig = load(name).plot(table)
+    drawn = figures.vector(fig, name)
+    pyplot.close(fig)
+    return drawn
+
+
 def title(name):
     """Return the title of an experiment's figure."""
     return text.entry(load(name))["title"]

@@ -1,7 +1,6 @@
 """How figures style, and how they are saved: with alt text, a caption, and where their numbers come from."""
 
 import base64
-import hashlib
 import io
 import textwrap
 from html import escape
@@ -58,9 +57,8 @@ def provenance_line(provenance):
 def save(fig, name, *, alt, caption, provenance):
     """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say; return its path.
 
-    The caption and the provenance line, from a table's `attrs["provenance"]`, are drawn small at the figure's foot. For
-    pages that have them beside the picture there is `figures/<name>.svg`, without a foot, which git ignores; see
-    `vector`. There is a ValueError if `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
+    The caption and the provenance line, from a table's `attrs["provenance"]`, are drawn small at the figure's foot.
+    There is a ValueError if `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
     """
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
@@ -69,7 +67,7 @@ def save(fig, name, *, alt, caption, provenance):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
     alt, caption = " ".join(alt.split()), " ".join(caption.split())
-    foot = _draw_foot(fig, [caption, provenance_line(provenance)])
+    _draw_foot(fig, [caption, provenance_line(provenance)])
 
     drawn = io.BytesIO()
     fig.savefig(drawn, format="png", dpi=_DPI, bbox_inches="tight")
@@ -88,36 +86,22 @@ def save(fig, name, *, alt, caption, provenance):
     with files.atomic_write(folder / f"{name}.png") as file:
         file.write(picture.getvalue())
     files.write_json(folder / f"{name}.json", {"alt": alt, "caption": caption, "provenance": provenance})
-    _save_vector(fig, foot, folder / f"{name}.svg")
     return folder / f"{name}.png"
 
 
-def vector(name):
-    """Return the path of a figure's SVG, or None if there is none of the figure that is there."""
-    path = files.root() / "figures" / f"{name}.svg"
-    return path if path.is_file() and _digest(name) in path.read_text(encoding="utf-8")[:1000] else None
+def vector(fig, name):
+    """Return a figure as an SVG, for pages that have its words beside it, or None if it would be larger than a picture.
 
-
-def _save_vector(fig, foot, path):
+    The same figure is the same text.
+    """
     import matplotlib
 
-    drawn, layout = io.StringIO(), fig.get_layout_engine()
+    drawn = io.StringIO()
+    fig.draw_without_rendering()
     fig.set_layout_engine("none")  # it is laid out by now, which takes longer than drawing it
-    foot.set_visible(False)
-    with matplotlib.rc_context({"svg.hashsalt": path.stem}):  # the same figure, the same text
+    with matplotlib.rc_context({"svg.hashsalt": name}):
         fig.savefig(drawn, format="svg", bbox_inches=fig.get_tightbbox().padded(0.1), metadata={"Date": None})
-    foot.set_visible(True)
-    fig.set_layout_engine(layout)
-    if len(drawn.getvalue()) > MAX_VECTOR_BYTES:
-        path.unlink(missing_ok=True)
-        return
-    with files.atomic_write(path, "w") as file:
-        file.write(drawn.getvalue().replace("<svg ", f"<!-- {_digest(path.stem)} -->\n<svg ", 1))
-
-
-def _digest(name):
-    """Tell the words that belong to a figure from those of another time."""
-    return hashlib.sha256((files.root() / "figures" / f"{name}.json").read_bytes()).hexdigest()
+    return drawn.getvalue() if len(drawn.getvalue()) <= MAX_VECTOR_BYTES else None
 
 
 class Shown:
