@@ -8,6 +8,7 @@ import naive
 import numpy as np
 import pytest
 from chain_draws import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
+from rings import large, more
 from scipy import sparse
 
 import bppsa_nb as bp
@@ -25,7 +26,7 @@ def _short_chunks(monkeypatch):
 
 @pytest.mark.parametrize("B", [1, 5])
 @pytest.mark.parametrize("H", [1, 3, 20, 33, 64])
-@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 300, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, more(300), large(1000)])
 def test_equals_the_oracle(T, H, B):
     jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, H, B]), local=T <= 100)
     oracle = naive.backprop(jacobians_T, grad_output, local_grads)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from rings import more
 
 import bppsa_nb as bp
 from bppsa_nb import Trainer, sparse
@@ -155,7 +156,7 @@ def test_networks_equal_pytorch(kind):
 
 @each_backend
 @pytest.mark.parametrize("method, levels", METHODS)
-@pytest.mark.parametrize("scan_until", [None, "max", "conv1", "LeNet5"])
+@pytest.mark.parametrize("scan_until", [None, "max", "conv1", more("LeNet5")])
 def test_scans_equal_ordinary_backward(scan_until, method, levels, backend, monkeypatch):
     model = LeNet5(dtype=np.float64) if scan_until == "LeNet5" else small(scan_until)
     activations, grad_logits = case(model)
