@@ -7,7 +7,7 @@ import pytest
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
-from bppsa_nb.papers import notebooks
+from bppsa_nb.papers import experiments, notebooks
 from bppsa_nb.puzzles import contents, warps
 
 FOLDER = files.root() / "notebooks"
@@ -24,6 +24,16 @@ def read(name):
 def test_notebooks_are_numbered_and_named_by_what_one_does():
     assert all(re.fullmatch(r"\d\d[bc]?(_[a-z0-9]+){2,}", name) for name in NAMES), NAMES
     assert sorted({int(name[:2]) for name in NAMES}) == list(range(len(NAMES) - 2))  # and 02b, 02c
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_run_time_is_what_its_figures_were_recorded_to_take(name):
+    """Within a factor of two; but for three seconds each, in which a command of its own starts."""
+    costs = experiments.table("costs").set_index("name")["seconds"]
+    text = "\n".join(cell.source for cell in read(name).cells)
+    (said,) = re.findall(r"\*\*Run time\.\*\* About (\d+) seconds?\b", text)
+    took = sum(costs[figure] - 3 for figure in re.findall(r'experiments\.(?:make|measured)\(\s*"(\w+)"', text))
+    assert took / 2 <= int(said) <= max(20, 2 * took)
 
 
 def test_every_puzzle_is_asked_with_its_stub_in_order():
