@@ -126,10 +126,7 @@ def test_derived_rules_read_as_the_article_s():
 @pytest.mark.parametrize(
     "name, saved",
     [
-        ("sum", set()),
-        ("copy", set()),
-        ("multiply", {"a", "b"}),
-        ("matmul", {"a"}),
+        ("sum", set()), ("copy", set()), ("multiply", {"a", "b"}), ("matmul", {"a"}),
         ("nonlinearity", {"b"}),  # after it, not before
         ("fully connected", {"x", "y"}),
         ("vanilla RNN", {"h", "h_next"}),  # one array for the recurrent multiply and the nonlinearity

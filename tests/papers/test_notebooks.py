@@ -34,6 +34,7 @@ def test_the_run_time_is_what_its_figures_were_recorded_to_take(name):
     (said,) = re.findall(r"\*\*Run time\.\*\* About (\d+) seconds?\b", text)
     took = sum(costs[figure] - 3 for figure in re.findall(r'experiments\.(?:make|measured)\(\s*"(\w+)"', text))
     assert took / 2 <= int(said) <= max(20, 2 * took)
+    assert re.search(rf"\({name}\.ipynb\) .* \| {said} s \|", (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
 def test_every_puzzle_is_asked_with_its_stub_in_order():

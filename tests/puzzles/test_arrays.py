@@ -287,19 +287,11 @@ WRONG = {
 # Other ways to be right.
 RIGHT = {
     "rnn_jacobian(W, h)": [
-        "(W * (1 - h**2)[:, None]).T",
-        "(W * (1 - h**2).reshape(-1, 1)).T",
-        "W.T @ np.diag(1 - h**2)",
-        "np.dot(np.diag(1 - h**2), W).T",
-        "(np.diag(1 - h**2) @ W).T",
-        "np.einsum('ji,j->ij', W, 1 - h**2)",
-        "np.einsum('ab,a->ba', W, 1 - h * h)",
-        "np.einsum('ij,jk->ik', W.T, np.diag(1 - h**2))",
-        "np.transpose(W) * (1 - np.square(h))",
-        "W.T / np.cosh(np.arctanh(h))**2",
-        "W.T * (1 - h) * (1 + h)",
-        "W.T - W.T * h**2",
-        "np.multiply(W.T, 1 - np.power(h, 2))",
+        "(W * (1 - h**2)[:, None]).T", "(W * (1 - h**2).reshape(-1, 1)).T", "W.T @ np.diag(1 - h**2)",
+        "np.dot(np.diag(1 - h**2), W).T", "(np.diag(1 - h**2) @ W).T", "np.einsum('ji,j->ij', W, 1 - h**2)",
+        "np.einsum('ab,a->ba', W, 1 - h * h)", "np.einsum('ij,jk->ik', W.T, np.diag(1 - h**2))",
+        "np.transpose(W) * (1 - np.square(h))", "W.T / np.cosh(np.arctanh(h))**2", "W.T * (1 - h) * (1 + h)",
+        "W.T - W.T * h**2", "np.multiply(W.T, 1 - np.power(h, 2))",
         "J = np.zeros_like(W)\nfor i in range(len(h)):\n    for j in range(len(h)):\n"
         "        J[i, j] = W[j, i] * (1 - h[j]**2)\nreturn J",
     ],
