@@ -15,7 +15,7 @@ from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
 from bppsa_nb.chains import structured as plain
 from bppsa_nb.chains.kernels_cuda import NOTHING
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import products, products_cuda
@@ -238,6 +238,7 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
         found += [structured_cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
         found.append(structured_cuda.sweep(links, grad_output, local_grads))
+        found.append(structured_cuda.levels(links, grad_output, local_grads, None))
     found.append(structured_cuda.sweep(links, grad_output, local_grads))
     for result in (structured_cuda.levels(links, grad_output, local_grads, None), *found):
         assert result.dtype == dtype
@@ -441,6 +442,14 @@ def test_what_arrays_on_the_gpu_are_refused_for():
     for match, call in refused.items():
         with pytest.raises((TypeError, ValueError), match=match):
             call()
+
+
+def test_an_axis_of_one_may_have_any_stride():
+    rows, others = [(3, 8, 2, 4), (1, 99, 2, 4), (3, 4, 1, 99)], [(2, 4, 3, 8), (1, 4, 3, 8), (2, 99, 2, 4)]
+    for m, step, n, next_ in rows + others:
+        strided = np.lib.stride_tricks.as_strided(np.zeros(99, np.float32), (m, n), (step, next_))
+        assert arrays_cuda._contiguous((m, n), (step, next_), 4) == strided.flags["C_CONTIGUOUS"]
+    assert arrays_cuda._contiguous((3, 2), None, 4)
 
 
 @pytest.mark.full
