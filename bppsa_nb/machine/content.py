@@ -87,6 +87,8 @@ def _of_value(value, known, with_lines):
         yield f"{module} {value.__qualname__} {value._fields}"
     elif isinstance(value, ModuleType) and _versioned(value.__name__):
         yield value.__name__
+    elif isinstance(value, np.ufunc):  # which Numba knows by its name, or not at all
+        yield f"ufunc {value.__name__}"
     elif _versioned(module) and hasattr(value, "__qualname__"):
         yield f"{module} {value.__qualname__}"
     elif module.startswith(("numba", "llvmlite")) and " at 0x" not in repr(value):  # which is another in each process

@@ -198,7 +198,7 @@ import bppsa_nb as bp
 x, y = np.ones((30, 16, 1), np.float32), np.zeros(16, int)
 """
 FIRST = {
-    "rnn": ("bp.Trainer(bp.RNN(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 9),
+    "gru": ("bp.Trainer(bp.GRU(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 10),
     "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 16),
 }
 LITTLE = """
@@ -211,7 +211,7 @@ assert len(Compiled.found) <= MOST, Compiled.found
 """
 
 
-@pytest.mark.parametrize("first", ["rnn", pytest.param("scan", marks=pytest.mark.full)])
+@pytest.mark.parametrize("first", ["gru", pytest.param("scan", marks=pytest.mark.full)])
 def test_a_first_step_compiles_little_and_a_second_process_nothing(tmp_path, first):
     """Seconds are for benchmarks; here, what they are spent on is counted."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
