@@ -200,6 +200,14 @@ def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeyp
         np.testing.assert_allclose(found.copy_to_host(), expected[name], rtol=0, atol=bound, err_msg=name)
 
 
+def test_every_part_of_weight_gradients_is_added():
+    parts = np.random.default_rng(0).standard_normal((131, 1, 3)).astype(np.float32)  # of one gate, unit and input
+    grads = [cuda.device_array(shape, np.float32) for shape in ((1, 1), (1, 1), 1, 1)]
+    weight_gradients.sum_parts[1, weight_gradients._BLOCK](cuda.to_device(parts), 1, 1, 0, *grads)
+    found, (of_x, bias, of_hidden) = [grad.copy_to_host().item() for grad in grads], parts.astype(float).sum((0, 1))
+    np.testing.assert_allclose(found, [of_x, of_hidden, bias, bias], atol=1e-5)
+
+
 def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
     weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H)
     slopes, carry = rng.uniform(least_slope, 1, (K, T, B, H)), rng.uniform(least_carry, 1, (T, B, H))
