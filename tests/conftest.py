@@ -39,19 +39,16 @@ def rank_session(pytestconfig):
         yield session
 
 
-@pytest.fixture(autouse=True)
-def nothing_measured(monkeypatch):
+def nothing_measured(names, folders=experiments._folders):
     """Keep what was measured in this checkout from tests: they read references, or record in a folder of their own."""
-    folders = experiments._folders
+    found = folders(names)
+    if (files.root() / "pyproject.toml").is_file():
+        nowhere = Path(os.devnull)  # nothing can be read below it, and nothing written
+        found = [nowhere if path.name == experiments.MEASURED else path for path in found]
+    return found
 
-    def guarded(names):
-        found = folders(names)
-        if (files.root() / "pyproject.toml").is_file():
-            nowhere = Path(os.devnull)  # nothing can be read below it, and nothing written
-            found = [nowhere if path.name == experiments.MEASURED else path for path in found]
-        return found
 
-    monkeypatch.setattr(experiments, "_folders", guarded)
+experiments._folders = nothing_measured
 
 
 @pytest.fixture

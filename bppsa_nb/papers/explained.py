@@ -209,7 +209,7 @@ def cells(folder):
 
 def _drawn(source):
     """Name the figures that a cell's code draws, of tables that it reads or measures."""
-    recorded = r'experiments\.(?:run|table)\(\s*"(\w+)"'
+    recorded = r'experiments\.(?:measured|run|table)\(\s*"(\w+)"'
     tables = dict(re.findall(rf"^(\w+) = {recorded}", source, re.MULTILINE))
     drawn = re.findall(r"experiments\.draw\((\w+)\)", source)
     named = re.findall(rf'experiments\.(?:make\(\s*"(\w+)"|draw\({recorded})', source)
