@@ -92,7 +92,7 @@ def drawn(source):
         if ast.unparse(call.func) == "experiments.draw":
             (table,) = call.args
             call = tables.get(ast.unparse(table), table)
-            assert ast.unparse(call.func) in ("experiments.run", "experiments.table")
+            assert ast.unparse(call.func) in ("experiments.measured", "experiments.run", "experiments.table")
         yield call.args[0].value
 
 
