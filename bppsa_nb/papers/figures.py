@@ -101,7 +101,7 @@ def save(fig, name, *, alt, caption, provenance):
 
 
 def vector(fig, name):
-    """Return a figure as an SVG, for pages that have its words beside it, or None if it would be larger than a picture.
+    """Return a figure as an SVG, for pages that have its words beside it, or None if it exceeds `MAX_VECTOR_BYTES`.
 
     The same figure is the same text.
     """
