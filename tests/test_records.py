@@ -75,7 +75,7 @@ def test_every_figure_is_drawn_from_a_reference_that_is_committed_with_it(commit
 def test_make_figures_draws_every_figure_that_is_committed(committed_files):
     notebooks = [json.loads(content) for path, content in committed_files.items() if path.suffix == ".ipynb"]
     cells = [cell["source"] for notebook in notebooks for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    calls = re.findall(r"experiments\.(?:make|run|table)\(\s*\"(\w+)\"", "\n".join(map("".join, cells)))
+    calls = re.findall(r"experiments\.(?:make|measured|run|table)\(\s*\"(\w+)\"", "\n".join(map("".join, cells)))
     collected = re.search(r"^COLLECTED := (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)[1].split()
     assert not set(collected) & set(calls)
     drawn = set(calls) - {"kernel_times"} | set(collected)  # a GPU's benchmark, which notebook 02c reads
