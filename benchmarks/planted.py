@@ -142,7 +142,7 @@ class Copy:
         if status in (0, 5):  # 5: there are none in this ring
             return None
         text = self.log.read_text(encoding="utf-8", errors="replace")
-        failed = re.findall(r"^(tests/.*::.*) (?:FAILED|ERROR) +\[ *\d+%\]$", text, re.MULTILINE)  # a name may hold " - "
+        failed = re.findall(r"^(tests/.*::.*) (?:FAILED|ERROR) +\[ *\d+%\]$", text, re.MULTILINE)  # may hold " - "
         if failed := failed or re.findall(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", text, re.MULTILINE):
             return failed[0], "fails"
         if status in (1, 2, 3, 4):  # pytest has something else to say, of conftest.py for one
