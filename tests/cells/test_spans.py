@@ -18,10 +18,8 @@ MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LS
 MODELS |= {"peephole": PeepholeLSTM}
 WAYS = [  # how to go forward, and back
     *((back, None, {"method": "linear"}) for back in ("linear", "blelloch", "chunked")),
-    ("truncated", 99, {"method": "linear"}),
-    ("linear", None, {"method": "chunked", "length": 3}),
-    ("chunked", None, {"method": "newton", "length": 2}),
-    ("linear", None, {"method": "newton", "length": 1}),
+    ("truncated", 99, {"method": "linear"}), ("linear", None, {"method": "chunked", "length": 3}),
+    ("chunked", None, {"method": "newton", "length": 2}), ("linear", None, {"method": "newton", "length": 1}),
 ]
 
 

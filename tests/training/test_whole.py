@@ -165,6 +165,14 @@ def test_who_takes_whole_steps():
     assert others == ["in parts"] * 6
 
 
+def test_a_forward_pass_that_a_model_is_given_between_two_steps_is_called():
+    trainer, batch = bp.Trainer(bp.RNN(1, 2, 3), bp.SGD(0.1), backend="cpu"), (np.ones((5, 4, 1), np.float32), [0] * 4)
+    trainer.step(*batch)
+    trainer.model.forward = lambda *how, **more: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        trainer.step(*batch)
+
+
 def test_a_model_of_ones_own_need_keep_nothing_but_logits():
     own = SimpleNamespace(params={"bias": np.zeros(3)}, check_method=lambda *how: None)
     own.forward = lambda x, backend: SimpleNamespace(logits=np.tile(own.params["bias"], (len(x), 1)))

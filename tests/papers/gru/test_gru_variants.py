@@ -63,10 +63,8 @@ def test_relative_time_is_compared_within_a_round(monkeypatch):
 @pytest.mark.parametrize(
     "variant, products, serial, launches, multiply_adds, kept",
     [
-        ("original", 9, 4, 44, 18, 4),
-        ("concatenated", 4, 4, 30, 18, 4),
-        ("moved", 3, 2, 30, 19, 4),
-        ("saved", 2, 2, 31, 18, 5),
+        ("original", 9, 4, 44, 18, 4), ("concatenated", 4, 4, 30, 18, 4),
+        ("moved", 3, 2, 30, 19, 4), ("saved", 2, 2, 31, 18, 5),
     ],
 )
 def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, kept):
