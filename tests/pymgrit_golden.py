@@ -81,12 +81,8 @@ def run_pymgrit(activation, depth, coarsening, levels, cycle, nested, relaxation
     layers = np.arange(depth + 1.0)
     solver = Mgrit(
         [Layers(layers[:: coarsening**level]) for level in range(levels)],
-        tol=1e-9,
-        cycle_type=cycle,
-        nested_iteration=nested,
-        cf_iter=int(relaxation == "FCF"),
-        logging_lvl=50,
-        output_lvl=0,
+        **{"tol": 1e-9, "cycle_type": cycle, "nested_iteration": nested, "cf_iter": int(relaxation == "FCF")},
+        **{"logging_lvl": 50, "output_lvl": 0},
     )
     return solver.solve()["conv"]
 

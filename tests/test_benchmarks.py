@@ -400,6 +400,7 @@ for item in {"smoke": ["good", "raises", "dies", "hangs", "last"], "quick": rang
 """
 
 
+@pytest.mark.outer
 @pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
 def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys):
     (folder / "worker.py").write_text(WORKER)

@@ -403,7 +403,7 @@ def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
             assert error(found.copy_to_host(), expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("cell", [bp.RNN, bp.GRU])
+@pytest.mark.parametrize("cell", [bp.RNN, more(bp.GRU)])
 @pytest.mark.parametrize(("T", "B", "L"), [more(4, 2, 1), (3, 2, 2), large(300, 16, 2)])
 def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
     rng = np.random.default_rng([T, B, L])

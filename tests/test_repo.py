@@ -102,6 +102,7 @@ def test_only_what_names_the_peers_installs_and_imports_them():
         assert not re.search(r"importorskip\(\W(torch|jax)", path.read_text(encoding="utf-8")), f"{path}: mark it peers"
 
 
+@pytest.mark.outer
 def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tmp_path):
     (tmp_path / "lacking.py").write_text("import sys\nsys.modules |= dict.fromkeys(('torch', 'jax'))\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}

@@ -1,6 +1,9 @@
 """What is not the core's: which extra brings a package, and a progress bar where tqdm is there."""
 
 from contextlib import contextmanager, nullcontext
+from functools import cache
+
+from bppsa_nb.machine.interrupts import interrupts_held
 
 # By the name that each package is imported by.
 BRINGS = {
@@ -50,10 +53,19 @@ class _NoBar(nullcontext):
         pass
 
 
+@cache
+def _bars():
+    """Return tqdm's bars, but Ctrl-C waits while one holds the lock of them all: other threads would wait for ever."""
+    from tqdm.auto import tqdm
+
+    return type("Bar", (tqdm,), {name: interrupts_held()(getattr(tqdm, name)) for name in ("close", "refresh")})
+
+
 def bar(*iterable, **how):
     """Return a progress bar of tqdm's with these arguments; without tqdm, one that shows nothing."""
     try:
-        from tqdm.auto import tqdm
+        kind = _bars()
     except ModuleNotFoundError:
-        tqdm = _NoBar
-    return tqdm(*iterable, **how)
+        kind = _NoBar
+    with interrupts_held():
+        return kind(*iterable, **how)

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bppsa_nb as bp
@@ -20,7 +20,6 @@ def passes(model, data, method, backend, **how):
 
 
 @each_kind
-@settings(max_examples=30, deadline=None)
 @given(
     T=st.integers(0, 20),
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 5), st.integers(1, 3)),

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
@@ -59,7 +59,6 @@ def apart(model, x, h0, resets, lengths, grad_logits):
     return states, logits, total
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(list(MODELS)),
     sizes=st.tuples(st.integers(1, 14), st.integers(1, 20), st.integers(1, 4), st.integers(1, 6)),

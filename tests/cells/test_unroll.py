@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from rings import more
 
 import bppsa_nb as bp
 from bppsa_nb.cells import chunked, unroll
@@ -46,7 +47,6 @@ def same(found, loop):
     h0=st.sampled_from([0.0, 3.0]),
     most=st.sampled_from([None, 0, 0.5, 4]),
 )
-@settings(max_examples=40)
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, sizes, length, radius, h0, most):
     B, layers, size = sizes
     model, x, h0 = case(cell, T, B, layers, radius, h0, size=size, seed=T)
@@ -84,7 +84,7 @@ def test_states_and_gradients_are_within_the_tolerance(cell, backend, dtype, met
 
 
 @each_backend
-@pytest.mark.parametrize("T", [100, 1000, 10000])
+@pytest.mark.parametrize("T", [100, 1000, more(10000)])
 def test_deer_takes_few_iterations_while_a_network_is_fresh(backend, T):
     for dtype, tol, most in ((np.float32, 1e-5, 3), (np.float64, 1e-10, 4)):
         model, x, _ = case("rnn", T, 1, dtype=dtype)

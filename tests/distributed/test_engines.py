@@ -61,6 +61,7 @@ def test_ranks_run_what_they_are_given_and_leave_nothing_behind():
         assert addresses <= {"127.0.0.1", "0.0.0.0"}
 
 
+@pytest.mark.outer
 def test_a_killed_rank_is_an_error_and_no_hang():
     from ipyparallel.error import CompositeError
 
@@ -127,6 +128,7 @@ def test_what_is_missing_is_said(monkeypatch, name):
         engines.Engines(2)
 
 
+@pytest.mark.outer
 def test_ranks_that_do_not_start_are_an_error(mpiexec):
     before = set(psutil.Process().children())
     mpiexec("echo too few slots; exit 3")

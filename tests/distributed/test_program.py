@@ -103,6 +103,7 @@ def test_layers_are_the_same_on_any_number_of_ranks(rank_session, tmp_path, kind
     assert all(0 <= row[name] < 1e-8 for row in three["differences"] for name in ("states", "gradients"))
 
 
+@pytest.mark.outer
 def test_layers_need_mpi4py_for_several_ranks_only():
     script = f"import sys; sys.modules['mpi4py'] = None; from {program.__name__} import main; main(sys.argv[1:])"
     few = ["layers", *LAYERS, "--width", "3"]
@@ -145,9 +146,9 @@ def test_one_rank_says_what_is_wrong(rank_session):
     assert done.returncode == 2 and len(re.findall(said, done.stderr)) == 1
 
 
-ENDS = [("_train", "os.kill(os.getpid(), signal.SIGKILL)", ""), ("_train", "sys.exit('lost')", "lost")]
-ENDS += [("_train", "raise OSError('lost')", "Traceback(?s:.*)OSError: lost")]
-ENDS += [("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no room$")]
+ENDS = [("_train", "os.kill(os.getpid(), signal.SIGKILL)", ""), more("_train", "sys.exit('lost')", "lost")]
+ENDS += [more("_train", "raise OSError('lost')", "Traceback(?s:.*)OSError: lost")]
+ENDS += [more("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no room$")]
 
 
 @pytest.mark.parametrize("name, fault, said", ENDS)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from on_mpi import ENVIRONMENT, FAULTY, command, start
+from rings import more
 
 import bppsa_nb as bp
 from bppsa_nb.distributed.ranks import checksum
@@ -106,6 +107,7 @@ def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_pat
     assert resumed.stdout.splitlines()[2:] == alone.splitlines()[2:]  # the loss, and what is learned by it
 
 
+@pytest.mark.outer
 def test_the_command_trains_residual_layers_on_ranks_with_the_bits_of_one(rank_session, tmp_path, capsys):
     few = ["train", "--multigrid", "--layers", "16", "--backend", "numpy", "--batch-size", "449"]
     alone, two, again = (tmp_path / f"{name}.npz" for name in ("alone", "two", "again"))
@@ -125,7 +127,7 @@ def test_the_command_trains_residual_layers_on_ranks_with_the_bits_of_one(rank_s
     "arguments, code, said",
     [
         (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
-        (["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
+        more(["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
     ],
 )
 def test_what_is_wrong_is_said_once(arguments, code, said):
@@ -141,7 +143,7 @@ KILL, BATCH = "os.kill(os.getpid(), signal.SIGKILL)", ("training.datasets:Bitstr
 
 @pytest.mark.parametrize(
     "fault, rank, owner, name",
-    [(KILL, 1, *BATCH), (KILL, 0, "machine.files:os", "fsync"), ("raise KeyError('lost')", 2, *BATCH)],
+    [more(KILL, 1, *BATCH), (KILL, 0, "machine.files:os", "fsync"), more("raise KeyError('lost')", 2, *BATCH)],
 )
 def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, owner, name):
     path = tmp_path / "kept.npz"

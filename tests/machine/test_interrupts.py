@@ -1,8 +1,11 @@
+import io
 import signal
+import threading
+from functools import partial
 
 import pytest
 
-from bppsa_nb.machine import interrupts
+from bppsa_nb.machine import extras, interrupts
 from bppsa_nb.machine.interrupts import ended_once, interrupts_held
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
@@ -61,3 +64,28 @@ def test_what_ends_a_program_waits_for_what_must_not_be_cut(number):
 def test_where_sigterm_simply_ends_the_process_it_is_not_held():
     with interrupts_held():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_an_interrupted_bar_lets_those_of_other_threads_go_on(monkeypatch):
+    pytest.importorskip("tqdm")
+    presses, lock, new = [], threading.RLock(), partial(extras.bar, total=2, file=io.StringIO())
+
+    class Lock:
+        """As tqdm's, which is two: Ctrl-C may come between them."""
+
+        def acquire(self):
+            lock.acquire()
+            presses and signal.raise_signal(presses.pop())
+
+        __enter__, __exit__, release = acquire, lambda self, *error: lock.release(), lambda self: lock.release()
+
+    monkeypatch.setattr(extras._bars(), "_lock", Lock(), raising=False)
+    for act in (lambda bar: new(), lambda bar: bar.refresh(), lambda bar: bar.close()):
+        bar = new()
+        presses.append(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            act(bar)
+    other = threading.Thread(target=lock.acquire, daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()

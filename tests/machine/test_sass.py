@@ -1,6 +1,7 @@
 """What is read in machine code, of kernels whose code is known."""
 
 import pytest
+from rings import more
 
 from bppsa_nb.machine import sass
 
@@ -22,7 +23,7 @@ def read(generation="sm_90", **options):
     return sass.read(kernel, (array, array), generation, **options)
 
 
-@pytest.mark.parametrize("generation", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("generation", [more("sm_75"), more("sm_80"), "sm_90"])
 def test_a_loop_of_one_step(generation):
     code = read(generation)
     assert read(generation, lineinfo=True) == code

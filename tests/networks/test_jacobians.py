@@ -2,7 +2,7 @@ import naive_sparse as naive
 import numpy as np
 import pytest
 from draws import filters, poolings, spread
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse as scipy_sparse
 
@@ -10,7 +10,6 @@ from bppsa_nb import sparse
 from bppsa_nb.machine import memory
 from bppsa_nb.networks import jacobians
 
-SMALL = settings(max_examples=40)
 DTYPES = [np.float32, np.float64]
 
 
@@ -25,7 +24,6 @@ def convolutions(draw):
 
 
 @pytest.mark.parametrize("kept", [1.0, 0.4])
-@SMALL
 @given(case=convolutions())
 def test_convolution_equals_pushing_one_input_after_the_other(case, kept):
     shape, input_shape, options, seed = case
@@ -67,7 +65,6 @@ def test_saturated_units_have_no_slope():
     assert not sparse.sigmoid_jacobian_T(np.array([0.0, 1.0])).toarray().any()
 
 
-@SMALL
 @given(poolings())
 def test_max_pooling_equals_difference_quotients(case):
     shape, kernel, stride, seed = case
@@ -81,7 +78,6 @@ def test_max_pooling_equals_difference_quotients(case):
     assert found.nnz == np.count_nonzero(window) and found.has_sorted_indices
 
 
-@SMALL
 @given(poolings())
 def test_average_pooling_equals_difference_quotients(case):
     shape, kernel, stride, _ = case

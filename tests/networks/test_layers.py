@@ -2,12 +2,11 @@ import naive_sparse as naive
 import numpy as np
 import pytest
 from draws import filters, poolings, spread
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
 
-SMALL = settings(max_examples=30)
 EACH = [
     (Conv2d("op", 2, 3, (2, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)), (2, 5, 4)),
     (Conv2d("op", 3, 2, 3, padding=1), (3, 4, 4)), (Linear("op", 6, 4), (6,)), (ReLU("op"), (2, 3, 4)),
@@ -49,7 +48,6 @@ def check(operator, shape, oracle, seed, step, batch=3, tolerance=1e-12):
         np.testing.assert_allclose(found[k].reshape(-1), expected, rtol=0, atol=tolerance)
 
 
-@SMALL
 @given(convolutions())
 def test_convolution_equals_the_oracle(case):
     operator, shape, seed = case
@@ -58,14 +56,12 @@ def test_convolution_equals_the_oracle(case):
     check(operator, shape, oracle, seed, step=1.0)
 
 
-@SMALL
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 99))
 def test_linear_equals_the_oracle(inputs, outputs, seed):
     oracle = lambda x, weight, bias: naive.linear(x, weight) + bias  # noqa: E731
     check(Linear("op", inputs, outputs), (inputs,), oracle, seed, step=1.0)
 
 
-@SMALL
 @given(poolings())
 def test_max_pooling_equals_the_oracle(case):
     shape, kernel, stride, seed = case
@@ -74,7 +70,6 @@ def test_max_pooling_equals_the_oracle(case):
     check(operator, shape, oracle, seed, step=1e-6, tolerance=1e-8)
 
 
-@SMALL
 @given(poolings())
 def test_average_pooling_equals_the_oracle(case):
     shape, kernel, stride, seed = case

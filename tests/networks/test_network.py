@@ -366,6 +366,7 @@ def test_gradients_that_overflow_are_not_hidden(method):
         assert not np.isfinite(grads["conv1.weight"]).all()
 
 
+@pytest.mark.outer
 def test_pruned_vgg11_through_the_scan():
     model = VGG11()
     model.masks = sparse.prune(model.params, 0.97, "class_uniform")

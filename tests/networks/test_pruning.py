@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_nb.sparse import masks_of, prune
@@ -40,7 +40,6 @@ def expected_masks(params, rate, scheme):
     return kept
 
 
-@settings(max_examples=100)
 @given(cases(), st.sampled_from(SCHEMES))
 def test_the_smallest_weights_go(case, scheme):
     params, rate = case

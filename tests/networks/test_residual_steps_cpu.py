@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bppsa_nb import multigrid
@@ -57,7 +57,6 @@ def everything(ops, points, source, level, weights, biases, states, activation):
 @given(case=sweeps())
 @example(case=((64, 33), 0, np.array([0, 4, 6]), True, "tanh"))
 @example(case=((2, 3, 5, 40), 3, np.array([0, 4, 5]), True, "relu"))
-@settings(max_examples=60)
 def test_twins_agree(dtype, case):
     arguments = data(case, dtype)
     for found, expected in zip(everything(cpu, *arguments), everything(steps, *arguments), strict=True):

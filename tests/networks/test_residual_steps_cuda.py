@@ -29,7 +29,7 @@ def assert_close(found, expected, dtype):
 @pytest.mark.parametrize(
     ("state", "kernel", "depth", "coarsening", "activation", "dtype"),
     [
-        ((2, 5), 0, 5, 2, "tanh", np.float32), ((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
+        more((2, 5), 0, 5, 2, "tanh", np.float32), ((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
         more((5, 18), 0, 5, 2, "tanh", np.float32), more((2, 2, 2, 3), 3, 5, 2, "relu", np.float64),
         large((1, 1), 0, 10, 2, "tanh", np.float32),
         large((64, 256), 0, 250, 4, "tanh", np.float32), large((33, 300), 0, 250, 4, "relu", np.float64),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rings import more
 
 import bppsa_nb
 from bppsa_nb.cells import calibrate
@@ -207,12 +208,6 @@ def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(p
     out = run("figures")
     assert out.startswith("table_6                  left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
     assert run("list").endswith(f"{NEEDS_CHECKOUT}\n")
-
-
-def test_an_unknown_backend_of_matplotlib_is_no_matter():
-    command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
-    done = subprocess.run(command, cwd=REPO, env=os.environ | {"MPLBACKEND": "chalk"}, capture_output=True, text=True)
-    assert done.returncode == 0 and not done.stderr
 
 
 BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
@@ -644,6 +639,7 @@ def test_a_notebook_needs_its_parameters(project):
         notebooks.run("01_plain")
 
 
+@pytest.mark.outer
 def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
     code = 'import os, pathlib, time; pathlib.Path("pid").write_text(str(os.getpid())); time.sleep(60)'
     write_notebook(project, "01_wait", code)
@@ -684,7 +680,7 @@ def unread():
     os.close(writing)
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])  # an error comes at the end, or with the first line
+@pytest.mark.parametrize("unbuffered", [more(""), "1"])  # an error comes at the end, or with the first line
 def test_a_program_whose_reader_is_gone_ends_quietly(unread, unbuffered):
     command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}

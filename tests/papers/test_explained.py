@@ -124,6 +124,7 @@ def test_what_is_put_together_names_every_table_that_it_reads(name, monkeypatch)
     assert {explained.relative(path) for path in read} <= named and (read or not named)
 
 
+@pytest.mark.outer
 def test_every_claim_is_listed_once_by_its_number_in_the_report_with_its_verdict():
     with experiments.references():
         decided = explained.evaluated()

@@ -43,6 +43,7 @@ def test_every_schedule_is_shown(name):
     assert (devices.layout.display == "none") == (function == "data_parallel")
 
 
+@pytest.mark.outer
 def test_changing_what_there_is_to_schedule():
     choice, (layers, devices, batches), costs, sentence, image = parts(explorer())
     assert sentence.value.startswith("19 units")  # Figure 5 (b)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ptx_one_instruction import CODES, blocks, check, compute, edges, pairs, rounded, same
 
@@ -332,7 +332,6 @@ def test_the_module_is_public():
 
 
 @given(st.sampled_from(["f32", "f64"]), st.sampled_from(list(OPERATIONS)), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
 def test_numbers_of_any_bits(kind, name, seed):
     rng = np.random.default_rng(seed)
     code = CODES[kind]
@@ -345,7 +344,6 @@ def test_numbers_of_any_bits(kind, name, seed):
 
 
 @given(st.sampled_from(WHOLE[4:]), st.sampled_from(list(INTEGER)), st.data())
-@settings(max_examples=25, deadline=None)
 def test_integers_of_any_size(kind, name, data):
     info = np.iinfo(CODES[kind])
     numbers = st.lists(st.integers(int(info.min), int(info.max)), min_size=32, max_size=32)

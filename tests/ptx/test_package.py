@@ -62,6 +62,7 @@ def without(text, n):
     return text[: place[0]] + text[place[1] :]
 
 
+@pytest.mark.outer
 @pytest.mark.parametrize("name,which", FORWARD)
 def test_a_forward_pass_without_one_of_its_barriers_is_a_race(name, which):
     _, grid, block, arguments, shared, _ = forward(name, which)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rings import more
 
 from bppsa_nb.ptx.launch import launch
 
@@ -35,7 +36,7 @@ def scatter(places, out, more, how):
 
 
 @pytest.mark.parametrize("how", range(3))
-@pytest.mark.parametrize("grid, block", [((3, 2), (4, 5)), ((1, 1), (33, 1)), ((70, 2), (512, 1))])
+@pytest.mark.parametrize("grid, block", [((3, 2), (4, 5)), ((1, 1), (33, 1)), more((70, 2), (512, 1))])
 def test_stores_are_told_by_element_block_and_thread(how, grid, block):
     rng, (rows, columns) = np.random.default_rng(how), (7, 11)
     blocks, threads = np.prod(grid), np.prod(block)  # of the last, more than run at once

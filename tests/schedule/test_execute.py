@@ -266,6 +266,7 @@ def two_devices():
     return network, schedule.pipeline(schedule.Network.uniform(len(split(network))), 2, 2, "gpipe")
 
 
+@pytest.mark.outer
 def test_an_error_in_a_process_is_the_callers(two_devices):
     network, timeline = two_devices
     x, labels = random_batch(network, 4, 0)

@@ -73,6 +73,7 @@ def test_gaps_are_filled_with_what_is_ready_and_fits():
     assert (in_a_row.makespan, schedule.optimum(in_a_row).makespan) == (23, 16)
 
 
+@pytest.mark.outer
 def test_optima_do_not_depend_on_the_unit_of_time_nor_on_who_made_the_timeline():
     rng = np.random.default_rng(3)
     for _ in range(6):

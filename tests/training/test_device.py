@@ -217,7 +217,7 @@ def test_where_products_leave_the_range_the_linear_scan_answers(monkeypatch):
     check_same(host, device, 2e-5)
 
 
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
+@pytest.mark.parametrize("cell", [more("rnn"), "gru"])
 def test_a_step_in_chunks_is_that_of_the_loop(cell, monkeypatch):
     used, really = [], module.resolve_method
     chunked = module.SolverOptions("chunked"), 2
@@ -331,8 +331,8 @@ def test_fit_save_and_load(tmp_path):
     check_same(whole, resumed, 2e-5)
 
 
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
+@pytest.mark.parametrize("method", [more("linear"), "blelloch"])
+@pytest.mark.parametrize("cell", ["rnn", more("gru")])
 def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch):
     """What goes to the sub-stream runs when the main stream waits for it, and not before."""
     host, trainer = pair(cell, num_layers=3, method=method)

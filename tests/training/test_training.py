@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rings import large, more
 
 import bppsa_nb as bp
 from bppsa_nb.training.loss import cross_entropy
@@ -15,7 +16,7 @@ def trainer(method, backend):
 
 @pytest.mark.parametrize(
     ("T", "backend"),
-    [(30, "numpy"), (100, "cpu"), *(pytest.param(1000, b, marks=pytest.mark.full) for b in ("numpy", "cpu"))],
+    [more(30, "numpy"), (100, "cpu"), large(1000, "numpy"), large(1000, "cpu")],
 )
 def test_bppsa_trains_as_bptt_does(T, backend):
     dataset = bp.Bitstream(T, ITERATIONS * B, rng=0)

@@ -127,7 +127,7 @@ def story(seed, whole, spoiled):
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # where the test itself puts what is too large
 @pytest.mark.parametrize("spoiled", [False, True])
-@pytest.mark.parametrize("first", [0, 20, *map(more, range(40, 160, 20))])
+@pytest.mark.parametrize("first", [0, *map(more, range(20, 160, 20))])
 def test_whatever_comes_whole_steps_do_and_say_what_steps_in_parts_do(first, spoiled):
     for seed in range(first, first + 20):
         for ours, theirs in zip(story(seed, True, spoiled), story(seed, False, spoiled), strict=True):

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 from matplotlib.ticker import PercentFormatter
-from tqdm.auto import tqdm
 
+from bppsa_nb.machine import extras
 from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
@@ -132,7 +132,8 @@ def falling(lr, count):
 def train(model, training, numbers, rates, shown):
     """Take a step on each batch of images, with an optimizer of its own: one from before moves pruned weights."""
     trainer = Trainer(model, SGD(rates[0], MOMENTUM), method="ordinary")
-    for batch, rate in zip(tqdm(numbers, desc=shown, leave=False, disable=None if shown else True), rates, strict=True):
+    bar = extras.bar(numbers, desc=shown, leave=False, disable=None if shown else True)
+    for batch, rate in zip(bar, rates, strict=True):
         trainer.optimizer.lr = rate
         trainer.step(*training.batch(batch))
 

@@ -43,10 +43,8 @@ def made(**points):
 
 def example():
     return made(
-        p3_1=((1.0, 3.0, 2.0), "linear"),
-        p3_2=((5.0, 4.8, 9.0), "linear"),
-        p8_1=((4.0, 2.0), "linear"),
-        p8_2=((7.0, 6.0, 1.0), "chunked"),
+        p3_1=((1.0, 3.0, 2.0), "linear"), p3_2=((5.0, 4.8, 9.0), "linear"),
+        p8_1=((4.0, 2.0), "linear"), p8_2=((7.0, 6.0, 1.0), "chunked"),
     )
 
 

@@ -12,6 +12,7 @@ def test_errors_are_rounding_errors_for_every_method(chain):
     assert all(0 < row["error"] < 2e-6 for row in rows)
 
 
+@pytest.mark.outer
 def test_norm_preserving_chains_preserve_norms():
     jacobians_T = error_over_length._rotations(5, np.random.default_rng(0)).astype(float)
     products = jacobians_T.swapaxes(-1, -2) @ jacobians_T

@@ -84,6 +84,7 @@ def modelled():
     return made()
 
 
+@pytest.mark.outer
 def test_the_scan_pays_beyond_as_many_ranks_as_a_product_has_sweeps(modelled):
     pays, best, speedup = ranks_modelled.crossings(modelled, "RNN")
     assert (pays, best) == (16, 128)  # (10 + 1) / p, and ranks are powers of two

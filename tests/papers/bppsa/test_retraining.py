@@ -108,6 +108,7 @@ def test_every_image_is_seen_once_an_epoch_in_an_order_of_its_own():
     assert np.concatenate(retraining.batches(20, 8, 1, [5, 1])).tolist() != first.tolist()
 
 
+@pytest.mark.outer
 def test_pruning_costs_accuracy_and_retraining_gives_it_back():
     settings = {"LeNet5": {"B": 8, "lr": 0.01, "retraining_lr": 0.01, "steps": 1}}
     with pytest.MonkeyPatch.context() as patch:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas
 import pytest
 from measuring import measure
+from rings import more
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
@@ -56,7 +57,7 @@ def shortcut(monkeypatch):
 @pytest.mark.parametrize(
     "name, reference, control, params, watched",
     [
-        ("figure_06", "ordinary", "disturbed", LeNet5().params, ["training_loss", "test_loss"]),
+        more("figure_06", "ordinary", "disturbed", LeNet5().params, ["training_loss", "test_loss"]),
         ("figure_07", "linear", None, RNN(1, 2, 3).params, ["fixed_loss"]),
         ("figure_13", "linear", "reversed", GRU(2, 2, 2).params, ["training_loss", "accuracy"]),
     ],
@@ -107,6 +108,7 @@ def test_a_wrong_gradient_is_seen_at_once(model, param, train, reference, monkey
         assert compared["loss"].max() <= 1e-5  # the loss curve alone would not tell
 
 
+@pytest.mark.outer
 def test_they_learn(tiny, shortcut, monkeypatch):
     monkeypatch.setattr(figure_06, "SAMPLE", 200)
     rows = train_lenet(61, Images(num_samples=500), Images(split="test", num_samples=200), 32, 0.01)

@@ -80,7 +80,7 @@ def test_methods_and_seeds_are_those_wanted(tables):
         # In the middle of an epoch: in the first method, in the second, with the second seed. An epoch is three
         # iterations, kept after each: of those that were begun, one or two were done again.
         (eighty_epochs, (7, 20, 64), 7 * 12 + 1 + 1 + 2, 7),
-        (four_hundred_epochs, (3, 30), 16 * 8 + 1, 16 * 2),
+        pytest.param(four_hundred_epochs, (3, 30), 16 * 8 + 1, 16 * 2, marks=pytest.mark.outer),
     ],
 )
 def test_trainings_that_were_stopped_go_on(tables, tmp_path, monkeypatch, module, stops, again, watched):

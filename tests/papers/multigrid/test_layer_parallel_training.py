@@ -22,6 +22,7 @@ def test_splits_share_no_digit():
     assert set(np.unique(unseen.y)) == set(range(10))
 
 
+@pytest.mark.outer
 def test_runs_of_a_seed_begin_alike_and_both_learn(table):
     assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 3 * 2
     first = table[table["epoch"] == 0].pivot(index=["T", "seed"], columns="method", values="loss")

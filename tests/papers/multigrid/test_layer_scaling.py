@@ -28,6 +28,7 @@ def five_cores(monkeypatch):
     monkeypatch.setattr(layer_scaling.provenance, "cores", lambda: 5)
 
 
+@pytest.mark.outer
 def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkeypatch, five_cores):
     costs = {"F": 3e-5, "δO": 4e-5, "δW": 1e-4}
     monkeypatch.setattr(layer_scaling, "_run", ran(costs))

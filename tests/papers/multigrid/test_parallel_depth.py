@@ -163,6 +163,7 @@ def test_timelines_show_all_workers_and_counts():
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
 
 
+@pytest.mark.outer
 def test_the_table_over_depth_and_workers_has_every_road_with_its_error():
     table = measure(roads_over_depth, DEPTHS={"quick": (16, 32, 64)}, WORKERS={"quick": (1, 4)})
     found = roads_over_depth.with_errors(table)

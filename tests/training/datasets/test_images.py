@@ -111,6 +111,7 @@ def test_an_image_depends_on_seed_split_and_number_only(monkeypatch):
     np.testing.assert_array_equal(bp.Images(num_samples=60, rng=3).pixels, many.pixels)
 
 
+@pytest.mark.outer
 def test_splits_share_no_digit_and_no_part_of_a_photo(monkeypatch):
     seen = {}
 
