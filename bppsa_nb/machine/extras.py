@@ -58,7 +58,8 @@ def _bars():
     """Return tqdm's bars, but Ctrl-C waits while one holds the lock of them all: other threads would wait for ever."""
     from tqdm.auto import tqdm
 
-    return type("Bar", (tqdm,), {name: interrupts_held()(getattr(tqdm, name)) for name in ("close", "refresh")})
+    held = {name: interrupts_held()(getattr(tqdm, name)) for name in ("close", "refresh")}
+    return type("Bar", (tqdm,), held | {"__del__": staticmethod(bool)})  # nothing: Ctrl-C would be lost in it
 
 
 def bar(*iterable, **how):

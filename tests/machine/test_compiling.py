@@ -12,6 +12,7 @@ import types
 import pytest
 from numba.core import caching, event
 from numba.core.caching import IndexDataCacheFile
+from rings import large, more
 
 from bppsa_nb.machine import compiling
 
@@ -211,7 +212,7 @@ assert len(Compiled.found) <= MOST, Compiled.found
 """
 
 
-@pytest.mark.parametrize("first", ["gru", pytest.param("scan", marks=pytest.mark.full)])
+@pytest.mark.parametrize("first", [more("gru"), large("scan")])
 def test_a_first_step_compiles_little_and_a_second_process_nothing(tmp_path, first):
     """Seconds are for benchmarks; here, what they are spent on is counted."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -4,7 +4,8 @@ import json
 
 import on_driver
 import pytest
-from rings import more
+
+pytestmark = pytest.mark.outer
 
 # Cell, method, H and layers; and what the environment says.
 FIRST = (("rnn", "linear", 20, 2), {})
@@ -101,7 +102,6 @@ def logs(tmp_path_factory):
     return log
 
 
-@pytest.mark.outer
 def test_arrays_of_any_strides_and_libraries_are_taken(logs):
     log = logs("arrays")
     assert not lines(log, "UNSAFE")
@@ -117,7 +117,7 @@ def lines(log, *words):
     return [line for line in log if line.startswith(words)]
 
 
-@pytest.mark.parametrize("case", [FIRST, *map(more, RECORDED)], ids=str)
+@pytest.mark.parametrize("case", [FIRST, *RECORDED], ids=str)
 def test_steps_are_recorded_once_and_replayed(logs, case):
     log = logs(case)
     assert log[-1] == "STEPS 4" and not lines(log, "UNSAFE", "UNJOINED", "WARNING")
@@ -126,13 +126,12 @@ def test_steps_are_recorded_once_and_replayed(logs, case):
     assert len(launches(log)) == 2 * nodes > 20  # launch by launch first, and then for the recording
 
 
-@pytest.mark.parametrize("cases", [FEW_KERNELS, more(MANY)], ids=["few", "many"])
+@pytest.mark.parametrize("cases", [FEW_KERNELS, MANY], ids=["few", "many"])
 def test_streams_wait_for_copies_that_are_still_on_their_way(logs, cases):
     streams = [line for case in cases for line in lines(logs(case), "STREAM")]
     assert len(streams) >= len(cases) and all(line.endswith(" waits for the legacy stream") for line in streams)
 
 
-@pytest.mark.outer
 @pytest.mark.parametrize("case", WIDE, ids=str)
 def test_blocks_have_as_many_threads_as_there_are_registers_for(logs, case):
     log = logs(case)
