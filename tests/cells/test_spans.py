@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
@@ -69,6 +69,7 @@ def apart(model, x, h0, resets, lengths, grad_logits):
     way=st.sampled_from(WAYS),
     backend=st.sampled_from(["numpy", "cpu"]),
 )
+@example("GRU", (5, 40, 2, 3), 1, 0, 0.5, "any", WAYS[0], "cpu")  # more samples than are computed at a time
 def test_pieces_are_sequences_of_their_own(kind, sizes, layers, seed, share, ragged, way, backend):
     model, x, h0, given_h0, resets, lengths, grad_logits = draw(kind, sizes, layers, seed, share)
     lengths = {"any": lengths, "sorted": np.sort(lengths)[::-1]}.get(ragged, np.full(sizes[1], sizes[0]))
