@@ -166,7 +166,7 @@ def test_who_takes_whole_steps():
 
 
 def test_a_forward_pass_that_a_model_is_given_between_two_steps_is_called():
-    trainer, batch = bp.Trainer(bp.RNN(1, 2, 3), bp.SGD(0.1), backend="cpu"), (np.ones((5, 4, 1), np.float32), [0] * 4)
+    trainer, batch = bp.Trainer(bp.RNN(1, 2, 3), bp.SGD(1), backend="cpu"), (np.ones((5, 4, 1), "f"), np.zeros(4, int))
     trainer.step(*batch)
     trainer.model.forward = lambda *how, **more: 1 / 0
     with pytest.raises(ZeroDivisionError):
