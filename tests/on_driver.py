@@ -24,7 +24,7 @@ def build(folder):
 
 def run(folder, program, cwd=None):
     """Run a program on the driver built in `folder`, and return the driver's log, in lines."""
-    log = folder / "log"
+    (log := folder / "log").unlink(missing_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     kept |= {"PYTHONPATH": os.pathsep.join(sys.path), "LD_LIBRARY_PATH": str(folder), "DRIVER_LOG": str(log)}
     done = subprocess.run([sys.executable, "-c", program], env=kept, cwd=cwd, capture_output=True, text=True)
