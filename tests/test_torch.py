@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rings import on_gpu
 
@@ -54,6 +54,7 @@ class First(torch.nn.Module):
 
 
 @each_kind
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.tuples(*[st.integers(1, 9)] * 4, st.integers(1, 3)),
     batch_first=st.booleans(),

@@ -5,7 +5,7 @@ import logging
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bppsa_nb as bp
@@ -235,6 +235,7 @@ def positive(rng, shape, spread, zeros):
 
 
 @given(st.data())
+@settings(max_examples=150)
 def test_every_entry_is_what_the_linear_scan_gives(data):
     """Sums of positive numbers have no cancellation: every entry must be right, however small."""
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))

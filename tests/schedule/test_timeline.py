@@ -4,6 +4,7 @@ import naive_schedule as naive
 import numpy as np
 import pytest
 import schedule_draws as draws
+from rings import more
 
 from bppsa_nb import schedule
 from bppsa_nb.schedule import engine
@@ -23,7 +24,7 @@ def timelines(seed, count, **sizes):
             yield timeline, draws.problem(timeline)
 
 
-@pytest.mark.parametrize(("seed", "count", "rounding"), [(0, 8, 0), (1, 8, 1e-12)])
+@pytest.mark.parametrize(("seed", "count", "rounding"), [(0, 8, 0), (1, 8, 1e-12), more(0, 30, 0), more(1, 15, 1e-12)])
 def test_every_schedule_keeps_to_the_rules_and_to_its_lower_bound(seed, count, rounding):
     for timeline, problem in timelines(seed, count, floats=rounding > 0):
         timeline.check()

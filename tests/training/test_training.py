@@ -14,10 +14,7 @@ def trainer(method, backend):
     return bp.Trainer(bp.RNN(1, H, 10, rng=0), bp.Adam(lr=1e-5), method=method, backend=backend)
 
 
-@pytest.mark.parametrize(
-    ("T", "backend"),
-    [more(30, "numpy"), (100, "cpu"), large(1000, "numpy"), large(1000, "cpu")],
-)
+@pytest.mark.parametrize(("T", "backend"), [more(30, "numpy"), (100, "cpu"), large(1000, "numpy"), large(1000, "cpu")])
 def test_bppsa_trains_as_bptt_does(T, backend):
     dataset = bp.Bitstream(T, ITERATIONS * B, rng=0)
     order = np.random.default_rng(0).permutation(len(dataset)).reshape(ITERATIONS, B)

@@ -475,7 +475,7 @@ def number(name):
     return name.rpartition("__")[0].rpartition("]")[2]
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5])
+@pytest.mark.parametrize("share", [0.01, 0.5, *(pytest.param(s, marks=pytest.mark.outer) for s in (0.25, 0.99))])
 def test_split_keeps_recordings_together_and_instruments_balanced(recordings, share):
     train, held_out = recordings.split(share, rng=1)
     assert sorted(train.files + held_out.files) == sorted(recordings.files)
