@@ -123,8 +123,11 @@ def _target(path):
 
 
 @contextmanager
-def folder_lock(folder):
-    """Hold a folder, which is made if it is not there, locked where that can be done: other processes wait for it."""
+def folder_lock(folder, shared=False):
+    """Hold a folder, which is made if it is not there, locked where that can be done: other processes wait for it.
+
+    They do not where both want it `shared`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
@@ -132,7 +135,7 @@ def folder_lock(folder):
     number = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # not every file system has locks
-            fcntl.flock(number, fcntl.LOCK_EX)
+            fcntl.flock(number, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(number)

@@ -94,8 +94,8 @@ def _notebooks(arguments):
     with _keeping("notebooks", done):
         names = _chosen(wanted, known, "notebook")
         if arguments.jobs > 1:
-            _side_by_side([name for name in names if not notebooks.timed(name)], arguments, done)
-        for name in [name for name in names if name not in done]:
+            return _side_by_side(names, arguments, done)
+        for name in names:
             seconds = notebooks.run(name, arguments.scale, arguments.keep)
             done.append(name)
             print(f"{name:<40} {seconds:7.1f} s", flush=True)
@@ -294,7 +294,7 @@ def _parser():
         "commit, measured here before is not measured again; `bppsa-nb figures` does so.")
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
-    add("--jobs", type=int, choices=range(1, 9), default=1, help="of notebooks that time nothing, run so many at once")
+    add("--jobs", type=int, choices=range(1, 9), default=1, help="run so many at once, but for cells that are timed")
     add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
     command(_list, "list", "show figures, notebooks and recordings", "Show all figures, notebooks and recordings.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",

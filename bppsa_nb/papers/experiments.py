@@ -28,7 +28,7 @@ from pathlib import Path
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, generator
-from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables, text
+from bppsa_nb.papers import bppsa, figures, forward, gru, multigrid, ooo, provenance, tables, text
 from bppsa_nb.papers.progress import Progress, read_saved
 
 SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
@@ -173,32 +173,25 @@ def recordings(name, folder=None):
 
 def draw(table):
     """Draw a table from `run` or `table`, save the picture to `figures/`, and return what a notebook shows."""
-    from matplotlib import pyplot
-
-    from bppsa_nb.papers import figures
-
-    origin = table.attrs["provenance"]
-    module = load(origin["name"])
-    figures.style()
-    fig = module.plot(table)
-    said = words(table)
-    path = figures.save(fig, origin["name"], **said, provenance=origin)
-    pyplot.close(fig)
-    return figures.Shown(path, said["alt"])
+    origin, said = table.attrs["provenance"], words(table)
+    with _plotted(table) as fig:
+        return figures.Shown(figures.save(fig, origin["name"], **said, provenance=origin), said["alt"])
 
 
 def vector(table):
     """Return what `draw` draws, without words below it, as the text of an SVG; None if that is too large."""
+    with _plotted(table) as fig:
+        return figures.vector(fig, table.attrs["provenance"]["name"])
+
+
+@contextmanager
+def _plotted(table):
     from matplotlib import pyplot
 
-    from bppsa_nb.papers import figures
-
-    name = table.attrs["provenance"]["name"]
     figures.style()
-    fig = load(name).plot(table)
-    drawn = figures.vector(fig, name)
+    fig = load(table.attrs["provenance"]["name"]).plot(table)
+    yield fig
     pyplot.close(fig)
-    return drawn
 
 
 def title(name):

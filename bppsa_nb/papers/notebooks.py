@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import bppsa_nb
@@ -18,38 +19,37 @@ def names():
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
 
-def timed(name):
-    """Tell whether a notebook times anything, as its metadata say: then nothing else should run beside it."""
-    return bool(files.read_json(_folder() / f"{name}.ipynb")["metadata"].get("timed"))
-
-
-def run(name, scale="quick", keep=None, progress=True):
+def run(name, scale="quick", keep=None):
     """Run a copy of a notebook, in a fresh kernel; the file stays as it is. Returns the seconds that it took.
 
     The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to `figures/`,
     its tables to `data/measured/`. The scale is set where the cell tagged `parameters` sets it. A copy with its outputs
     goes to the folder `keep`, if given, but not of a notebook that fails: there is a NotebookError if a cell raises or
-    the kernel dies. With `progress` there is a bar, where the output is a terminal.
+    the kernel dies. A cell tagged `timed` waits until no other notebook of the checkout runs, where folders can be
+    locked, and none goes on meanwhile.
     """
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, DeadKernelError
-    from tqdm import tqdm
-
     start = time.perf_counter()
     kept = None if keep is None else Path(keep).resolve() / f"{name}.ipynb"
     for path in (files.root() / "figures" / name, files.root() / "data/measured" / name, kept):
         if path is not None:
             files.check_writable(path)
-    notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
-    _set_scale(notebook, name, scale)
-    quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print
-    client = NotebookClient(notebook, timeout=None, shutdown_kernel="immediate", extra_arguments=quiet)
-    bar = {"desc": name, "unit": "cell", "leave": False, "disable": None if progress else True}
-    with client.setup_kernel(env=_environment(), cwd=str(_folder())), tqdm(notebook.cells, **bar) as cells:
-        for index, cell in enumerate(cells):
+    with ExitStack() as running:
+        with _turn():
+            import nbformat
+            from nbclient import NotebookClient
+            from nbclient.exceptions import CellExecutionError, DeadKernelError
+            from tqdm import tqdm
+
+            notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
+            _set_scale(notebook, name, scale)
+            quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print
+            client = NotebookClient(notebook, timeout=None, shutdown_kernel="immediate", extra_arguments=quiet)
+            running.enter_context(client.setup_kernel(env=_environment(), cwd=str(_folder())))
+        cells = tqdm(notebook.cells, desc=name, unit="cell", leave=False, disable=None)
+        for index, cell in enumerate(running.enter_context(cells)):
             try:
-                client.execute_cell(cell, index)
+                with _turn(alone="timed" in cell.metadata.get("tags", [])):
+                    client.execute_cell(cell, index)
             except (CellExecutionError, DeadKernelError) as error:
                 message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
                 where = f"{name}.ipynb, cell {index + 1} of {len(notebook.cells)}"
@@ -62,6 +62,15 @@ def run(name, scale="quick", keep=None, progress=True):
 
 def _folder():
     return files.shipped("notebooks")
+
+
+@contextmanager
+def _turn(alone=False):
+    """Wait until a cell may run: one that times something alone, others beside each other."""
+    with ExitStack() as held:
+        with files.folder_lock(_folder()):  # nobody passes a cell that waits to be alone
+            held.enter_context(files.folder_lock(files.root() / "data/measured", shared=not alone))
+        yield
 
 
 def _set_scale(notebook, name, scale):

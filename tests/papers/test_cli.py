@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import io
 import itertools
 import json
@@ -6,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,6 @@ REPO = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Give an empty project folder."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     return tmp_path
 
@@ -564,7 +566,7 @@ def test_train_explains_wrong_options(run, monkeypatch, wrong, said):
     assert said in run(*TRAIN, *wrong, ends=1)
 
 
-def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, run):
+def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, run, monkeypatch):
     code = """
 import os, pathlib, bppsa_nb
 lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
@@ -573,48 +575,70 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     write_notebook(project, "01_say_hello", code, "print(scale)")
     write_notebook(project, "02_stay_out", "1 / 0")
     notebook, kept = project / "notebooks" / "01_say_hello.ipynb", project / "build" / "notebooks"
-    before = notebook.read_bytes()
+    notebook.write_text(notebook.read_text().replace('["parameters"]', '["parameters", "timed"]'))
+    before, alone = notebook.read_bytes(), []
+    monkeypatch.setattr(notebooks, "_turn", lambda alone=False, turns=alone: turns.append(alone) or nullcontext())
     name, seconds, unit = run("notebooks", "--only", "01", "--scale", "paper", "--keep", kept).split()
     seen = (project / "seen.txt").read_text().splitlines()
     assert seen == ["paper", "0", "notebooks", bppsa_nb.__file__]
-    assert notebook.read_bytes() == before
+    assert notebook.read_bytes() == before and alone == [False, False, True, False, False]
     assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
     _, parameters, _, hello = files.read_json(kept / "01_say_hello.ipynb")["cells"]
     assert parameters["source"][0] == "scale = 'paper'\n" and "quick" not in str(parameters["source"])
     assert hello["outputs"][0]["text"] == ["paper\n"] and hello["execution_count"] == 3
 
 
-def test_what_times_nothing_runs_side_by_side_and_first(project, run, monkeypatch):
-    for name in ("01_a", "02_timed", "03_b", "04_c"):
+def test_notebooks_run_side_by_side_and_one_that_fails_ends_the_others(project, run, monkeypatch):
+    for name in ("01_a", "02_b", "03_c"):
         write_notebook(project, name)
-    path, at_once, ended = project / "notebooks" / "02_timed.ipynb", [], []
-    path.write_text(path.read_text().replace('"metadata": {}', '"metadata": {"timed": true}'))
-    assert [name for name in notebooks.names() if notebooks.timed(name)] == ["02_timed"]
+    at_once, ended, broken = [], [], None
 
     class Process:
+        terminate, wait = lambda self: ended.append(f"{self.name} terminated"), lambda self: None
+
         def __init__(self, command):
             self.name, self.returncode, self.left = command[-1], int(command[-1] == broken), 3
-            at_once.append(self.name)
+            assert not at_once.append(self.name) and len(at_once) <= 2
 
         def poll(self):
             self.left -= 1
             return None if self.left else at_once.remove(self.name) or ended.append(self.name) or self.returncode
 
-        terminate, wait = lambda self: ended.append(f"{self.name} terminated"), lambda self: None
-
-    def alone(name, scale, keep):
-        assert not at_once
-        return ended.append(name) or 1.0
-
     monkeypatch.setattr(cli.subprocess, "Popen", Process)
-    monkeypatch.setattr(notebooks, "run", alone)
-    broken = None
     run("notebooks", "--jobs", 2)
-    assert ended == ["01_a", "03_b", "04_c", "02_timed"]
-    ended.clear()
-    broken = "01_a"
+    assert ended == ["01_a", "02_b", "03_c"]
+    ended[:], broken = [], "01_a"
     assert "01_a failed, as said above" in run("notebooks", "--jobs", 2, ends=1)
-    assert ended[0] == "01_a" and ended[-1] == "03_b terminated"
+    assert ended[0] == "01_a" and ended[-1] == "02_b terminated"
+
+
+def test_a_cell_that_times_something_is_alone_and_not_overtaken(project):
+    write_notebook(project, "01_wait")
+    names, ran, queue = ("beside", "timed", "other"), [], os.open(project / "notebooks", os.O_RDONLY)
+
+    def cell(name, alone):
+        with notebooks._turn(alone):
+            ran.append(name)
+            time.sleep(0.05)
+            ran.append(name)
+
+    beside, timed, other = (threading.Thread(target=cell, args=(name, name == "timed")) for name in names)
+    with notebooks._turn():
+        beside.start()
+        beside.join(10)
+        timed.start()
+        with pytest.raises(BlockingIOError):  # once it has its place in the queue
+            for _ in range(1000):
+                fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(queue, fcntl.LOCK_UN)
+                time.sleep(0.01)
+        other.start()
+        other.join(0.05)
+        assert ran == ["beside", "beside"]
+    timed.join()
+    other.join()
+    os.close(queue)
+    assert ran == [each for name in names for each in (name, name)]
 
 
 def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):

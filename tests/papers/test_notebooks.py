@@ -7,7 +7,7 @@ import pytest
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, notebooks
+from bppsa_nb.papers import dictionary, experiments, notebooks
 from bppsa_nb.puzzles import contents, warps
 
 FOLDER = files.root() / "notebooks"
@@ -37,6 +37,22 @@ def test_the_run_time_is_what_its_figures_were_recorded_to_take(name):
     assert re.search(rf"\({name}\.ipynb\) .* \| {said} s \|", (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_cells_that_time_something_say_so(name):
+    for cell in read(name).cells:
+        source = re.sub("#.*", "", cell.source)
+        made = re.findall(r'experiments\.(?:make|measured)\(\s*"(\w+)"', source)
+        timed = re.search(r"perf_counter|timeit|take_turns|schedule\.profile", source) or any(map(times, made))
+        assert ("timed" in cell.metadata.get("tags", [])) == bool(timed and cell.cell_type == "code"), source
+
+
+def times(name):
+    table = experiments.table(name)
+    units = [each["unit"] for each in dictionary.fields(name, dict.fromkeys(table.columns, "str"))]
+    simulated = name in ("data_parallel_throughput", "pipeline_throughput")
+    return "s" in units and not simulated and not table.attrs["provenance"].get("collected")
+
+
 def test_every_puzzle_is_asked_with_its_stub_in_order():
     asked = []
     for name in ("00_solve_scan_puzzles", "02b_solve_kernel_puzzles"):
@@ -59,7 +75,7 @@ def test_the_suspect_is_the_one_that_is_judged():
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("_puzzles")])
 def test_every_exercise_has_a_solution_that_is_folded(name):
     *_, exercises, solutions = read(name).cells
-    assert solutions.metadata.tags == ["solution", "hide-cell"] and solutions.source.startswith("# Solutions\n")
+    assert solutions.metadata.tags[:2] == ["solution", "hide-cell"] and solutions.source.startswith("# Solutions\n")
     assert solutions.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
     _, _, asked = exercises.source.partition("## Exercise\n")
     numbers = re.findall(r"^(\d)\. ", asked, re.MULTILINE)
