@@ -14,6 +14,7 @@ from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets import audio, instruments
 from bppsa_nb.training.trainer import Trainer
 
+pytestmark = pytest.mark.outer
 SIZES = {
     eighty_epochs: {"T": 12, "SAMPLES": 48, "EPOCHS": 4, "EVERY": 5, "SEEDS": 2, "RATE": 1e-2},
     four_hundred_epochs: {"EPOCHS": 4, "EVERY": 2, "AT_ONCE": 1, "SEEDS": 2},
@@ -66,8 +67,7 @@ def test_every_method_trains_the_same_network_to_the_same_loss(tables, module, l
     [
         # In the middle of an epoch: in the first method, in the second, with the second seed. An epoch is three
         # iterations, kept after each: of those that were begun, one or two were done again.
-        (eighty_epochs, (7, 20, 64), 7 * 12 + 1 + 1 + 2, 7),
-        pytest.param(four_hundred_epochs, (3, 30), 16 * 8 + 1, 16 * 2, marks=pytest.mark.outer),
+        (eighty_epochs, (7, 20, 64), 7 * 12 + 1 + 1 + 2, 7), (four_hundred_epochs, (3, 30), 16 * 8 + 1, 16 * 2),
     ],
 )
 def test_trainings_that_were_stopped_go_on(tables, tmp_path, monkeypatch, module, stops, again, watched):
