@@ -34,7 +34,7 @@ def run(name, scale="quick", keep=None):
         if path is not None:
             files.check_writable(path)
     with ExitStack() as running:
-        with _turn():
+        with _turn():  # to load and to start is work, too: nothing is timed meanwhile
             import nbformat
             from nbclient import NotebookClient
             from nbclient.exceptions import CellExecutionError, DeadKernelError
