@@ -113,8 +113,8 @@ def _side_by_side(waiting, arguments, done):
                 running[name] = subprocess.Popen([*command, "--only", name])
             time.sleep(0.05)
             for name in [name for name, process in running.items() if process.poll() is not None]:
-                if running.pop(name).returncode:
-                    raise _Explained(f"{name} failed, as said above")
+                if code := running.pop(name).returncode:
+                    raise _Explained(f"{name} " + ("failed, as said above" if code > 0 else f"ended by signal {-code}"))
                 done.append(name)
     finally:
         for process in running.values():
@@ -139,7 +139,7 @@ def _chosen(wanted, known, what):
     for name in wanted or []:
         if name not in known:
             raise _Explained(f"there is no {what} {name!r}; there are {', '.join(known)}")
-    return wanted or known
+    return [*dict.fromkeys(wanted or known)]
 
 
 def _list(arguments):
@@ -291,7 +291,7 @@ def _parser():
         "they replace; with --device, draw references even if something was measured here")
     add = command(_notebooks, "notebooks", "run the notebooks headless",
         "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source, of a "
-        "commit, measured here before is not measured again; `bppsa-nb figures` does so.")
+        "commit, measured here before is not measured again; `bppsa-nb figures` does so.", (ValueError,))
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
     add("--jobs", type=int, choices=range(1, 9), default=1, help="run so many at once, but for cells that are timed")
