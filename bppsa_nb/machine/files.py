@@ -126,7 +126,7 @@ def _target(path):
 def folder_lock(folder, shared=False):
     """Hold a folder, which is made if it is not there, locked where that can be done: other processes wait for it.
 
-    They do not where both want it `shared`.
+    Processes that want it `shared` do not wait for each other.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:

@@ -25,8 +25,8 @@ def run(name, scale="quick", keep=None):
     The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to `figures/`,
     its tables to `data/measured/`. The scale is set where the cell tagged `parameters` sets it. A copy with its outputs
     goes to the folder `keep`, if given, but not of a notebook that fails: there is a NotebookError if a cell raises or
-    the kernel dies. A cell tagged `timed` waits until no other notebook of the checkout runs, where folders can be
-    locked, and none goes on meanwhile.
+    the kernel dies. A cell tagged `timed` runs alone, where folders can be locked: it waits for cells of the other
+    notebooks of this checkout, and they wait for it.
     """
     start = time.perf_counter()
     kept = None if keep is None else Path(keep).resolve() / f"{name}.ipynb"
@@ -68,7 +68,7 @@ def _folder():
 def _turn(alone=False):
     """Wait until a cell may run: one that times something alone, others beside each other."""
     with ExitStack() as held:
-        with files.folder_lock(_folder()):  # nobody passes a cell that waits to be alone
+        with files.folder_lock(_folder()):  # no cell overtakes one that waits to be alone
             held.enter_context(files.folder_lock(files.root() / "data/measured", shared=not alone))
         yield
 
