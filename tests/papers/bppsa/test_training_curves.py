@@ -66,7 +66,7 @@ def test_both_methods_learn_the_same_and_the_control_too(tiny, name, reference, 
     table = tiny[name]
     compared = training_curves.differences(table, reference, control)
     worst = compared[["gradient", "loss", *(["control"] if control else [])]].max()
-    assert worst["gradient"] > 0 and (worst <= training_curves.LIMIT).all()  # losses can be the same, of few iterations
+    assert (worst.drop("loss") > 0).all() and (worst <= training_curves.LIMIT).all()  # a few losses can be the same
     assert {column.removeprefix("difference_") for column in table.filter(like="difference_")} == set(params)
     assert (table.filter(like="seconds_") > 0).all(axis=None)
     assert table.groupby("backend")[f"loss_{reference}"].nunique().eq(table["iteration"].nunique()).all()
