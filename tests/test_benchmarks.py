@@ -33,6 +33,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
+    """Give a project folder of its own."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     return tmp_path
 
@@ -123,6 +124,18 @@ def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
     assert all(row["name"].startswith("ours") for row in rows) and rows[0]["ratio"] == 1
 
 
+def test_the_grid_has_the_sizes_of_figures_8_and_9():
+    points = comparisons.grid_points("paper")
+    assert len(set(points)) == len(points) == 3 * (8 + 7 + 9)
+    rnn, gru = ([point[1:4] for point in points if point[0] == cell] for cell in ("RNN", "GRU"))
+    for H in (20, 32, 64):
+        assert {(10, 16, H), (30000, 16, H), (1000, 2, H), (1000, 256, H)} <= set(rnn)
+        assert {(259, 16, H), (1034, 64, H)} <= set(gru)
+    assert {(T, I) for cell, T, _, _, I in points if cell == "GRU"} == {(259, 38), (517, 24), (1034, 12)}
+    quick = comparisons.grid_points("quick")
+    assert 15 < len(quick) < len(points) / 2 and max(point[1] for point in quick) == 1034
+
+
 def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(comparisons, "STORED", {"cpu": 4 * 10 * 2 * 3 * 3})
     rows = comparisons.grid([("RNN", 10, 2, 3, 1), ("GRU", 11, 2, 3, 4)], "cpu", {}, 0, lambda line: None)
@@ -139,6 +152,16 @@ def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
     assert table["over_best"].tolist() == 2 * [1.5, 1.0, 4.0]
     taken = [bp.explain(5, 2, 3, backend="numpy", weights=weights).method for weights in (1, 0)]
     assert table.loc[table["taken"], "method"].tolist() == taken
+
+
+def test_one_size_grows_at_a_time():
+    points = growth.points("paper")
+    for over in growth.SWEEPS:
+        part = [point for point in points if point["over"] == over]
+        others = {tuple(point[key] for key in growth.BASE if key != over) for point in part}
+        assert len(others) == 1 and len({point[over] for point in part}) == len(part) > 3
+    assert {"over": "T", "T": 10**6, "B": 1, "H": 20, "layers": 1} in points
+    assert max(point["T"] for point in growth.points("quick")) == 1000
 
 
 @pytest.mark.outer

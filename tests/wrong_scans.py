@@ -574,10 +574,8 @@ ALSO = {  # a body, a program, or old and new texts in turn
          "\nreduce = lambda a, op: tree(a, op, 0, len(a) - 1)",),
     ],
     "before": [
-        ("while r % 2 ** (d + 1): r -= 1\nreturn letters[:r]",),
-        ("return letters[: r - r % 2 ** (d + 1)]",),
-        ("return letters[: r >> d + 1 << d + 1]",),
-        ("return letters[: r & -(2 << d)]",),
+        ("while r % 2 ** (d + 1): r -= 1\nreturn letters[:r]",), ("return letters[: r - r % 2 ** (d + 1)]",),
+        ("return letters[: r >> d + 1 << d + 1]",), ("return letters[: r & -(2 << d)]",),
         ("first = 0\nwhile first + 2 ** (d + 1) <= r: first += 2 ** (d + 1)\nreturn letters[:first]",),
         ("size = 2 ** (d + 1)\nblocks = [letters[i : i + size] for i in range(0, len(letters), size)]\n"
          "return ''.join(blocks[: r // size])",),
@@ -634,8 +632,7 @@ ALSO = {  # a body, a program, or old and new texts in turn
         ("def diamond(*both): return both[1] @ both[0]",), ("if (c := b @ a): return c",),
     ],
     "affine": [
-        ("return second[0] @ first[0], second[0] @ first[1] + second[1]",),
-        ("return tuple([B @ A, q + B @ p])",),
+        ("return second[0] @ first[0], second[0] @ first[1] + second[1]",), ("return tuple([B @ A, q + B @ p])",),
         ("loss = B @ p\nloss = loss + q\nreturn (B @ A, loss)",),
         ("def apply(M, q, x): return M @ x + q\ndef affine(first, second):\n"
          "    return second[0] @ first[0], apply(*second, first[1])",),
@@ -643,8 +640,7 @@ ALSO = {  # a body, a program, or old and new texts in turn
         ("class Affine:\n    def __call__(self, f, s): return s[0] @ f[0], s[0] @ f[1] + s[1]\n\naffine = Affine()",),
         ("return B @ A, functools.reduce(lambda x, y: x + y, [B @ p, q])",),
         ("match first, second:\n    case (M, u), (N, v): return N @ M, N @ u + v",),
-        ("p, A = [B @ x for x in (p, A)]\nreturn A, p + q",),
-        ("new = (B @ A, B @ p)\nreturn (*new[:1], new[1] + q)",),
+        ("p, A = [B @ x for x in (p, A)]\nreturn A, p + q",), ("new = (B @ A, B @ p)\nreturn (*new[:1], new[1] + q)",),
     ],
     "segmented": [
         ("if second[0]: return second\nreturn first[0], op(first[1], second[1])",),

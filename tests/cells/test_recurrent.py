@@ -109,8 +109,7 @@ def check_against_pytorch(entries):
     for backend in ("numpy", "cpu"):
         activations = model.forward(entries["x"], h0, backend)
         for found, expected in (
-            (activations.logits, entries["logits"]),
-            (activations.hidden[-1, 1:], entries["output"]),
+            (activations.logits, entries["logits"]), (activations.hidden[-1, 1:], entries["output"]),
             (activations.hidden[:, -1], entries["last"]),
             (activations.states[:, -1, -1], entries["last_c" if cell == "lstm" else "last"]),
         ):

@@ -358,8 +358,7 @@ def test_a_list_of_links_of_a_batch(method, shared, terms):
 @pytest.mark.parametrize(
     ("links", "grad_output", "terms"),
     [
-        (J[:, 0], G[0], C[:, 0]),
-        (J[:, :1], G[0], C[:, 0]),
+        (J[:, 0], G[0], C[:, 0]), (J[:, :1], G[0], C[:, 0]),
         (bp.StructuredChain(J[:1, 0], np.ones((1, 4, 1, 3))), G[0], C[:, 0]),
         ([bp.BatchedCSR(np.ones((1, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))] * 4, G[0], list(C[:, 0])),
     ],

@@ -136,8 +136,7 @@ def refusals():
     who, disk = trainer(), "OSError: the disk is gone"
     before = state(who)
     for change, rank, said in [
-        (failing, at, disk),
-        (lambda x, y: (x, (y + 1) % 3), None, unlike_rank_0("y")),
+        (failing, at, disk), (lambda x, y: (x, (y + 1) % 3), None, unlike_rank_0("y")),
         (lambda x, y: (x[:1], y[:1]), at, "ValueError: dataset.batch must return labels of the 8 samples asked for"),
     ]:
         yield lambda change=change: fit(who, dataset=Data(who.model, change)), rank, said

@@ -239,8 +239,7 @@ def refused_by_trainers(folder):
     before = state(who)
     labels = f"ValueError: y must be the labels of the same samples .*: rank {at} has others than rank {at - 1}"
     for change, rank, said in [
-        (failing, at, disk),
-        (lambda x, y: (x, y + 3), at, "ValueError: labels must be from 0 to 2, got"),
+        (failing, at, disk), (lambda x, y: (x, y + 3), at, "ValueError: labels must be from 0 to 2, got"),
         (lambda x, y: (x, (y + 1) % 3), None, labels),
         (lambda x, y: (x[:1].repeat(len(y) - 1, axis=0).swapaxes(0, 1), y), at, "ValueError: x must .* got .*swapaxes"),
         (lambda x, y: (x[0], y), at, r"ValueError: x must have shape \(T, B, I\) with comm, got \(\d, 1\)"),

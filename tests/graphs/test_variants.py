@@ -140,10 +140,8 @@ def test_counts_are_what_the_equations_say(T, B, I, H):
     """
     work, numbers = T * B * 9 * H * (I + H), T * B * H
     for variant, multiply_adds, products, serial, kept in (
-        ("original", work, 9 * T + 9, 4 * T, 4 * numbers),
-        ("concatenated", work, 4 * T + 5, 4 * T, 4 * numbers),
-        ("moved", work + numbers * H, 3 * T + 4, 2 * T, 4 * numbers),
-        ("saved", work, 2 * T + 4, 2 * T, 5 * numbers),
+        ("original", work, 9 * T + 9, 4 * T, 4 * numbers), ("concatenated", work, 4 * T + 5, 4 * T, 4 * numbers),
+        ("moved", work + numbers * H, 3 * T + 4, 2 * T, 4 * numbers), ("saved", work, 2 * T + 4, 2 * T, 5 * numbers),
     ):
         expected = {"multiply_adds": multiply_adds, "products": products, "serial": serial, "kept": kept}
         assert expected.items() <= variants.count(variant, T, B, I, H).items()

@@ -116,10 +116,8 @@ def test_tensors_that_cannot_be_read_are_named():
     tensor, read = torch.ones(B, H), "an array that NumPy can read, got torch's: "
     for wrong, said in (
         (tensor.clone().requires_grad_(), ".* use tensor.detach()"),
-        (torch._efficientzerotensor((B, H)), "a Tensor has no memory of its own"),
-        (tensor.to("meta"), ""),
-        (tensor.to_sparse_coo(), ""),
-        (tensor.bfloat16(), ""),
+        (torch._efficientzerotensor((B, H)), "a Tensor has no memory of its own"), (tensor.to("meta"), ""),
+        (tensor.to_sparse_coo(), ""), (tensor.bfloat16(), ""),
     ):
         with pytest.raises(TypeError, match=f"grad_output must be {read}{said}"):
             bp.backprop(problem()[0], wrong)

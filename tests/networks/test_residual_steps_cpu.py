@@ -45,8 +45,7 @@ def everything(ops, points, source, level, weights, biases, states, activation):
     """All that sweeps and their like give."""
     found = [ops.slopes(states, weights, biases, activation)]
     for sweep, arguments in (
-        (ops.forward_sweep, (weights, biases, activation)),
-        (ops.adjoint_sweep, (weights, found[0])),
+        (ops.forward_sweep, (weights, biases, activation)), (ops.adjoint_sweep, (weights, found[0])),
     ):
         filled = points.copy()
         found += [sweep(filled, source, *level, *arguments), filled]
@@ -88,8 +87,7 @@ def test_the_same_bits_in_blocks_of_any_length(state, kernel, dtype):
     points, _, (bounds, layers, sizes), weights, biases, states, activation = data(case, dtype)
     slopes = cpu.slopes(states, weights, biases, activation)
     for sweep, arguments in (
-        (cpu.forward_sweep, (weights, biases, activation)),
-        (cpu.adjoint_sweep, (weights, slopes)),
+        (cpu.forward_sweep, (weights, biases, activation)), (cpu.adjoint_sweep, (weights, slopes)),
     ):
         serial = points.copy()
         serial[-1:] = sweep(serial, None, bounds, layers, sizes, *arguments)

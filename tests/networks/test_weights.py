@@ -51,10 +51,8 @@ DAMAGED = "is not an .npz file written by save_weights"
         ({"fc3.bias": np.zeros(10)}, "'fc3.bias' must have .* dtype float32"),
         ({"fc3.bias": np.full(10, np.nan, np.float32)}, "'fc3.bias' must be finite"),
         ({"fc3.weight": np.full((10, 84), np.inf, np.float32)}, "'fc3.weight' must be finite"),
-        ({"fc3.bias": np.array([{}])}, DAMAGED),
-        (lambda content: content[: len(content) // 2], DAMAGED),
-        (one_bit, DAMAGED),
-        (lambda content: b"", DAMAGED),
+        ({"fc3.bias": np.array([{}])}, DAMAGED), (lambda content: content[: len(content) // 2], DAMAGED),
+        (one_bit, DAMAGED), (lambda content: b"", DAMAGED),
     ],
 )
 def test_all_or_nothing_is_loaded(spoil, message, tmp_path):

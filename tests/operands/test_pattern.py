@@ -48,9 +48,7 @@ def test_the_last_column_of_the_widest_pattern():
         ([0, 2, 2, 4], [1, 3, 0, 2], True),
         ([0, 2, 2, 4], [3, 1, 0, 2], False),  # not sorted
         ([0, 2, 2, 4], [1, 3, 2, 2], False),  # twice
-        ([0, 0, 0, 0], [], True),
-        ([0, 0, 0, 2], [0, 3], True),
-        ([0, 2, 2, 2], [3, 0], False),
+        ([0, 0, 0, 0], [], True), ([0, 0, 0, 2], [0, 3], True), ([0, 2, 2, 2], [3, 0], False),
     ],
 )
 def test_sorted_rows_without_repetition_are_canonical(indptr, indices, canonical):

@@ -31,6 +31,7 @@ REPO = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
+    """Give an empty project folder."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     return tmp_path
 
@@ -92,10 +93,8 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("", "required: COMMAND"),
-        ("nonsense", "invalid choice: 'nonsense'"),
-        ("figures --scale huge", "invalid choice: 'huge'"),
-        ("figures figure_03", "unrecognized arguments: figure_03"),
+        ("", "required: COMMAND"), ("nonsense", "invalid choice: 'nonsense'"),
+        ("figures --scale huge", "invalid choice: 'huge'"), ("figures figure_03", "unrecognized arguments: figure_03"),
         ("fetch imagenet", "irmas"),
         *((f"{command} --seed={seed}", f"argument --seed: must be an integer of at least 0, got '{seed}'")
           for command in ("train", "figures") for seed in ("-1", "1.5", "x")),

@@ -88,11 +88,9 @@ TOY.attrs = {"rate": 1e-5}
     [
         ("{seconds}", "0.001 to 0.4"),
         ("{seconds:max .1f}, {seconds:last .0%}, {seconds:median .3f}", "0.4, 10%, 0.051"),
-        ("{seconds[T=10]:list .0f ms}", "2 and 1 ms"),
-        ("{seconds[T=max, method=tree]:.2f}", "0.10"),
+        ("{seconds[T=10]:list .0f ms}", "2 and 1 ms"), ("{seconds[T=max, method=tree]:.2f}", "0.10"),
         ("{seconds[T<=10]:sum .0f ms}; {seconds[method!=tree, T>10]}", "3 ms; 0.4"),
-        ("{seconds[method=loop/tree]:.2g}", "2 to 4"),
-        ("{1/seconds[T=10]:max .0f}, {error/seconds:max}", "1000, 1"),
+        ("{seconds[method=loop/tree]:.2g}", "2 to 4"), ("{1/seconds[T=10]:max .0f}, {error/seconds:max}", "1000, 1"),
         ("{error:min .1e}, {error[T=max]:min +.1f points}", "−2.0e-03, −0.2 points"),
         ("{T:values}, {T:nunique} of {T:max ,}; {method}", "10 and 1000, 2 of 1,000; loop and tree"),
         ("{method[found=False]:as LABELS} of {H:02d}, {rate:.0e}", "the tree of 08, 1e-05"),

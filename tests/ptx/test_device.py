@@ -29,8 +29,7 @@ def test_every_method_goes_back_as_on_the_host_and_nothing_is_found():
 @pytest.mark.parametrize(
     ("cell", "method"),
     [
-        ("RNN", "blelloch"),
-        ("GRU", "chunked"),
+        ("RNN", "blelloch"), ("GRU", "chunked"),
         *(more(*each) for each in [("RNN", "linear"), ("RNN", "chunked"), ("GRU", "linear"), ("GRU", "blelloch")]),
     ],
 )

@@ -273,9 +273,7 @@ def test_wrong_arguments_are_refused(tmp_path):
     x, text = np.zeros(N, "i4"), kernel("mov.u32 %r3, 1;")
     for arguments, error in (
         ((x, x), r"3 parameters; 2 arguments came, which would be 14 \(numba-cuda\), 10 .*, 2 \(pointers\)"),
-        ((x, x, 1.5), "is a u32, got 1.5"),
-        ((x, x, x), "is an array; parameter n"),
-        ((x, x, "a"), "got 'a'"),
+        ((x, x, 1.5), "is a u32, got 1.5"), ((x, x, x), "is an array; parameter n"), ((x, x, "a"), "got 'a'"),
         *(((x, x, beyond), "no number of type u32") for beyond in (1 << 32, -(1 << 31) - 1)),
         ((x, np.array([None]), 1), "argument 1 is an array of dtype object"),
         ((x, np.zeros(3, ">f4"), 1), "argument 1 is an array of dtype >f4"),

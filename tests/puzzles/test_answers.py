@@ -121,19 +121,16 @@ PARTS = [
     ([f"name = input('?')\nfrom operator import matmul\n{JOIN}matmul(b, a)"], 1, 0, "✓ Right"),
     ([f"{JOIN}(a @ b if 4\n    % 4 else b @ a)", REDUCE], 1, 2, "✓ Right"),
     ([f"class Two:\n    n: int = 2\nn: int = Two.n\n{JOIN}b @ a if Two.n == n else a"], 1, 0, "✓ Right"),
-    ([JOIN + "a @ b", REDUCE], 0, 2, "✗ "),
-    ([JOIN + "times(b, a)", REDUCE], 0, 2, "✗ "),
+    ([JOIN + "a @ b", REDUCE], 0, 2, "✗ "), ([JOIN + "times(b, a)", REDUCE], 0, 2, "✗ "),
     ([JOIN + "b @ a", JOIN + "a @ b"], 0, 0, "✗ "),
     (["diamond = 3", REDUCE], 0, 2, "✗ the answer is a function, and not 3"),
-    (["from functools import reduce", "diamond = None"], 0, 0, "✗ not answered"),
-    (["x = 3"], 0, 0, "✗ not answered"),
+    (["from functools import reduce", "diamond = None"], 0, 0, "✗ not answered"), (["x = 3"], 0, 0, "✗ not answered"),
     (["def diamond(a, b:\n    return b @ a"], 0, 0, "SyntaxError: "),
     ([f"@nothing\n{JOIN}b @ a", REDUCE], 0, 2, "NameError: name 'nothing' is not defined"),
     (["raise ValueError(3)\nx = 1 / 0", REDUCE], 0, 2, "line 2, ZeroDivisionError: division by zero"),
     (["def diamond(a, b):\n    while True: pass", REDUCE], 0, 2, "✗ still running after 0.2 seconds. Does every loop"),
     (["def f():\n    while True: pass\nx = f()", REDUCE], 0, 2, "line 3, TooLong: still running after 0.2 seconds"),
-    (["def diamond(a, b):\n    raise SystemExit", REDUCE], 0, 2, "✗ "),
-    (["", REDUCE], 0, 2, "✗ not answered"),
+    (["def diamond(a, b):\n    raise SystemExit", REDUCE], 0, 2, "✗ "), (["", REDUCE], 0, 2, "✗ not answered"),
 ]  # fmt: skip
 
 

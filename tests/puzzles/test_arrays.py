@@ -62,8 +62,7 @@ WRONG = {
         ("[[W[j, i] * (1 - h[j]**2) for j in range(len(h))] for i in range(len(h))]",
          "is a list and should be an array of shape (3,"),
         ("W *= (1 - h**2)[:, None]; return W.T", "it changes weight_hh"),
-        ("J = W.T; J *= 1 - h**2; return J", "it changes weight_hh"),
-        ("h **= 2; return W.T * (1 - h)", "it changes h"),
+        ("J = W.T; J *= 1 - h**2; return J", "it changes weight_hh"), ("h **= 2; return W.T * (1 - h)", "it changes h"),
         ("np.square(h, out=h); return W.T * (1 - h)", "it changes h"),
         ("pass; return", "is None (is a return missing?) and should be"),
         ("yield W.T * (1 - h**2)", "is a generator, since it has a yield, and"),
@@ -404,8 +403,7 @@ def test_there_are_other_ways_to_be_right(called, row):
 @pytest.mark.parametrize(
     "called, text, took, best",
     [
-        ("rnn_jacobian(W, h)", "W.T * (1 - h**2)", 30, 30),
-        ("rnn_jacobian(W, h)", "W.T @ np.diag(1 - h**2)", 130, 30),
+        ("rnn_jacobian(W, h)", "W.T * (1 - h**2)", 30, 30), ("rnn_jacobian(W, h)", "W.T @ np.diag(1 - h**2)", 130, 30),
         ("rnn_jacobian(W, h)", "-W.T * -(1 - h**2)", 30, 30),
         ("sparse_product(s, p, q, a, b)", "np.add.reduceat(a[p] * b[q], s[:-1])", 45, 45),
         ("sparse_product(s, p, q, a, b)", "np.array([(a[p] * b[q])[i:j].sum() for i, j in zip(s, s[1:])])", 1485, 45),

@@ -82,8 +82,7 @@ FOUND = [
     ("down_level", f"    {SYNC}", "", "thread 0 of block 1 writes vecs[7, 0], which thread 2 of block 1 reads in line"),
     *(("up_level_of_batch", old, new, f"block {one} writes mats[1, 0, 0, 0], {READ.format(other)}blocks of a launch")
       for old, new, one, other in [
-          ("cuda.blockIdx.y", "0", (0, 0), (0, 1)),
-          ("cuda.blockIdx.y", "cuda.blockIdx.x", (0, 0), (0, 1)),
+          ("cuda.blockIdx.y", "0", (0, 0), (0, 1)), ("cuda.blockIdx.y", "cuda.blockIdx.x", (0, 0), (0, 1)),
           ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]", (0, 0), (0, 1)),
           ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry", (0, 1), (0, 0)),
       ]),
@@ -168,14 +167,12 @@ def test_what_no_gpu_runs_is_told_in_words(old, new, message, watched):
 # Other ways to be right: by what, and what stands before it.
 CALLED = "halves = 0.5,\n\n@cuda.jit(device=True)\ndef twice(x):\n    return float64(2) * halves[0] * x\n\n"
 RIGHT = [
-    ("= entry\n", "= twice(entry)\n", CALLED),
-    ("mats[l, k, j]", "mats[l - mats.shape[0], k, j]", ""),
+    ("= entry\n", "= twice(entry)\n", CALLED), ("mats[l, k, j]", "mats[l - mats.shape[0], k, j]", ""),
     ("    entry = 0.0", "    count = cuda.shared.array(1, 'int64')\n    if i == j == 0: count[0] = 0\n"
      f"{SYNC}    cuda.atomic.add(count, 0, 1)\n    own = cuda.local.array(2, float64)\n    own[1] = 0.0\n"
      "    entry = own[i - i + 1]", ""),
     ("mats[l, k, j]", "cuda.shfl_sync(511, mats[l, i, j], k + H * j)", ""),
-    ("cuda.syncthreads()", "cuda.syncthreads_count(i)", ""),
-    ("@cuda.jit\n", "@cuda.jit()\n", ""),
+    ("cuda.syncthreads()", "cuda.syncthreads_count(i)", ""), ("@cuda.jit\n", "@cuda.jit()\n", ""),
     ("@cuda.jit\n", "@cuda.jit(fastmath=True)\n", ""),
 ]  # fmt: skip
 

@@ -21,8 +21,7 @@ ONE_SLOPE = r"slopes\[None\]; one step is slopes\[:, None\]; one sample is slope
 GATES = "weights must be an integer >= 1, got 0: forward, an RNN has 1, and a GRU 3"
 
 ROWS = [
-    (DENSE, {"jacobians_T": numbers(3, 3)}, ONE_STEP),
-    (DENSE, {"grad_output": numbers(3)}, ONE_SAMPLE),
+    (DENSE, {"jacobians_T": numbers(3, 3)}, ONE_STEP), (DENSE, {"grad_output": numbers(3)}, ONE_SAMPLE),
     (DENSE, {"local_grads": numbers(2, 3)}, ONE_TERM),
     (DENSE, {"jacobians_T": numbers(5, 1, 3, 3)}, r"jacobians_T must have shape \(5, 2, 3, 3\).*got \(5, 1, 3, 3\)"),
     (SHARED, {"jacobians_T": numbers(5, 2, 3)}, r"jacobians_T must have shape \(5, 3, 3\)"),
@@ -73,6 +72,5 @@ ROWS = [
     (CHAIN, {"slopes": numbers(2, 5, 0, 3)}, r"slopes must have at least one sample .*, got shape \(2, 5, 0, 3\)"),
     (CHAIN, {"weights": numbers(2, 0, 0), "slopes": numbers(2, 5, 2, 0)}, "slopes must have .* one entry each"),
     (CHAIN, {"weights": WEIGHTS[:0], "slopes": SLOPES[:0], "carry": None}, "slopes must hold at least one diagonal"),
-    ("explain", {"weights": 0, "forward": True}, GATES),
-    ("explain", {"forward": 1}, "TypeError: forward must be"),
+    ("explain", {"weights": 0, "forward": True}, GATES), ("explain", {"forward": 1}, "TypeError: forward must be"),
 ]

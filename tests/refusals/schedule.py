@@ -16,8 +16,7 @@ BAD_COSTS = [
     ([1, np.inf], f"ValueError: {{}} {NOT_NEGATIVE} inf for layer 2"),
     (["a", "b"], r"TypeError: {} must hold real numbers, got \['a', 'b'\]"),
     ([True, False], r"TypeError: {} must hold real numbers, got \[True, False\]"),
-    ([1j, 1], "TypeError: {} must hold real numbers"),
-    ({1, 2}, "TypeError: {} must hold real numbers"),
+    ([1j, 1], "TypeError: {} must hold real numbers"), ({1, 2}, "TypeError: {} must hold real numbers"),
     ([[1, 2], [3, 4]], r"ValueError: {} must hold .*, got shape \(2, 2\)"),
     ([1, [2, 3]], r"TypeError: {} must be an array, got \[1, \[2, 3\]\]"),
     (1, r"ValueError: {} must hold .*, got shape \(\)"),
@@ -70,8 +69,7 @@ ROWS = [
     *(
         ("joint_regions", {"kernels": [2], "speedup": [[1, wrong, 1, 1]]}, f"ValueError: speedup {message} in region 2")
         for wrong, message in (
-            (np.nan, "must .*, got nan for δW2"),
-            (0, "must be from 0.01 to 2, got 0.0 for δW2"),
+            (np.nan, "must .*, got nan for δW2"), (0, "must be from 0.01 to 2, got 0.0 for δW2"),
             (2.01, "must be from 0.01 to 2, got 2.01 for δW2"),
         )
     ),

@@ -285,8 +285,7 @@ UNIT = Network.uniform(6)
         (Network([0] * 6, [0] * 6, [0] * 6), [3, 12], range(1, 7), 1.5),
         (Network([1, 0] * 3, [0, 1] * 3, [0, 2] * 3), range(1, 13), range(1, 7), 1.5),
         (Network([1], [1], [1]), [2], [1], 2),  # one layer
-        (Network([1], [1], [1]), [1, 2], [], 2),
-        (Network([1, 1], [0, 1], [0, 1e-300]), [1, 2, 3, 4], [2], 1.5),
+        (Network([1], [1], [1]), [1, 2], [], 2), (Network([1, 1], [0, 1], [0, 1e-300]), [1, 2, 3, 4], [2], 1.5),
     ],
 )
 def test_it_ends_and_schedules_every_kernel_once(net, ends, kernels, gain):

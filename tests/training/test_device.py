@@ -51,8 +51,7 @@ def check_same(host, device, tolerance):
 @pytest.mark.parametrize(
     ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
     [
-        ("rnn", 1, "adam", "chunked", None, np.float32),
-        ("rnn", 1, "momentum", "blelloch", None, np.float32),
+        ("rnn", 1, "adam", "chunked", None, np.float32), ("rnn", 1, "momentum", "blelloch", None, np.float32),
         ("gru", 1, "sgd", "truncated", 1, np.float32),
         more("gru", 2, "adam", "chunked", None, np.float64),
         ("gru", 1, "adam", "linear", None, np.float32),

@@ -156,6 +156,10 @@ def test_gradients_are_perturbed_by_as_much_as_they_differ():
     assert 0.24 < training_curves.difference(grads["a"], right["a"]) <= 0.25 and (grads["b"] == right["b"]).all()
 
 
+def test_a_control_that_nothing_perturbs_is_the_reference(shortcut):
+    assert all(row["loss_disturbed"] == row["loss_ordinary"] for row in train_lenet())  # methods do not differ here
+
+
 @pytest.mark.parametrize("fetched", [True, False])
 def test_the_paper_s_scale_takes_cifar10_if_it_is_here(shortcut, tmp_path, monkeypatch, capsys, fetched):
     monkeypatch.setattr(files, "root", lambda: tmp_path)

@@ -62,6 +62,19 @@ def test_every_method_trains_the_same_network_to_the_same_loss(tables, module, l
     assert losses["linear"].round(4).is_unique  # networks and samples of their own
 
 
+def test_methods_and_seeds_are_those_wanted(tables):
+    three = ["chunked", "linear", "nudged"]
+    eighty, table = tables.values()
+    found = list(eighty.groupby(["seed", "method"]).groups)
+    assert found == [(0, method) for method in ["blelloch", *three]] + [(1, method) for method in three]
+    assert eighty["accuracy"].notna().sum() == 7 and eighty["accuracy"].max() <= 1
+    found = {features: list(rows.groupby(["seed", "method"]).groups) for features, rows in table.groupby("features")}
+    both = [(seed, method) for seed in (0, 1) for method in ("chunked", "linear")]
+    assert found["M"] == found["L"] == sorted([*both, (0, "nudged")])
+    assert found["S"] == sorted([*both, (0, "nudged"), (0, "blelloch")])
+    assert table["accuracy"].between(0, 1).all() and table["epoch"].unique().tolist() == [2, 4]
+
+
 @pytest.mark.parametrize(
     "module, stops, again, watched",
     [
