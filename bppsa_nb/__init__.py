@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = _lazy.names(
     },
 )
 
-if _os.environ.get("BPPSA_NB_CUDA") == "ptx":
+if (_compiler := _os.environ.get("BPPSA_NB_CUDA")) in ("ptx", "ptx-watch"):
     from bppsa_nb.ptx.device import Device as _Device
 
-    _Device().turn_on()
+    _Device(_compiler == "ptx-watch").turn_on()

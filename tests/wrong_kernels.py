@@ -1,6 +1,7 @@
 """Bodies of answers to the puzzles about kernels: wrong ones, with what is said of each, and right ones."""
 
 import inspect
+import linecache
 import textwrap
 
 import numpy as np
@@ -60,8 +61,13 @@ def answer(name, body):
     """Make an answer of a body, as a cell of a notebook has it."""
     solution = kernels.PUZZLES[name].solution
     head = inspect.getsource(getattr(solution, "py_func", solution)).partition(":\n")[0]
-    names = dict(USED)
-    exec(compile(f"{head}:\n{ind(body)}\n", "folder/ipykernel_1/23.py", "exec"), names)
+    return cell(name, f"{head}:\n{ind(body)}\n", dict(USED))
+
+
+def cell(name, source, names, path="/folder/ipykernel_1/23.py"):
+    """Run source as a cell of a notebook, and return what it makes."""
+    exec(compile(source, path, "exec"), names)
+    linecache.cache[path] = len(source), None, source.splitlines(True), path
     return names[name]
 
 
@@ -461,7 +467,7 @@ SAID = {
         (P + tile(33) + RD + "if x < 31:\n    cuda.syncthreads()\n" + WR,
          "line 8 of yours: thread (0, 0) of block (0, 0) waits at a"),
         (P + tile(33) + "if x < 31:\n    return\n" + RD + SYNC + WR,
-         "line 9 of yours: thread (31, 0) of block (0, 0) waits at a"),
+         "line 10 of yours: thread (31, 0) of block (0, 0) reads shared arr"),
         (P + tile(33) + RD + SYNC + "out[j + y, i + x] = tile[x, y + 1]",
          "line 8 of yours: thread (0, 31) of block (0, 0) reads shared"),
     ],

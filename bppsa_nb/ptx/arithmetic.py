@@ -121,8 +121,8 @@ def carried(op, a, b, carry):
 
 
 def top_bit(a):
-    """Return the place of the highest bit that is set in unsigned numbers, -1 where none is ("bfind", "clz")."""
-    place = np.full(a.shape, -1, "i4")
+    """Return the place of the highest bit that differs from the sign, or is set; -1 where none is ("bfind", "clz")."""
+    place, a = np.full(a.shape, -1, "i4"), np.where(a < 0, ~a, a)
     while a.any():
         place += a != 0
         a = a >> 1

@@ -9,14 +9,16 @@ from functools import lru_cache
 
 from bppsa_nb.ptx.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
+WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
+_JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
 GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
 
 
 class Block:
     """A basic block: instructions, and the one that ends it.
 
-    `end` is ("bra", register or None, negated, target), ("bar", number, threads or None), ("ret",), ("trap",), or () if
-    the next block follows.
+    `end` is ("bra", register or None, negated, target), ("bar", number, threads or None), ("warp", mask, kind of
+    instruction), ("ret",), ("trap",), or () if the next block follows.
     """
 
     def __init__(self):
@@ -33,7 +35,8 @@ class Kernel:
 
     def __init__(self, reader, name):
         self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
-        function, self.params = self.functions[name], self.functions[name].params
+        function = self.functions[name]
+        self.params, self.head = function.params, function.head
         self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, []
         self.add_function(function, "", {}, ())
         self.place(reader.variables)
@@ -113,11 +116,15 @@ class Kernel:
             if not numbers or not all(n.isdigit() for n in numbers) or "arrive" in item.mods:
                 raise item.unknown()
             blocks[-1].end, blocks[-1].last = ("bar", *map(int, numbers), None)[:3], item
+        elif kind in WARP:
+            if "sync" not in item.mods:
+                raise item.unknown()
+            blocks[-1].end, blocks[-1].last = ("warp", item.operands[-1], kind), None if kind in WARP[2:] else item
         else:
             blocks[-1].body += self.moves(item)
             return
         blocks.append(Block())
-        if "red" in item.mods:  # what a barrier computes, after it
+        if "red" in item.mods or kind in WARP[2:]:  # what is computed when all are there
             blocks[-1].body.append(item)
 
     def moves(self, item):
@@ -163,7 +170,7 @@ class Kernel:
                 block.end, block.next = (kind, register, negated, target), [target, n + 1] if register else [target]
             elif kind in ("ret", "trap"):
                 block.next = []
-            guard = {register} if kind == "bra" and register else set()
+            guard = {register} - {None} if kind == "bra" else set(names_of(block.end[1])) if kind == "warp" else set()
             for reads, writes in [*map(effects, block.body), (guard, set())]:
                 block.used |= reads - block.made
                 block.made |= writes
@@ -184,6 +191,18 @@ def effects(item):
     first, *others = [set(names_of(operand)) for operand in item.operands] or [set()]
     stores = item.kind in ("st", "red")
     return set().union(*others, first if stores else ()), set() if stores else first
+
+
+def copied(kernel):
+    """Return the registers whose bits go nowhere but to memory, as they are or put together."""
+    items = [i for block in kernel.blocks for i in (*block.body, block.last) if i is not None]
+    joins = [effects(i) for i in items if i.kind in _JOINS]
+    used = {r for block in kernel.blocks for r in names_of(str(block.end))}
+    for i in items:
+        used |= set(names_of(i.operands[0])) if i.kind == "st" else effects(i)[0] if i.kind not in _JOINS else set()
+    while more := {r for reads, writes in joins if writes & used for r in reads} - used:
+        used |= more
+    return kernel.registers.keys() - used
 
 
 @lru_cache(256)

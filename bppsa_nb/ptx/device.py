@@ -79,10 +79,10 @@ def _copy(operation, arrays):
 
 
 class Device:
-    """What launches come to while it is on; `reports` are those of the launches that were watched."""
+    """What launches come to while it is on; `reports`, if a list is given, gets those of the launches, if watched."""
 
-    def __init__(self, watch=False):
-        self.watch, self.reports, self.before = watch, [], {}
+    def __init__(self, watch=False, reports=None):
+        self.watch, self.reports, self.before = watch, reports, {}
 
     def turn_on(self):
         """Take the places of Numba's dispatcher and of those functions of `cuda` that make arrays and streams."""
@@ -113,7 +113,7 @@ class Device:
     def run(self, kernel, grid, block, shared, operation, arguments):
         """Run a kernel now."""
         report = launch(kernel, grid, block, arguments, shared=shared, watch=self.watch and (operation or True))
-        if self.watch:
+        if self.watch and self.reports is not None:
             self.reports.append(report)
         if report.findings:
             raise AssertionError(str(report))
@@ -140,7 +140,7 @@ def device(watch=False):
         The `Report` of every launch, in order, as they come, if accesses are watched.
     """
     check_flag("watch", watch)
-    made = Device(watch)
+    made = Device(watch, [])
     made.turn_on()
     try:
         yield made.reports

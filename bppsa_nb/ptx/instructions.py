@@ -25,7 +25,7 @@ WHOLE = _ANY | {
     "shr": "{0} >> np.minimum({1:u4}, {bits}).astype({code!r})",
     "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}",
     "popc": "np.bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})", "bfind": "top_bit({0})",
-    "bfind.shiftamt": "np.where({0}, {bits} - 1 - top_bit({0}), -1)",
+    "bfind.shiftamt": "np.where(top_bit({0}) < 0, -1, {bits} - 1 - top_bit({0}))",
     "brev": "np.packbits(np.unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
     "bfe": "extracted({0}, {1:u4}, {2:u4})", "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})",
     "prmt": "permuted({0}, {1}, {2})", "lop3": "chosen({0}, {1}, {2}, {3})",

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bppsa_nb.ptx import arithmetic
-from bppsa_nb.ptx.blocks import parse
+from bppsa_nb.ptx import arithmetic, warps
+from bppsa_nb.ptx.blocks import WARP, copied, parse
 from bppsa_nb.ptx.instructions import class_of, express, space_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name
 
@@ -21,19 +21,21 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sy
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
 _NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
-# What lanes of a warp make of what each brings, and threads of a block: its type ("": the instruction's), source, and
+# What lanes of a team make of what each brings, and threads of a block: its type ("": the instruction's), source, and
 # what type that has.
+_OWN = "m.special('lanemask_eq', 'u4')"
 _TOGETHER = {
-    "activemask": ("", "m.together('or', m.of(m.warp), m.special('lanemask_eq', 'u4'))", "u4"),
-    "vote.ballot": ("?", "m.together('or', m.of(m.warp), np.where({}, m.special('lanemask_eq', 'u4'), 0))", "u4"),
-    "vote.all": ("?", "m.together('and', m.of(m.warp), {})", "?"),
-    "vote.any": ("?", "m.together('or', m.of(m.warp), {})", "?"),
-    "vote.uni": ("?", "m.together('and', m.of(m.warp), {0}) == m.together('or', m.of(m.warp), {0})", "?"),
-    "match.any": ("u4", "m.together('or', m.of(m.warp) << 32 | {}, m.special('lanemask_eq', 'u4'))", "u4"),
-    "bar.red.and": ("?", "m.together('and', m.of(m.here), {})", "?"),
-    "bar.red.or": ("?", "m.together('or', m.of(m.here), {})", "?"),
-    "bar.red.popc": ("?", "m.together('add', m.of(m.here), {}.astype('i4'))", "i4"),
-} | {f"redux.{how}": ("", f"m.together({how!r}, m.of(m.warp), {{}})", "") for how in _ATOMICS[:6]}
+    "activemask": ("", f"together('or', m.of(m.warp), {_OWN})", "u4"),
+    "vote.ballot": ("?", f"together('or', m.team(), np.where({{}}, {_OWN}, 0).astype('u4'))", "u4"),
+    "vote.all": ("?", "together('and', m.team(), {})", "?"),
+    "vote.any": ("?", "together('or', m.team(), {})", "?"),
+    "vote.uni": ("?", "together('and', m.team(), {0}) == together('or', m.team(), {0})", "?"),
+    "match.any": ("", "matched(m, {})", "u4"),
+    "match.all": ("", "unanimous(m, {})", "u4"),
+    "bar.red.and": ("?", "together('and', m.of(m.here), {})", "?"),
+    "bar.red.or": ("?", "together('or', m.of(m.here), {})", "?"),
+    "bar.red.popc": ("?", "together('add', m.of(m.here), {}.astype('i4'))", "i4"),
+} | {f"redux.{how}": ("", f"together({how!r}, m.team(), {{}})", "") for how in _ATOMICS[:6]}
 
 
 def seen(source, of, to):
@@ -51,6 +53,7 @@ class Program:
 
     def __init__(self, kernel):
         self.kernel, self.constants, self.instructions, self.source = kernel, {}, [], []
+        self.copied, self.copies = copied(kernel), set()  # registers, and loads to them
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
             lines = [line for at, i in enumerate(block.body, block.first) for line in self.instruction(i, at)]
@@ -60,24 +63,27 @@ class Program:
             block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
             block.products = block.fmas + sum(i.kind == "mul" and i.type[0] == "f" for i in block.body)
             self.write(n, block, lines)
-        spaces = vars(arithmetic) | self.constants
+        spaces = vars(arithmetic) | vars(warps) | self.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
         crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
         self.registers = {variable(f"%{r}"): kernel.registers[r] for r in sorted(crossing)}
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
+        waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
+        self.parts = any(what and what not in WARP[2:] for what in waits)  # of a block, which wait for each other
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
 
     def write(self, n, block, lines):
         """Write a block's two functions."""
         used = [variable(f"%{r}") for r in sorted(block.used)]
         made = [variable(f"%{r}") for r in sorted(block.live_out & block.made)]
-        given = block.end[1] if block.end and block.end[0] == "bra" else None
+        kind, given = (*block.end, None, None)[:2]
+        given = self.full(given, "u4") if kind == "warp" else variable(f"%{given}") if kind == "bra" and given else None
         for name, lanes in (("all", ""), ("some", "[idx]")):
             self.source += [f"def {name}_{n}(m, R, idx, full):", *(f"    {r} = R[{r!r}]{lanes}" for r in used)]
             self.source += [f"    {line}" for line in lines] + [f"    R[{r!r}]{lanes} = {r}" for r in made]
-            self.source += [f"    return {variable('%' + given) if given else None}"]
+            self.source += [f"    return {given}"]
 
     def value(self, operand, code):
         """Return source for an operand, read as a dtype."""
@@ -184,8 +190,10 @@ class Program:
             return self.put_all(target, f"m.param({name!r}, {int(offset or 0)}, {code!r}, {len(parts)})", code)
         space = "global" if space == "const" else space
         if i.kind == "st":
-            values = ", ".join(self.full(part, code) for part in parts)
+            zeroed = space == "local" and i.source == self.kernel.head is not None  # by Numba, for no line
+            values = ", ".join("None" if zeroed else self.full(part, code) for part in parts)
             return [f"m.store_{space}({at}, {self.address(place)}, {code!r}, {strong}, {values})"]
+        self.copies |= {at} if self.copied.issuperset(names_of(target)) else set()
         made = f"m.load_{space}({at}, {self.address(place)}, {code!r}, {strong}, {len(parts)})"
         return self.put_all(target, made, code)
 
@@ -202,17 +210,16 @@ class Program:
 
     def warp(self, i, at):
         """Ask other lanes of the warp, or of the block."""
-        if i.kind in ("bar", "barrier") and "warp" in i.mods:
-            return [f"m.sync_warp({at}, {self.full(i.operands[0], 'i4')})"]
         target, *operands = i.operands
         if i.kind == "shfl":
-            asked = ", ".join(self.full(o, "i4") for o in operands[:4])
-            return self.put(target, f"m.shuffle({at}, {i.mods[-2]!r}, {asked}){'' if '|' in target else '[0]'}", "i4")
+            asked = ", ".join(self.full(o, "i4") for o in operands[:3])
+            return self.put(target, f"shuffled(m, {at}, {i.mods[-2]!r}, {asked}){'' if '|' in target else '[0]'}", "i4")
         name = ".".join(m for m in (i.kind, *i.mods[:-1]) if m not in ("sync", "cta", "aligned"))
         brings, source, code = _TOGETHER[name.replace("barrier", "bar")]
         own = DTYPES[i.type]
         value = self.full(operands[-1 if "red" in i.mods else 0], brings or own) if operands else ""
-        return self.put(target, source.format(value), code or own)
+        one = "[0]" * (name == "match.all" and "|" not in target)
+        return self.put(target, source.format(value) + one, code or own)
 
 
 def variable(register):

@@ -1,8 +1,7 @@
 """The machine: runs a launch, some blocks at a time, all their threads as lanes.
 
 The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet
-again where their ways do. Lanes at a barrier wait until no lane can go on; then those barriers open that all threads of
-their block have reached, and if there is none, what is wrong is told and all go on.
+again where their ways do. Who waits for others, and how long, is in `waiting.py`.
 """
 
 import re
@@ -11,9 +10,10 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.ptx.instructions import WINDOWS
-from bppsa_nb.ptx.memory import LOOK, UFUNCS, GlobalSpace, OwnSpace
-from bppsa_nb.ptx.races import BLOCK, EPOCH, THREAD, WARP_SYNC
+from bppsa_nb.ptx.memory import LOOK, GlobalSpace, OwnSpace
+from bppsa_nb.ptx.races import BLOCK, TIME, Order
 from bppsa_nb.ptx.report import Report
+from bppsa_nb.ptx.waiting import Waiting, join
 
 LANES = 1 << 16  # at most about so many run at once
 IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
@@ -66,12 +66,16 @@ class Machine:
         self.block = self.here + first
         self.warp = self.here * -(-self.threads // 32) + self.t // 32
         self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
-        self.stamp = (self.block + 1) << BLOCK | self.t
+        self.stamp = (self.block + 1) << BLOCK | 1 << TIME | self.t
+        self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)
+        self.waiting = Waiting(self)
         for space in (launch.space, OwnSpace(self, "shared", self.room, self.here, self.kernel.symbols),
                       OwnSpace(self, "local", self.kernel.local, lanes, self.kernel.symbols)):  # fmt: skip
             space.machine = self
+            if space.races:
+                space.races.order = self.order if self.order.parts else None
             for what in ("load", "store", "atomic"):
                 setattr(self, f"{what}_{space.name}", getattr(space, what))
                 setattr(self, f"{what}_generic", partial(self.generic, what))
@@ -123,8 +127,16 @@ class Machine:
 
     def who(self, lane):
         """Return block and thread of a lane at work."""
-        lane = int(self.lanes()[lane])
+        return self.thread(self.lanes()[lane])
+
+    def thread(self, lane):
+        """Return block and thread of a lane."""
         return int(self.block[lane]), int(self.t[lane])
+
+    def team(self, lanes=None):
+        """Return a number for each lane at work, or some, that lanes of its warp with the same mask have, too."""
+        lanes = self.lanes() if lanes is None else lanes
+        return self.warp[lanes] << 32 | self.waiting.mask[lanes]
 
     def partly(self, mask, count, call, at, address, *args):
         """Do a memory operation with `count` results for some of the lanes at work; elsewhere they are 0."""
@@ -149,47 +161,6 @@ class Machine:
                 part = self.partly(mask, count, call, at, address - base, *args)
                 made = [np.where(mask, new, old) for new, old in zip(part, made or part, strict=True)]
         return made
-
-    def shuffle(self, at, mode, value, by, clamp, mask):
-        """Return another lane's value, and whether there is such a lane in the segment ("shfl.sync")."""
-        lane, inner = self.lanes(), self.of(self.t) % 32
-        by, end, segment = by & 31, clamp & 31, clamp >> 8 & 31
-        last = inner & segment | end & ~segment
-        to = {"up": inner - by, "down": inner + by, "bfly": inner ^ by, "idx": inner & segment | by & ~segment}[mode]
-        ok = to >= last if mode == "up" else to <= last
-        source = np.where(ok, lane + to - inner, lane)
-        place = np.minimum(np.searchsorted(lane, source), len(lane) - 1)
-        missing = (lane[place] != source) | (self.of(self.warp)[place] != self.of(self.warp))
-        if missing.any():
-            n = int(np.flatnonzero(missing)[0])
-            block, thread = self.who(n)
-            other = (block, thread - int(inner[n]) + int(to[n]))
-            self.report.add(("shuffle",), f"asks lane {int(to[n])} of its warp for a value, which is not there", at,
-                            (block, thread), other=other, count=int(np.count_nonzero(missing)))  # fmt: skip
-        busy = (each for pc, each in (*self.groups.items(), *self.waiting.items())
-                if self.kernel.blocks[pc].end != ("ret",) or self.kernel.blocks[pc].body)  # fmt: skip
-        self.check_mask(at, mask, "shuffles", busy)
-        return value[np.where(missing, np.arange(len(lane)), place)], ok
-
-    def check_mask(self, at, mask, did, waits=()):
-        """Note where the mask of an operation of warps leaves out its own lane, or names one that it `waits` for."""
-        own, there = self.of(self.specials["lanemask_eq"]), np.zeros(self.warps, "u4")
-        for lanes in waits:
-            np.bitwise_or.at(there, self.warp[lanes], self.specials["lanemask_eq"][lanes].view("u4"))
-        absent = mask.view("u4") & there[self.of(self.warp)]
-        for bad, what in ((mask & own == 0, "leaves out its own lane"), (absent != 0, "")):
-            if bad.any():
-                n = int(np.flatnonzero(bad)[0])
-                what = what or f"names lane {int(absent[n] & -absent[n]).bit_length() - 1}, which is elsewhere"
-                message = f"{did} with a mask, {int(mask[n]) & 0xFFFFFFFF:#x}, that {what}"
-                self.report.add(("mask",), message, at, self.who(n), count=int(np.count_nonzero(bad)))
-
-    def together(self, how, key, values):
-        """Return what the values of all lanes at work that have the same key make together, in each of them."""
-        _, group = np.unique(key, return_inverse=True)
-        order = np.argsort(group, kind="stable")
-        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        return UFUNCS[how].reduceat(values[order], starts, dtype=values.dtype)[group]
 
     def printf(self, at, form, values):
         """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
@@ -219,25 +190,16 @@ class Machine:
         self.idx, self.watch = saved, watch
         return np.array(counts, "i4")
 
-    def sync_warp(self, at, mask):
-        """Order accesses of a warp's lanes ("bar.warp.sync")."""
-        self.check_mask(at, mask, "waits for others")
-        lanes, field = self.lanes(), THREAD << WARP_SYNC
-        stamp = self.stamp[lanes]
-        self.stamp[lanes] = stamp & ~field | stamp + (1 << WARP_SYNC) & field
-
     # Running
 
     def run(self, steps=None):
         """Run until every lane has returned, or for so many steps."""
         R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
-        self.groups, self.waiting = groups, waiting = {0: np.arange(self.N)}, {}
-        report, N = self.report, self.N
+        groups, waiting, report, N = {0: np.arange(self.N)}, self.waiting, self.report, self.N
         blocks, functions = self.kernel.blocks, self.program.functions
-        while groups or waiting:
-            if not groups:
-                self.open(groups, waiting)
-                continue
+        while groups or waiting.warps or waiting.barriers:
+            if not groups or self.idle > LOOK:  # others may spin until those have gone on
+                waiting.open(groups)
             # The lowest first, so that branches meet again; in turns where one may wait for what others write.
             pc = min(groups) if self.idle <= LOOK else sorted(groups)[self.steps % len(groups)]
             lanes = groups.pop(pc)
@@ -253,80 +215,43 @@ class Machine:
                 new = ", and has long since touched no place anew" if self.idle > LOOK else ""
                 self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
-            self.part(groups, waiting, pc, lanes, taken)
+            self.part(groups, pc, lanes, taken)
 
-    def part(self, groups, waiting, pc, lanes, taken):
+    def part(self, groups, pc, lanes, taken):
         """Send the lanes that ran a block where they go."""
         end = self.kernel.blocks[pc].end
         if not end:
-            join(groups, pc + 1, lanes)
+            self.send(groups, pc, pc + 1, lanes)
         elif end[0] == "bra" and taken is None:
-            join(groups, end[3], lanes)
+            self.send(groups, pc, end[3], lanes)
         elif end[0] == "bra":
             taken = ~taken if end[2] else taken
             count = int(np.count_nonzero(taken))
             if count == len(lanes) or count == 0:
-                join(groups, end[3] if count else pc + 1, lanes)
+                self.send(groups, pc, end[3] if count else pc + 1, lanes)
             else:
-                join(groups, end[3], lanes[taken])
-                join(groups, pc + 1, lanes[~taken])
+                self.send(groups, pc, end[3], lanes[taken])
+                self.send(groups, pc, pc + 1, lanes[~taken])
         elif end[0] == "bar":
-            join(waiting, pc, lanes)
+            join(self.waiting.barriers, pc, lanes)
+        elif end[0] == "warp":
+            self.waiting.arrive(groups, pc, lanes, taken)
         elif end[0] == "trap":
             self.end("trap", "stops the launch (an assertion, or trap)", self.kernel.blocks[pc])
+        elif self.kernel.blocks[pc].body:
+            self.waiting.left[lanes] = pc
+
+    def send(self, groups, pc, to, lanes):
+        """Send lanes from one block to another; who goes to where nothing is left to do has returned."""
+        block = self.kernel.blocks[to]
+        if block.end == ("ret",) and not block.body:
+            self.waiting.left[lanes] = pc
+        join(groups, to, lanes)
 
     def end(self, kind, message, block):
         """Tell why the launch ends here, and end it."""
         self.report.add((kind,), message, max(block.at, 0), self.who(0))
         raise Stop
-
-    def open(self, groups, waiting):
-        """Let lanes go on from the barriers that all who are counted have reached; of others, tell."""
-        blocks, ready = self.kernel.blocks, {}
-        if len(waiting) == 1 and len(next(iter(waiting.values()))) == self.N and blocks[min(waiting)].end[2] is None:
-            ready = dict(waiting)
-        else:
-            for pc, lanes in waiting.items():
-                arrived = np.bincount(self.here[lanes], minlength=self.N // self.threads)
-                full = arrived == (blocks[pc].end[2] or self.threads)
-                if full.any():
-                    ready[pc] = lanes[full[self.here[lanes]]]
-            if not ready:
-                self.tell_barrier(waiting)
-                ready = dict(waiting)
-        for pc, lanes in ready.items():
-            left = waiting.pop(pc)
-            self.report.barriers += 1 + int(np.count_nonzero(np.diff(self.here[lanes])))
-            self.stamp[lanes] += 1 << EPOCH
-            if len(lanes) < len(left):
-                waiting[pc] = np.setdiff1d(left, lanes)
-            join(groups, pc + 1, lanes)
-
-    def tell_barrier(self, waiting):
-        """Tell of a barrier that not all threads of a block reach; others follow from the first."""
-        if any(finding.kind == "barrier" for finding in self.report.findings):
-            return
-        where, blocks, pc = np.full(self.N, -1), self.kernel.blocks, min(waiting)
-        for other, lanes in waiting.items():
-            where[lanes] = other
-        self.idx = waiting[pc]
-        block, thread = self.who(0)
-        at = where[self.block == block]
-        parts = [f"waits at a barrier with {np.count_nonzero(at == pc)} of {blocks[pc].end[2] or self.threads} threads"]
-        for n in np.unique(at[(at >= 0) & (at != pc)]):
-            source = self.program.instructions[blocks[n].at].source or ("", "?")
-            parts.append(f"{np.count_nonzero(at == n)} wait at line {source[1]}")
-        parts += [f"{np.count_nonzero(at < 0)} have returned"] if (at < 0).any() else []
-        missing = np.flatnonzero(at != pc)
-        other = (block, int(missing[0])) if len(missing) else None
-        self.report.add(("barrier",), ", ".join(parts), blocks[pc].at, (block, thread), other=other)
-
-
-def join(groups, pc, lanes):
-    """Add lanes to those that stand at a block."""
-    if pc in groups:
-        lanes = np.sort(np.concatenate([groups[pc], lanes]))
-    groups[pc] = lanes
 
 
 def _full(n, value, code):

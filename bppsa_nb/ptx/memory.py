@@ -129,7 +129,7 @@ class Space:
         return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, at, address, code, strong, *values):
-        """Write values to addresses, several beside each other if there are several arrays of them."""
+        """Write values to addresses, several beside each other if there are several; None has never been set."""
         size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size * len(values), True)
         if bad is not None:
@@ -142,14 +142,16 @@ class Space:
             self.stores += [(address + n * size, m.mine()) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
-            if self.races is not None and not strong:
+            if value is None:
+                pass
+            elif self.races is not None and not strong:
                 self.races.write(mark + n * size, size, m.mine(), tell, view, here, value)
             else:
                 if self.races is not None:
                     self.races.update(mark + n * size, size, m.mine(), tell)
                 view[here] = value
             if self.written is not None:
-                self.written.view(f"u{size}")[mark // size + n] = FULL[size]
+                self.written.view(f"u{size}")[mark // size + n] = 0 if value is None else FULL[size]
 
     def atomic(self, at, address, code, op, needed, *values):
         """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
@@ -168,7 +170,10 @@ class Space:
             self.stores.append((address, m.mine()))
         view, place = self.view(code), place // size
         if not needed and op in UFUNCS:
-            UFUNCS[op].at(view, place, values[0])
+            places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
+            made = view[places]
+            UFUNCS[op].at(made, which, values[0])
+            view[places] = made
             return None
         old, function = np.empty(len(place), code), UFUNCS.get(op) or ATOMICS[op]
         for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
@@ -177,10 +182,12 @@ class Space:
         return [old]
 
     def check_written(self, at, address, mark, size, count):
-        """Note what is read and was never written."""
+        """Note what is read and was never written, all of it where it is copied only, for that takes padding along."""
         known, text = self.written.view(f"u{size}"), "reads {what}, which nothing has written"
-        for n in range(count):
-            fresh = known[mark // size + n if n else mark // size] != FULL[size]
+        copied = at in self.machine.program.copies
+        for n in range(count if size > copied else 0):
+            fresh = known[mark // size + n if n else mark // size]
+            fresh = fresh == 0 if copied else fresh != FULL[size]
             if fresh.any():
                 self.tell("uninitialized", text, at, fresh, address + n * size, size)
 

@@ -67,6 +67,7 @@ class Function:
     def __init__(self, name, params, results):
         self.name, self.params, self.results = name, params, results
         self.items, self.registers = [], {}  # by register, its lanes' dtype
+        self.head = None  # where Numba says that it begins
 
 
 def short_name(name):
@@ -119,6 +120,8 @@ class Reader:
             if found := _LOC.match(text):
                 inlined = found[3] not in (None, found[1])  # of another file: the caller's line, not a library's
                 self.source = self.files.get(int(found[3 if inlined else 1]), "?"), int(found[4 if inlined else 2])
+                if self.function and not self.function.items and "NumbaEnv" in self.text:
+                    self.function.head = self.source
         elif kind == "head":
             self.head(text)
         elif kind == "statement" and text[0] == ".":

@@ -1,17 +1,18 @@
 """Races: who wrote each piece of memory last, and who read it, as stamps.
 
-A stamp is one number: block, how many barriers the block has passed, how many barriers of its warp, thread. Two
-accesses of one place race where they are of different threads and nothing orders them: no barrier of the block, none of
-the warp; between blocks of a launch nothing does. A piece (`grain`) is as large as the kernel's smallest access.
+A stamp is one number: block, time, thread. Barriers let time go on. Two accesses of one place race where they are of
+different threads and nothing orders them: between blocks of a launch nothing does; in a block, a barrier of all threads
+orders what has another time; where warps wait, or parts of them or of the block, `Order` knows what comes before what.
+A piece (`grain`) is as large as the kernel's smallest access.
 """
 
 import numpy as np
 
-WARP_SYNC, EPOCH, BLOCK = 10, 20, 40  # the lowest bits: 10 for the thread, 10, 20; 23 for the block
-THREAD = (1 << WARP_SYNC) - 1
-WARP = THREAD & ~31
+TIME, BLOCK = 10, 40  # the lowest bits: 10 for the thread, 30; 23 for the block
+THREAD, TIMES = (1 << TIME) - 1, (1 << BLOCK - TIME) - 1
 FLIP = ((1 << 23) - 1) << BLOCK | THREAD
 OTHERS = 1 << 22  # blocks from here on stand for other operations, which do not wait for the launch, nor it for them
+AT = 20  # bits for an instruction's number, beside time and thread
 
 
 def thread_of(stamp):
@@ -19,12 +20,70 @@ def thread_of(stamp):
     return (stamp >> BLOCK) - 1, stamp & THREAD
 
 
-def clashes(old, mine):
+class Order:
+    """What threads of some blocks know of each other, where parts of blocks wait for each other (`parts`).
+
+    Of each lane of a thread's warp, `lanes` (threads, 32), and of each warp of a warp's block, `warps` (warps, warps of
+    a block), up to which time all that it did comes before.
+    """
+
+    def __init__(self, first, count, threads, parts):
+        self.first, self.threads, self.per, self.parts = first, threads, -(-threads // 32), parts
+        self.lanes = np.zeros((count * threads * parts, 32), "i8")
+        self.warps = np.zeros((count * self.per * parts, self.per), "i8")
+
+    def known(self, stamp):
+        """Return what threads know, as rows: of each lane of their warps, and of each warp of their blocks."""
+        (block, thread), rows = thread_of(stamp), np.arange(len(stamp))
+        warps = self.warps[(block - self.first) * self.per + thread // 32]
+        lanes = self.lanes[(block - self.first) * self.threads + thread]
+        known = np.hstack([np.maximum(lanes, warps[rows, thread // 32][:, None]), warps])
+        known[rows, thread % 32] = known[rows, 32 + thread // 32] = TIMES  # itself, and its warp, whose lanes are there
+        return known
+
+    def unordered(self, old, mine):
+        """Say of stamps of the same block whether nothing orders `old` before what `mine` do now."""
+        (block, thread), other = thread_of(mine), old & THREAD
+        known = self.warps[(block - self.first) * self.per + thread // 32, other // 32]
+        lanes = np.maximum(known, self.lanes[(block - self.first) * self.threads + thread, other % 32])
+        known = np.where(thread // 32 == other // 32, lanes, known)
+        return (thread != other) & (old >> TIME & TIMES >= known)
+
+    def meet_in_warps(self, stamp, lanes, team, members):
+        """Order what lanes of a warp did that waited for each other: a `team` has a number, and `members`, as bits."""
+        if not self.parts:
+            return
+        order = np.argsort(team, kind="stable")
+        lanes, starts = lanes[order], np.flatnonzero(np.diff(team[order], prepend=-1))
+        time, sizes = np.maximum.reduceat(stamp[lanes] >> TIME & TIMES, starts) + 1, np.diff(starts, append=len(lanes))
+        inside = members[order][starts][:, None] >> np.arange(32) & 1
+        known = np.where(inside, time[:, None], np.maximum.reduceat(self.lanes[lanes], starts, axis=0))
+        self.lanes[lanes] = np.repeat(known, sizes, axis=0)
+        stamp[lanes] = stamp[lanes] & ~(TIMES << TIME) | np.repeat(time, sizes) << TIME
+
+    def meet_in_blocks(self, stamp, lanes, counted):
+        """Order what blocks did that have waited: of each some warps (`counted`), or all, who returned, too."""
+        if not self.parts:
+            stamp[lanes] += 1 << TIME
+            return
+        for some in np.split(lanes, np.flatnonzero(np.diff(lanes // self.threads)) + 1):
+            first = some[0] // self.threads * self.per
+            warps = first + (np.unique(some % self.threads // 32) if counted else np.arange(self.per))
+            time, known = (stamp[some] >> TIME & TIMES).max() + 1, self.warps[warps].max(0)
+            known[warps - first] = time
+            self.warps[warps] = known
+            stamp[some] = stamp[some] & ~(TIMES << TIME) | time << TIME
+
+
+def clashes(old, mine, order=None):
     """Say where two stamps are of threads that nothing orders, or None if nowhere; 0 is nobody's."""
     x = old ^ mine
-    if not np.count_nonzero((x - (1 << EPOCH)).view("u8") >= (1 << BLOCK) - (1 << EPOCH)):
+    if order:
+        near = (x < 1 << BLOCK) & order.unordered(old, mine)
+    elif np.count_nonzero((x - (1 << TIME)).view("u8") >= (1 << BLOCK) - (1 << TIME)):
+        near = (x <= THREAD) & (x != 0)
+    else:
         return None  # all of the same block, and a barrier between
-    near = (x < 1 << EPOCH) & (x & THREAD != 0) & ((x <= THREAD) | (x & WARP != 0))
     made = (old != 0) & (near | (x >= 1 << BLOCK))
     return made if made.any() else None
 
@@ -33,26 +92,42 @@ class Seen:
     """For each grain the highest and the lowest thread, of the highest and the lowest block, that touched it last.
 
     Of all who did since the block's last barrier these two are enough: whoever writes there differs from one of them.
+    Where parts of a block wait for each other they are not: then a `table` has when and by which instruction each lane
+    of a warp touched it last, and each warp of a block. Of which warp the lane was, or of which block the warp, need
+    not be known: whoever comes after what they did comes after all that was overwritten.
     """
 
     def __init__(self, grains):
         self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped: it grows, too
-        self.at = np.zeros((2, grains), "i4")  # by which instructions
+        self.at, self.table = np.zeros((2, grains), "i4"), None  # by which instructions
 
-    def note(self, g, mine, at):
+    def note(self, g, mine, at, order=None):
         """Add what touches grains now."""
         for most, by, stamp in zip((self.high, self.low), self.at, (mine, mine ^ FLIP), strict=True):
             np.maximum.at(most, g, stamp)
             by[g[most[g] == stamp]] = at
+        if order:
+            if self.table is None:
+                self.table = np.zeros((len(self.high), 32 + order.per), "i8")
+            thread, entry = mine & THREAD, (mine & (1 << BLOCK) - 1) << AT | at
+            np.maximum.at(self.table, (g, thread % 32), entry)
+            np.maximum.at(self.table, (g, 32 + thread // 32), entry)
 
-    def clash(self, g, mine):
+    def clash(self, g, mine, order=None):
         """Return where others touched grains that nothing orders before this, their stamps, and by what; or None."""
         high = self.high[g]
         low = np.where(high == 0, 0, self.low[g] ^ FLIP)
-        bad, also = clashes(high, mine), clashes(low, mine)
-        if bad is None:
-            return None if also is None else (also, low, self.at[1][g])
-        return (bad if also is None else bad | also), np.where(bad, high, low), np.where(bad, *self.at[:, g])
+        found = None
+        if self.table is not None:
+            entries = self.table[g]
+            met = (entries != 0) & (entries >> AT + TIME >= order.known(mine))
+            entry = entries[np.arange(len(g)), met.argmax(1)]
+            found = met.any(1), mine >> BLOCK << BLOCK | entry >> AT, entry & (1 << AT) - 1
+        for n, stamp in ((1, low), (0, high)):
+            if (bad := clashes(stamp, mine, order)) is not None:
+                new = bad, stamp, self.at[n, g]
+                found = new if found is None else [np.where(bad, *each) for each in zip(new, found, strict=True)]
+        return found if found and found[0].any() else None
 
 
 class Races:
@@ -65,7 +140,7 @@ class Races:
         grains = -(-size // grain)
         self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
         self.wrote = np.zeros(grains, "i4")  # by which instructions
-        self.updaters = Seen(grains) if atomics else None
+        self.updaters, self.order = Seen(grains) if atomics else None, None
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
@@ -101,13 +176,9 @@ class Races:
     def read(self, mark, size, mine, tell, strong=False):
         """Note reading; a strong one may meet atomic operations."""
         for g in self.pieces(mark, size):
-            writer = self.writers[g]
-            bad = clashes(writer, mine)
-            if bad is not None:
-                tell(bad, writer, self.wrote[g], "reads", "writes")
-            if self.updaters is not None and not strong and (met := self.updaters.clash(g, mine)):
-                tell(*met, "reads", "updates atomically")
-            (self.updaters if strong else self.readers).note(g, mine, tell.at)
+            self.meet_writers(g, mine, tell, "reads")
+            self.meet(None if strong else self.updaters, g, mine, tell, "reads", "updates atomically")
+            (self.updaters if strong else self.readers).note(g, mine, tell.at, self.order)
 
     def write(self, mark, size, mine, tell, view, place, value):
         """Write, and note it; of two that write the same value, that is said."""
@@ -116,33 +187,32 @@ class Races:
         differs = whole[place] != value
         whole[place] = value
         twice = whole[place] != value
-        for g in self.pieces(mark, size):
-            writer = self.writers[g]
-            bad = clashes(writer, mine)
-            if bad is not None:
-                tell(bad & differs, writer, self.wrote[g], "writes", "writes with another value")
-                tell(bad & ~differs, writer, self.wrote[g], "writes", "writes with the same value", True)
-            self.meet(g, mine, tell, "writes")
-            if self.updaters is not None and (met := self.updaters.clash(g, mine)):
-                tell(*met, "writes", "updates atomically")
-            self.writers[g], self.wrote[g] = mine, tell.at
-            won = self.writers[g]
-            lost = won != mine
-            if lost.any():
-                tell(lost & twice, won, self.wrote[g], "writes", "writes with another value")
-                tell(lost & ~twice, won, self.wrote[g], "writes", "writes with the same value", True)
 
-    def meet(self, g, mine, tell, did):
-        """Tell of readers that nothing orders before this."""
-        if met := self.readers.clash(g, mine):
-            tell(*met, did, "reads")
+        def both(g, bad, writer, other):
+            if bad is not None:
+                tell(bad & other, writer, self.wrote[g], "writes", "writes with another value")
+                tell(bad & ~other, writer, self.wrote[g], "writes", "writes with the same value", True)
+
+        for g in self.pieces(mark, size):
+            both(g, clashes(self.writers[g], mine, self.order), self.writers[g], differs)
+            self.meet(self.readers, g, mine, tell, "writes", "reads")
+            self.meet(self.updaters, g, mine, tell, "writes", "updates atomically")
+            self.writers[g], self.wrote[g] = mine, tell.at
+            both(g, self.writers[g] != mine, self.writers[g], twice)
+
+    def meet(self, seen, g, mine, tell, did, to):
+        """Tell of readers, or of who updated, that nothing orders before this."""
+        if seen is not None and (met := seen.clash(g, mine, self.order)):
+            tell(*met, did, to)
+
+    def meet_writers(self, g, mine, tell, did):
+        """Tell of who wrote last, if nothing orders that before this."""
+        if (bad := clashes(self.writers[g], mine, self.order)) is not None:
+            tell(bad, self.writers[g], self.wrote[g], did, "writes")
 
     def update(self, mark, size, mine, tell):
         """Note atomic operations, which may meet each other."""
         for g in self.pieces(mark, size):
-            writer = self.writers[g]
-            bad = clashes(writer, mine)
-            if bad is not None:
-                tell(bad, writer, self.wrote[g], "updates", "writes")
-            self.meet(g, mine, tell, "updates")
-            self.updaters.note(g, mine, tell.at)
+            self.meet_writers(g, mine, tell, "updates")
+            self.meet(self.readers, g, mine, tell, "updates", "reads")
+            self.updaters.note(g, mine, tell.at, self.order)

@@ -131,15 +131,12 @@ class Report:
 
     def by_line(self):
         """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
-        made, program = {}, self.program
+        made, counts = {}, (self.requests, self.sectors, self.shared_requests, self.passes)
         for n, warps in self.issued.items():
-            block = program.kernel.blocks[n]
+            block = self.program.kernel.blocks[n]
             for at in range(block.first, block.first + block.count):
-                row = made.setdefault(program.instructions[at].source or ("", 0), np.zeros(5, int))
-                row[0] += warps
-        for at in np.flatnonzero(self.requests + self.shared_requests):
-            row = made.setdefault(program.instructions[at].source or ("", 0), np.zeros(5, int))
-            row[1:] += self.requests[at], self.sectors[at], self.shared_requests[at], self.passes[at]
+                row = made.setdefault(self.program.instructions[at].source or ("", 0), np.zeros(5, int))
+                row += [warps, *(each[at] for each in counts)]
         return dict(sorted(made.items()))
 
     def _repr_html_(self):

@@ -9,7 +9,7 @@ import pytest
 from numba import cuda, float64, njit  # noqa: F401 - answers use them
 from rings import more
 from wrong_kernels import RIGHT as BODIES
-from wrong_kernels import SAID, WASTEFUL
+from wrong_kernels import SAID, WASTEFUL, cell
 from wrong_kernels import answer as made
 
 from bppsa_nb import ptx, puzzles
@@ -67,7 +67,7 @@ FOUND = [
      "with 6 of 9 threads, 3 have returned; all threads of a block reach the same barriers"),
     ("up_level", SYNC, f"    if j == 1:\n    {SYNC}    else:\n    {SYNC}", "line 9 of yours: thread (0, 1) of block 0 "
      "waits at a barrier with 3 of 9 threads, 6 wait at line 11 of yours; all"),
-    ("up_level", SYNC, f"    if i == 1:\n        return\n{SYNC}", "barrier with 6 of 9 threads, 3 have returned"),
+    ("up_level", SYNC, f"    if i == 1:\n        return\n{SYNC}", "numbers that no letters multiply to should be"),
     ("up_level", "mats.shape[0] - 1)", "mats.shape[0])", "line 7 of yours: thread (0, 0) of block 1 reads "
      "mats[7, 0, 0], which is not there: mats has shape (7, 3, 3)"),
     ("up_level", "range(H)", "range(H + 1)", "thread (2, 0) of block 3 reads mats[8, 0, 0], which is not there"),
@@ -102,10 +102,8 @@ REFUSED = [
 ]
 
 
-def answer(name, source, path="folder/ipykernel_1/23.py"):  # as cells of a notebook have it
-    names = dict(globals())
-    exec(compile(source, path, "exec"), names)
-    return names[name]
+def answer(name, source):
+    return cell(name, source, dict(globals()))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ extern "C" __global__ void compact(const int *x, int *out, int *counts, int n) {
     bool keep = i < n && x[i] > 0;
     unsigned votes = __ballot_sync(__activemask(), keep);
     if (t % 32 == 0) warps[t / 32] = __popc(votes);
-    __syncthreads();  // EARLY_RETURN: barrier
+    __syncthreads();  // EARLY_RETURN: note
     int place = __popc(votes & ((1u << t % 32) - 1));
 #pragma unroll 1
     for (int w = 0; w < t / 32; w++) place += warps[w];
