@@ -64,7 +64,7 @@ class Report:
     findings : list of Finding
         What is wrong; empty for a kernel that is right.
     notes : list of Finding
-        What is no fault by itself: threads that write the same value to the same place.
+        What is no fault by itself: threads that write the same value to the same place, or return before a barrier.
     counters : dict
         "warp instructions" (a Counter by class), "active lanes" (a share of 32), "sectors per request" (of 32 bytes, of
         global memory), "shared passes per request", "barriers" (that blocks passed), "atomics" and "multiply-adds" (by

@@ -44,9 +44,11 @@ class Solve(torch.autograd.Function):
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
         output = sequences.given(as_tensor(saved[-1][0][0, 1:], x))
+        if any(ctx.needs_input_grad):  # what a caller does to it must not reach what goes back
+            output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
         # hooks say, and lets go of them in the end.
-        ctx.save_for_backward(given, output, x, *params, *(as_tensor(array, x) for each in saved for array in each))
+        ctx.save_for_backward(given, x, *params, *(as_tensor(array, x) for each in saved for array in each))
         ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
         ctx.set_materialize_grads(False)
         last = spans.last if spans.lengths.size else lambda states: states[len(x)]
@@ -58,7 +60,7 @@ class Solve(torch.autograd.Function):
         if torch.is_grad_enabled():  # by create_graph=True
             why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
             raise NotImplementedError(f"create_graph must be False: {why}")
-        _, _, x, *tensors = ctx.saved_tensors
+        _, x, *tensors = ctx.saved_tensors
         params, saved = tensors[: ctx.count], tensors[ctx.count :]
         if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)

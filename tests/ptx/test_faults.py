@@ -8,12 +8,13 @@ import re
 
 import numpy as np
 import pytest
-from numba import float32, int32
+from numba import float32, from_dtype, int32
 
 from bppsa_nb import ptx
 from bppsa_nb.machine.cuda_compiler import cuda
 
 F32 = np.float32
+PADDED = from_dtype(np.dtype([("a", "i1"), ("b", "f4")], align=True))
 
 
 def kernels():
@@ -342,6 +343,48 @@ def test_barriers():
     expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
 
 
+def test_who_returns_early_is_not_waited_for_and_who_passes_by_is():
+    @cuda.jit
+    def leaving(which, x, out):
+        i = cuda.threadIdx.x
+        if which == 0:
+            for k in range(x.size):
+                if i + k >= x.size:
+                    return
+                cuda.syncthreads()
+                out[i] = k
+        elif i >= 60:
+            return
+        elif i >= 40:
+            out[i] = 1
+        else:
+            cuda.syncthreads()
+        out[i] += x[i]
+
+    for which, count in ((0, 0), (1, 1)):
+        report = ptx.run(leaving, 1, 64, which, np.ones(64, F32), np.zeros(64, F32))
+        assert [each.kind for each in report.findings] == ["barrier"] * count, report
+        assert [each.kind for each in report.notes] == ["barrier"] * (1 - count)
+
+
+def test_local_memory_that_was_never_written():
+    @cuda.jit
+    def own(which, x, out):
+        t, parts, i = cuda.local.array(8, float32), cuda.local.array(4, PADDED), cuda.threadIdx.x
+        if which == 1:
+            t[i % 8] = x[i]
+        elif which == 2:
+            for k in range(8):
+                t[k] = 0
+        parts[i % 2].a, parts[i % 2].b = 1, x[i]
+        parts[2] = parts[i % 2]  # its padding, too
+        out[i] = t[(i + 1) % 8] + parts[2 + i // 64].b
+
+    for which, count in ((0, 1), (1, 1), (2, 0)):
+        found = ptx.run(own, 1, 32, which, np.ones(32, F32), np.zeros(32, F32)).findings
+        assert [(each.kind, each.array, each.place) for each in found] == [("uninitialized", "local array", 1)] * count
+
+
 def test_kernels_print_thread_by_thread(capsys):
     @cuda.jit
     def printing(x):
@@ -441,6 +484,21 @@ def test_threads_may_wait_for_others_whatever_their_numbers():
 
     for first in (0, 32):
         assert ptx.assert_clean(waiting, 3, 64, np.zeros(1, np.int32), first)
+
+
+def test_barriers_open_while_others_spin(monkeypatch):
+    @cuda.jit
+    def spinning(flag):
+        if cuda.blockIdx.x == 0:
+            for _ in range(100):
+                cuda.syncthreads()
+            cuda.atomic.exch(flag, 0, 1)
+        elif cuda.threadIdx.x == 0:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+
+    monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 18)
+    assert ptx.assert_clean(spinning, 2, 32, np.zeros(1, np.int32)).counters["barriers"] == 100
 
 
 def test_shared_arrays_take_what_a_gpu_grants():

@@ -147,12 +147,23 @@ def test_fields_and_counts_of_bits(bits):
         check(f"bfe.{t}{bits} %d, %a0, %a1, %a2;", kind, wanted, (kind, a), *fields)
     wanted = integers(kind, lambda x, y, s, n: put(x, y, s, n, bits), a, b, start, length)
     check(f"bfi.{kind} %d, %a0, %a1, %a2, %a3;", kind, wanted, (kind, a), (kind, b), *fields)
-    counts = {f"popc.{kind}": int.bit_count, f"clz.{kind}": lambda x: bits - x.bit_length(),
+    sign = lambda x: ~x & (1 << bits) - 1 if x >> bits - 1 else x  # noqa: E731
+    counts = {f"bfind.s{bits}": lambda x: sign(x).bit_length() - 1,
+              f"bfind.shiftamt.s{bits}": lambda x: bits - sign(x).bit_length() if sign(x) else -1,
+              f"popc.{kind}": int.bit_count, f"clz.{kind}": lambda x: bits - x.bit_length(),
               f"bfind.u{bits}": lambda x: x.bit_length() - 1,
               f"bfind.shiftamt.u{bits}": lambda x: bits - x.bit_length() if x else -1}  # fmt: skip
     for name, function in counts.items():
         check(f"{name} %d, %a0;", "u32", integers("u32", function, a), (kind, a))
     check(f"brev.{kind} %d, %a0;", kind, integers(kind, lambda x: int(f"{x:0{bits}b}"[::-1], 2), a), (kind, a))
+
+
+@pytest.mark.parametrize("space", ["", ".global"])
+def test_reductions_in_memory(space):
+    a, b = pairs("u4", RNG)
+    for how, function in {"add": lambda x, y: x + y, "max": max, "xor": lambda x, y: x ^ y}.items():
+        text = f"red{space}.{how}.{'b' if how == 'xor' else 'u'}32 [%rd0], %a1;\nld.global.u32 %d, [%rd0];"
+        check(text, "u32", integers("u32", function, a, b), ("u32", a), ("u32", b))
 
 
 def test_bytes_and_tables():

@@ -64,47 +64,51 @@ def test_products_are_told_by_thread(blocks, threads):
     assert (report.stores["out"] == np.stack([np.arange(len(times)), *divmod(np.arange(len(times)), threads)], 1)).all()
 
 
+DID = ["shuffles", "votes", "matches", "waits for others"]
+
+
 @cuda.jit
-def ask(mask, here, gone, out):
+def ask(how, mask, here, gone, out):
     t = cuda.threadIdx.x
     if gone >> t & 1:
         return
     if here >> t & 1:
-        out[t] = cuda.shfl_sync(mask, out[t], t)
+        if how == 0:
+            out[t] = cuda.shfl_sync(mask, out[t], t)
+        elif how == 1:
+            out[t] = cuda.ballot_sync(mask, t > 3)
+        elif how == 2:
+            out[t] = cuda.match_any_sync(mask, t)
+        else:
+            cuda.syncwarp(mask)
     out[t] += 1
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_masks_of_shuffles_name_who_comes(seed):
+def test_masks_name_who_comes(seed):
     """All that come, and nobody who is busy elsewhere; who has ended may be named."""
     rng = np.random.default_rng(seed)
     here, gone, ended, flip = (int(rng.integers(1, 1 << 32)) for _ in range(4))
     here &= ~gone
     mask = here | gone & ended if seed % 3 == 0 else here & ~flip if seed % 3 == 1 else here | flip
-    out = np.zeros(32, "i4")
-    found = who(ask, 1, 32, *(np.int64(each) for each in (mask, here, gone)), out).findings
+    out, did = np.zeros(32, "i4"), f"{DID[seed % 4]} with a mask, {mask:#x}, that"
+    found = who(ask, 1, 32, np.int64(seed % 4), *(np.int64(each) for each in (mask, here, gone)), out).findings
     left_out, elsewhere = here & ~mask, mask & ~here & ~gone
     assert [each.kind for each in found] == ["mask"] * bool(left_out | elsewhere)
     if left_out:
-        assert found[0].message == f"shuffles with a mask, {mask:#x}, that leaves out its own lane"
+        assert found[0].message == f"{did} leaves out its own lane"
         assert found[0].thread == (left_out & -left_out).bit_length() - 1 and found[0].count == left_out.bit_count()
     elif elsewhere:
         lane = (elsewhere & -elsewhere).bit_length() - 1
-        assert found[0].message == f"shuffles with a mask, {mask:#x}, that names lane {lane}, which is elsewhere"
+        assert found[0].message == f"{did} names lane {lane}, which is elsewhere"
         assert found[0].count == here.bit_count()
 
 
-@cuda.jit
-def wait(mask, out):
-    t = cuda.threadIdx.x
-    out[t] = t
-    cuda.syncwarp(mask)
-    out[t] += out[t ^ 1]
+def test_a_lane_of_another_tile_is_not_there():
+    @cuda.jit
+    def across(x):
+        t = cuda.threadIdx.x
+        x[t] = cuda.shfl_xor_sync(0xFF << (t & ~7), x[t], 8)
 
-
-@pytest.mark.parametrize("mask, left_out", [(0xFFFFFFFF, 0), (0xFF, 0), (1, 7), (0x7E, 2)])
-def test_a_warps_barrier_is_for_those_in_its_mask(mask, left_out):
-    found = [each for each in who(wait, 1, 8, np.int64(mask), np.zeros(8)).findings if each.kind == "mask"]
-    assert [each.count for each in found] == [left_out] * bool(left_out)
-    said = f"waits for others with a mask, {mask:#x}, that leaves out its own lane"
-    assert all(each.message == said for each in found)
+    (found,) = who(across, 1, 32, np.arange(32, dtype="i4")).findings
+    assert (found.kind, found.thread, found.other, found.count) == ("shuffle", 0, (0, 8), 32)
