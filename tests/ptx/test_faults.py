@@ -147,6 +147,7 @@ def kernels():
     @cuda.jit
     def written(which, x, out):
         s = cuda.shared.array(66, float32)
+        own, parts = cuda.local.array(8, float32), cuda.local.array(4, PADDED)
         i = cuda.threadIdx.x
         if which == 0:
             s[i + 1] = x[i]
@@ -157,6 +158,15 @@ def kernels():
         elif which == 3:
             if i < 32:
                 out[i] = 1
+        elif which == 4:
+            own[i % 8] = x[i]
+            out[i] = own[(i + 1) % 8]  # 4: one of eight is written
+        elif which == 101:
+            for k in range(8):
+                own[k] = 0
+            parts[i % 2].a, parts[i % 2].b = 1, x[i]
+            parts[2] = parts[i % 2]  # its padding, too
+            out[i] = own[i % 8] + parts[2 + i // 64].b
         elif which == 100:
             s[i] = x[i]
             if i < 2:
@@ -195,6 +205,17 @@ def kernels():
         elif which == 6:
             while x[i] >= 0:
                 cuda.syncthreads()  # 6: for ever, together
+        elif which == 7:
+            for k in range(64):
+                if i + k >= 64:
+                    return
+                cuda.syncthreads()  # 7: fewer every time
+        elif which == 8:
+            if i >= 60:
+                return
+            if i < 40:
+                cuda.syncthreads()  # 8: some have returned, others pass it by
+            out[i] = x[i]
         elif which == 100:
             for k in range(3):
                 cuda.syncthreads()
@@ -323,6 +344,8 @@ def test_a_thread_has_so_much_local_memory_and_no_more():
 
 def test_memory_that_was_never_written():
     expect(go("written", 0), "written", 0, "uninitialized", thread=63, place=65)
+    expect(go("written", 4), "written", 4, "uninitialized", thread=0, array="local array", place=1)
+    assert go("written", 101).findings == []
     expect(go("written", 2, x=ptx.empty(64)), "written", 2, "uninitialized", thread=0, array="x", place=0)
     half = ptx.empty(64)
     assert go("written", 3, out=half).findings == []
@@ -336,53 +359,13 @@ def test_memory_that_is_misaligned_or_was_freed_or_may_only_be_read():
 
 def test_barriers():
     expect(go("barriers", 0), "barriers", 0, "barrier", thread=0, other=(0, 32))
-    assert (early := go("barriers", 1)).findings == []  # since Volta a barrier waits for those that are there
-    assert early.notes[0].line == line_of("barriers", 1) and "4 have returned, for which it does not" in str(early)
+    for which in (1, 7):  # since Volta a barrier waits for those that are there
+        assert (early := go("barriers", which)).findings == [] and "returned, for which it does not" in str(early)
+        assert early.notes[0].line == line_of("barriers", which)
+    expect(go("barriers", 8), "barriers", 8, "barrier", thread=0, other=(0, 40))
     expect(go("barriers", 2), "barriers", 2, "barrier", thread=0, other=(0, 32))
     expect(go("barriers", 3), "barriers", 3, "barrier", thread=1, other=(0, 0))
     expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
-
-
-def test_who_returns_early_is_not_waited_for_and_who_passes_by_is():
-    @cuda.jit
-    def leaving(which, x, out):
-        i = cuda.threadIdx.x
-        if which == 0:
-            for k in range(x.size):
-                if i + k >= x.size:
-                    return
-                cuda.syncthreads()
-                out[i] = k
-        elif i >= 60:
-            return
-        elif i >= 40:
-            out[i] = 1
-        else:
-            cuda.syncthreads()
-        out[i] += x[i]
-
-    for which, count in ((0, 0), (1, 1)):
-        report = ptx.run(leaving, 1, 64, which, np.ones(64, F32), np.zeros(64, F32))
-        assert [each.kind for each in report.findings] == ["barrier"] * count, report
-        assert [each.kind for each in report.notes] == ["barrier"] * (1 - count)
-
-
-def test_local_memory_that_was_never_written():
-    @cuda.jit
-    def own(which, x, out):
-        t, parts, i = cuda.local.array(8, float32), cuda.local.array(4, PADDED), cuda.threadIdx.x
-        if which == 1:
-            t[i % 8] = x[i]
-        elif which == 2:
-            for k in range(8):
-                t[k] = 0
-        parts[i % 2].a, parts[i % 2].b = 1, x[i]
-        parts[2] = parts[i % 2]  # its padding, too
-        out[i] = t[(i + 1) % 8] + parts[2 + i // 64].b
-
-    for which, count in ((0, 1), (1, 1), (2, 0)):
-        found = ptx.run(own, 1, 32, which, np.ones(32, F32), np.zeros(32, F32)).findings
-        assert [(each.kind, each.array, each.place) for each in found] == [("uninitialized", "local array", 1)] * count
 
 
 def test_kernels_print_thread_by_thread(capsys):

@@ -179,17 +179,6 @@ def test_shuffles(mode, by, clamp):
     assert report.findings == [] and (out == wanted).all()
 
 
-def test_votes():
-    for how, low, high in (("any", 0, 1), ("all", 0, 1), ("uni", 1, 1)):  # of the two warps
-        out, _ = run(f"setp.gt.u32 %p2, %r1, 31; vote.sync.{how}.pred %p3, %p2, -1; selp.b32 %r3, 1, 0, %p3;")
-        assert (out[:32] == low).all() and (out[32:] == high).all()
-    for how, low, high in (("any", 0, 1), ("all", 0, 0), ("uni", 1, 0)):
-        out, _ = run(f"setp.gt.u32 %p2, %r1, 40; vote.sync.{how}.pred %p3, %p2, -1; selp.b32 %r3, 1, 0, %p3;")
-        assert (out[:32] == low).all() and (out[32:] == high).all()
-    out, _ = run("setp.gt.u32 %p2, %r1, 40; vote.sync.ballot.b32 %r3, %p2, -1;")
-    assert (out[:32] == 0).all() and (out[32:].view("u4") == (1 << 32) - (1 << 9)).all()
-
-
 def test_arrays_that_may_only_be_read_and_arrays_that_share_memory():
     base = np.arange(2 * N, dtype="i4")
     fixed = base[N:]
