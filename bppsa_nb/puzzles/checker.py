@@ -107,13 +107,13 @@ class Join:
 
     `given` are words that it may join, beside those that it has made. `level` is that of the scan which runs; `busy`,
     those on which it was called; `made`, the words that it joined; `early`, the first one joined from one that is made
-    on the same level.
+    on the same level. `begin` says what to do instead of joining something of one's own, such as an empty text.
     """
 
-    def __init__(self, given):
+    def __init__(self, given, begin="Begin with a word of the list"):
         self.most, self.longest = 4 * len(given) ** 2 + 16, 2 * len(given) + 16
         self.known = {word for word in given if isinstance(word, Word)}
-        self.level, self.busy, self.made, self.early = 1, set(), [], None
+        self.level, self.busy, self.made, self.early, self.begin = 1, set(), [], None, begin
 
     def knows(self, word):
         """Tell whether something is a word that it was given or has made."""
@@ -124,7 +124,7 @@ class Join:
         for which, word in (("first", a), ("second", b)):
             if not isinstance(word, Word):
                 given = f"op was given {shown(word)} as its {which}"
-                raise Wrong(f"{given}; it joins what the list held and what op returned")
+                raise Wrong(f"{given}; it joins what the list held and what op returned. {self.begin}")
             if not self.knows(word):
                 raise Wrong(f"op was given {word}, {STRANGE}")
         self.busy.add(self.level)
@@ -147,10 +147,10 @@ class Task:
 
     `wanted` are texts by place; `arguments` what the answer is given beside the list and op. `also` is given the `Join`
     of a scan that is right, and its list. It says what else is `Wrong` with it, and returns what else it costs. `spare`
-    levels more are right, too.
+    levels more are right, too. `begin` is what to tell a `Join`, if anything.
     """
 
-    also, spare = None, 0
+    also, spare, begin = None, 0, ()
 
     def __init__(self, what, start, wanted, levels, *arguments):
         self.what, self.start, self.wanted, self.levels, self.arguments = what, start, wanted, levels, arguments
@@ -333,7 +333,7 @@ def go_on(answer, steps, given, where):
 
 def run(answer, task, rows):
     """Run a scan over words, put what the list held into `rows`, and return what it costs; Wrong says what is wrong."""
-    a, n, op = list(task.start), len(task.start), Join(task.start)
+    a, n, op = list(task.start), len(task.start), Join(task.start, *task.begin)
     rows.append(list(a))
     pauses = answer(a, op, *task.arguments)
     if not hasattr(pauses, "__next__"):
@@ -395,7 +395,7 @@ def told(place, found, wanted):
     """Say what is wrong with what a place holds, as a `Wrong`."""
     if not isinstance(found, Word):
         what = f"{shown(found)}, a text," if isinstance(found, str) else shown(found)
-        return Wrong(f"place {place} holds {what} and should hold {wanted!r}, a word of the list or of op")
+        return Wrong(f"place {place} holds {what} and should hold {name(wanted)}, a word of the list or of op")
     text = found.text
     if text == wanted:
         return Wrong(f"place {place} holds {text!r}, {STRANGE}", found)

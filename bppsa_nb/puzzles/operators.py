@@ -132,7 +132,7 @@ def _rule_segmented(answer):
 
 def _joined(answer, first, second, where):
     """Return what an answer makes of two pairs, a pair of a flag and what is joined of them."""
-    op = checker.Join([first[1], second[1]])
+    op = checker.Join([first[1], second[1]], "Its words are first[1] and second[1]")
     found = call(answer, segmented, first, second, op, where=where)
     _pair(where, found, "a pair (begins, word)")
     if isinstance(found[1], Word) and not op.knows(found[1]):

@@ -33,7 +33,7 @@ def _rule_totals(answer):
     last = None
     for n in LENGTHS:
         items, where = words(LETTERS[:n]), f"a list of {n}"
-        op = checker.Join(items)
+        op = checker.Join(items, "Begin with items[0]")
         found = call(answer, totals, items, op, where=where)
         if not isinstance(found, list) or len(found) != n:
             said = f"it returned {returned(found)} and should return a list of {n}, a total per item"
@@ -172,6 +172,7 @@ def _rule_down_sweep(answer):
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
         tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels))
+        tasks[-1].begin = ("The last place holds the identity already: leave it as it is",)
     return checker.check_scan(answer, down_sweep, tasks)
 
 

@@ -1,7 +1,7 @@
 """Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
 
 from bppsa_nb.puzzles import checker
-from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Task, Word, Wrong, call, returned, shown, told, words
+from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Task, Wrong, call, name, returned, shown, told, words
 
 PUZZLES = checker.Puzzles()
 
@@ -106,14 +106,14 @@ def _rule_exscan(answer):
     for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
         before = ""
         for rank, run in enumerate(runs):
-            where, own, others = f"rank {rank} of {len(runs)}, which has {run!r}", words(run), Word(before)
-            op = checker.Join([*own, others])
+            where, own, others = f"rank {rank} of {len(runs)}, which has {run!r}", words(run), checker.Word(before)
+            op = checker.Join([*own, others], "Where nothing stands before, begin with identity")
             given, steps = Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY, where=where)
             if not hasattr(steps, "send"):
                 raise Wrong(f"{where}: it returned {returned(steps)} and never asked; write before = yield total")
             total = checker.go_on(answer, steps, None, where)
             if not op.knows(total) or total.text != run:
-                raise Wrong(f"{where}: it hands {shown(total)} to Exscan, and should hand {run!r}, all that it has")
+                raise Wrong(f"{where}: it hands {shown(total)} to Exscan, and should hand {name(run)}, all that it has")
             gives = where if rank else f"{where}, where Exscan gives None"  # it is undefined there
             found = checker.go_on(answer, steps, others if rank else None, gives)
             given.check()
