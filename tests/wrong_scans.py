@@ -744,15 +744,19 @@ WASTEFUL = {  # right; last, what is said to be more than it must
          "67 joins, where 32 are enough. Can you do it with fewer?"),
     ],
     "reduce": [
+        ("half < len(a)", "half <= len(a)", "4 levels (with empty ones), where 3 are enough. Can you do it with fewer"),
         ("a[r] =", "a[r] = op(a[r - half], a[r]) and", "14 joins, where 7 are enough. Can you do it with fewer?"),
         ("half = 1\nwhile half < len(a):\n"
          "    for i in reversed(range(half, len(a))): a[i] = op(a[i - half], a[i])\n    yield\n    half *= 2",
          "17 joins, where 7 are enough. Can you do it with fewer?"),
     ],
     "down_sweep": [
+        ("range(levels)", "range(levels + 1)", "4 levels (with empty ones), where 3 are enough. Can you do it with "),
+        ("    for d in", "    yield\n    for d in", "4 levels (with empty ones), where 3 are enough. Can you do it wi"),
         ("a[l], a[r] =", "op(a[r], a[l])\n            a[l], a[r] =", "8 joins (with the identity they are free), whe"),
     ],
     "chunks": [
+        ("    for s", "    yield\n    for s", "6 levels (with empty ones), where 5 are enough. Can you do it with few"),
         ("            a[i] = op(a[i - 1], a[i])",
          "            op(a[i - 1], a[i])\n            a[i] = op(a[i - 1], a[i])",
          "16 joins, where 10 are enough; 10 joins of the busiest chunk, level by level, where 7 are e"),

@@ -367,7 +367,9 @@ def run(answer, task, rows):
     if levels > task.levels + task.spare:
         raise Wrong(f"it takes {levels} levels, and {task.levels} are enough{_idle(op)}")
     joins = "joins (with the identity they are free)" if "" in task.wanted.values() else "joins"
-    return [("levels", levels), (joins, len(op.made)), *(task.also(op, a) if task.also else ())]
+    paused = len({*range(1, op.level)} | changed | op.busy)
+    waits = "levels" + " (with empty ones)" * (paused > levels)
+    return [(waits, paused), (joins, len(op.made)), *(task.also(op, a) if task.also else ())]
 
 
 def _idle(op):
