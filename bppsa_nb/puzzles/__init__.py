@@ -1,6 +1,7 @@
 """Puzzles that answer back: `check` tells at once whether an answer is right, and if it is not, what is wrong."""
 
 import difflib
+import re
 import textwrap
 from html import escape
 
@@ -119,14 +120,15 @@ def grade(*paths, only=NAMES):
     found, raised = {}, []
     for path in paths:
         made = answers.functions(path)
-        raised += [f"{path} raised {made.pop(None)}"] if None in made else []
+        raised += [({*words}, f"{path} raised {said}") for words, said in made.pop(None, ())]
         found |= made
     grades = {}
     for name in only:
-        answer = found.get(name, "; ".join(["not answered", *raised]))
+        answer = found.get(name, "not answered")
         verdict = Verdict(False, answer) if isinstance(answer, str) else _judge(name, answer)
-        if raised and not verdict and name in found:
-            verdict.message += f" ({'; '.join(raised)})"
+        missing = {name, *re.findall(r"name '(\w+)'", verdict.message)}
+        why = [said for words, said in raised if words & missing or name not in found and not words & {*NAMES}]
+        verdict.message += f" ({'; '.join(why[:3])}{'; ...' * (len(why) > 3)})" * (not verdict and bool(why))
         grades[name] = POINTS[name] if verdict else 0, POINTS[name], str(verdict)
     return grades
 

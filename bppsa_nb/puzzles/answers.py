@@ -148,17 +148,18 @@ def _lambda(text, function):
 def functions(where):
     """Return the answers of a file by name: functions, or texts where there is none; of a notebook, a program, or JSON.
 
-    It runs what the file defines, but no calls at the top level: trust it, or run it where it can do no harm. What a
-    part of the file raised is under None, as a text.
+    It runs what the file defines, but no calls at the top level: trust it, or run it where it can do no harm. What
+    statements raised is under None: the words that each begins with, and a text.
     """
     where = Path(where)
     if where.suffix.lower() not in (".json", ".ipynb", ".py"):
         raise ValueError(f"{where} is no file of answers: these end in .json, .ipynb or .py")
     if where.suffix.lower() == ".json":
-        found = {}
+        found = {None: []}
         for name, each in read(where).items():
             made = _defined([each["answer"]], where)
-            found[name] = made.get(name) or made.get(None) or "solved, but the file has no source of it"
+            found[None] += [([name], said) for _, said in made.get(None, ())]
+            found[name] = made.get(name, "not answered" if None in made else "solved, but the file has no source of it")
         return found
     try:
         text = where.read_text(encoding="utf-8-sig")
@@ -187,31 +188,44 @@ def _defined(parts, where):
     before = dict(names)
     for number, text in enumerate(parts):
         file, cell = f"{where.stem}_{number}.py", f"code cell {number + 1}, " * (where.suffix.lower() == ".ipynb")
-        try:
-            body = _definitions(text, file)
-        except Exception as error:  # of syntax, nearly always
-            raised.append(f"{cell}{type(error).__name__}: {error}")
-            continue
-        for each in body:
+        for each in _definitions(text, file):
             try:
+                if isinstance(each, Exception):
+                    raise each
                 within(SECONDS, functools.partial(exec, compile(ast.Module([each], []), file, "exec"), names))
             except (Exception, SystemExit, TooLong) as error:
-                raised.append(f"{cell}line {each.lineno}, {type(error).__name__}: {error}")
+                head = re.match(r"(@.*\n)*([^(=:]*)", each.text if each is error else ast.unparse(each))[2]
+                said = getattr(error, "msg", error)  # of syntax, without the name of a file that is none
+                raised.append((re.findall(r"\w+", head), f"{cell}line {each.lineno}, {type(error).__name__}: {said}"))
     found = {name: names[name] for name in NAMES if name in names and names[name] is not before.get(name)}
-    return found | ({None: "; ".join(raised)} if raised else {})
+    return found | ({None: raised} if raised else {})
 
 
 def _definitions(text, file):
-    """Return the statements of a text that define something: imports, functions, classes, values."""
+    """Return the statements of a text that define something, also imports; what is no Python is an exception there."""
     lines = text.splitlines(keepends=True)
     try:
-        tree = ast.parse(text, file)
-    except SyntaxError:  # of what is IPython's alone, where it is that
-        lines = ["\n" if re.match(r"\s*[%!]|.*\?$", line) else line for line in lines]
-        tree = ast.parse("".join(lines), file)
+        body = ast.parse(text, file).body
+    except Exception:  # of syntax, nearly always; without what is IPython's alone, and texts at the left
+        text = re.sub(r"(?ms)^(\"\"\"|''').*?\1", lambda found: "\n" * found[0].count("\n"), text)
+        lines = ["\n" if re.match(r"\s*[%!]|.*\?$", line) else line for line in text.splitlines(keepends=True)]
+        body = _one_by_one("".join(lines))
     linecache.cache[file] = len(text), None, lines, file
     kinds = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Try
-    return [each for each in tree.body if isinstance(each, kinds) and not _checks(each)]
+    return [each for each in body if isinstance(each, Exception) or isinstance(each, kinds) and not _checks(each)]
+
+
+def _one_by_one(text):
+    first, found = r"(?m)^(?:@(?:.*\n)+?)?(?!else|elif|except|finally)[^\s#)\]}@].*", []  # a line, after decorators
+    begins = sorted({0, *(each.start() for each in re.finditer(first, text))})
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+        above, source = text.count("\n", 0, begin), text[begin:end]
+        try:
+            found += ast.parse("\n" * above + source).body
+        except Exception as error:
+            error.text, error.lineno = source, getattr(error, "lineno", None) or above + 1
+            found.append(error)
+    return found
 
 
 def _checks(statement):

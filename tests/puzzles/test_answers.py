@@ -125,7 +125,9 @@ PARTS = [
     ([JOIN + "b @ a", JOIN + "a @ b"], 0, 0, "✗ "),
     (["diamond = 3", REDUCE], 0, 2, "✗ the answer is a function, and not 3"),
     (["from functools import reduce", "diamond = None"], 0, 0, "✗ not answered"), (["x = 3"], 0, 0, "✗ not answered"),
-    (["def diamond(a, b:\n    return b @ a"], 0, 0, "SyntaxError: "),
+    (["def diamond(a, b:\n    return b @ a", REDUCE], 0, 2, "line 1, SyntaxError: '(' was never closed"),
+    ([f'"""Of\nAda."""\ndef reduce(a, op)\n    yield\n{JOIN}b @ a', REDUCE], 1, 2, "✓ Right"),
+    ([JOIN + "a @ b", "@cuda.jit(\n)\ndef reduce(a, op):\nyield"], 0, 0, "✗ diamond(A, B) is A B and should be B A"),
     ([f"@nothing\n{JOIN}b @ a", REDUCE], 0, 2, "NameError: name 'nothing' is not defined"),
     (["raise ValueError(3)\nx = 1 / 0", REDUCE], 0, 2, "line 2, ZeroDivisionError: division by zero"),
     (["def diamond(a, b):\n    while True: pass", REDUCE], 0, 2, "✗ still running after 0.2 seconds. Does every loop"),
@@ -153,6 +155,7 @@ def test_files_are_graded(row, suffix, tmp_path, monkeypatch):
     if suffix == ".json":  # which has what was solved
         said = said.replace("not answered", "solved, but the file has no source of it")
     assert [each[0] for each in grades.values()] == points and said in grades["diamond"][2], grades
+    assert "handed_in_" not in str(grades) and ("SyntaxError" in said or "SyntaxError" not in grades["diamond"][2])
     assert not answers.path().exists()  # no check was run, and nothing is kept of who is graded
 
 
