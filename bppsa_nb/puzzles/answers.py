@@ -192,6 +192,7 @@ def _defined(parts, where):
             try:
                 if isinstance(each, Exception):
                     raise each
+                _see_own(each)
                 within(SECONDS, functools.partial(exec, compile(ast.Module([each], []), file, "exec"), names))
             except (Exception, SystemExit, TooLong) as error:
                 head = re.match(r"(@.*\n)*([^(=:]*)", each.text if each is error else ast.unparse(each))[2]
@@ -226,6 +227,16 @@ def _one_by_one(text):
             error.text, error.lineno = source, getattr(error, "lineno", None) or above + 1
             found.append(error)
     return found
+
+
+def _see_own(statement):
+    """Raise an ImportError if a statement names what of this package has the solutions, or leads there."""
+    for node in ast.walk(statement):
+        begin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        imported = [begin + each.name for each in getattr(node, "names", ()) if isinstance(each, ast.alias)]
+        for name in [*imported, str(getattr(node, "value", "")), getattr(node, "id", "")]:  # importlib takes texts
+            if re.fullmatch(r"bppsa_nb(\.[\w*]+)*", name) and {*_given(), *CHECKS, "ptx"}.isdisjoint(name.split(".")):
+                raise ImportError(f"{name} leads to the solutions; answers import what notebooks 00 and 02b do")
 
 
 def _checks(statement):
