@@ -1,5 +1,8 @@
 """The command that exports and grades answers: its exit status, what it prints, what it writes."""
 
+import re
+from fnmatch import fnmatch
+
 import pytest
 
 from bppsa_nb import puzzles
@@ -72,6 +75,12 @@ def test_wrong_options_are_usage(words, capsys):
     with pytest.raises(SystemExit):
         run("grade", "mine.py", *words)
     assert "is no puzzle; there are 1-24: totals, " in (err := capsys.readouterr().err) or "is missing" in err
+
+
+def test_the_loop_that_teachers_copy_grades_no_results():
+    text = (files.root() / "notebooks" / "TEACH.md").read_text(encoding="utf-8")
+    (graded,) = re.findall(r"for file in (\S+); do", text)
+    assert [each for each in re.findall(r"--json (\S+\.json)", text) if fnmatch(each, graded)] == []
 
 
 def test_what_else_is_raised_is_told(monkeypatch, capsys):  # as where there is no compiler for kernels
