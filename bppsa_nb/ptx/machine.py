@@ -121,10 +121,6 @@ class Machine:
         warp = self.warp[self.idx]
         return 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
 
-    def mine(self):
-        """Return the stamps of the lanes at work."""
-        return self.of(self.stamp)
-
     def who(self, lane):
         """Return block and thread of a lane at work."""
         return self.thread(self.lanes()[lane])
@@ -214,24 +210,17 @@ class Machine:
             if self.idle > IDLE or steps is not None and self.steps > steps:
                 new = ", and has long since touched no place anew" if self.idle > LOOK else ""
                 self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
-            taken = functions[pc][n < N](self, R, lanes, partial(_full, n))
+            taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))
             self.part(groups, pc, lanes, taken)
 
     def part(self, groups, pc, lanes, taken):
         """Send the lanes that ran a block where they go."""
-        end = self.kernel.blocks[pc].end
-        if not end:
-            self.send(groups, pc, pc + 1, lanes)
-        elif end[0] == "bra" and taken is None:
-            self.send(groups, pc, end[3], lanes)
-        elif end[0] == "bra":
-            taken = ~taken if end[2] else taken
-            count = int(np.count_nonzero(taken))
-            if count == len(lanes) or count == 0:
-                self.send(groups, pc, end[3] if count else pc + 1, lanes)
-            else:
-                self.send(groups, pc, end[3], lanes[taken])
-                self.send(groups, pc, pc + 1, lanes[~taken])
+        end = self.kernel.blocks[pc].end or ("bra", None, False, pc + 1)
+        if end[0] == "bra":
+            taken = np.ones(len(lanes), bool) if taken is None else taken ^ end[2]
+            for to, which in ((end[3], taken), (pc + 1, ~taken)):
+                if count := np.count_nonzero(which):
+                    self.send(groups, pc, to, lanes if count == len(lanes) else lanes[which])
         elif end[0] == "bar":
             join(self.waiting.barriers, pc, lanes)
         elif end[0] == "warp":
@@ -252,7 +241,3 @@ class Machine:
         """Tell why the launch ends here, and end it."""
         self.report.add((kind,), message, max(block.at, 0), self.who(0))
         raise Stop
-
-
-def _full(n, value, code):
-    return np.full(n, value, code)

@@ -124,7 +124,7 @@ class Space:
             if self.written is not None:
                 self.check_written(at, address, mark, size, count)
             if self.races is not None:
-                self.races.read(mark, size * count, self.machine.mine(), self.teller(at, address, size), strong)
+                self.races.read(mark, size * count, self.machine.of(self.machine.stamp), self.teller(at, address, size), strong)
         view, place = self.view(code), place // size
         return [view.take(place + n if n else place) for n in range(count)]
 
@@ -139,16 +139,16 @@ class Space:
         if m.watch:
             self.notice(at, mark, size * len(values))
         if self.stores is not None:
-            self.stores += [(address + n * size, m.mine()) for n in range(len(values))]
+            self.stores += [(address + n * size, m.of(m.stamp)) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
             if value is None:
                 pass
             elif self.races is not None and not strong:
-                self.races.write(mark + n * size, size, m.mine(), tell, view, here, value)
+                self.races.write(mark + n * size, size, m.of(m.stamp), tell, view, here, value)
             else:
                 if self.races is not None:
-                    self.races.update(mark + n * size, size, m.mine(), tell)
+                    self.races.update(mark + n * size, size, m.of(m.stamp), tell)
                 view[here] = value
             if self.written is not None:
                 self.written.view(f"u{size}")[mark // size + n] = 0 if value is None else FULL[size]
@@ -164,10 +164,10 @@ class Space:
             if self.written is not None:
                 self.check_written(at, address, mark, size, 1)
             if self.races is not None:
-                self.races.update(mark, size, m.mine(), self.teller(at, address, size))
+                self.races.update(mark, size, m.of(m.stamp), self.teller(at, address, size))
         m.report.atomics += len(address)
         if self.stores is not None:
-            self.stores.append((address, m.mine()))
+            self.stores.append((address, m.of(m.stamp)))
         view, place = self.view(code), place // size
         if not needed and op in UFUNCS:
             places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
