@@ -257,6 +257,8 @@ def main():
     parser.add_argument("--ring", choices=("inner", "both"), default="inner")
     parser.add_argument("--resume", action="store_true", help="keep what build/planted.csv has")
     given = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]  # what a hook sets would lead git elsewhere
     edits = [Edit(**each) for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["edit"]]
     if problems := wrong(edits):
         sys.exit("\n".join(problems))

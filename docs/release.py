@@ -101,9 +101,9 @@ def said(*lines):
 def run(*command, code=0, **how):
     """Run a command and return what it prints; Wrong, which has that, unless it exits with `code`.
 
-    Nothing of this environment's Python or pytest reaches it.
+    Nothing of this environment's Python, pytest or git reaches it.
     """
-    ours = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "BPPSA_NB", "NUMBA")
+    ours = ("GIT_", "PYTHON", "PYTEST", "VIRTUAL_ENV", "BPPSA_NB", "NUMBA")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment |= how.pop("environment", {})
     done = subprocess.run(
@@ -124,9 +124,9 @@ def check_committed(folder):
     """Raise Wrong unless a folder is a git checkout that has nothing but what is committed, or ignored."""
     if not (folder / ".git").exists():
         raise Wrong(f"{folder} is no git checkout: a release is made of a commit")
-    changed = run("git", "status", "--porcelain", "--untracked-files=all", cwd=folder).decode().splitlines()
+    changed = run("git", "status", "--porcelain", "--untracked-files=all", cwd=folder)
     if changed:
-        raise Wrong("a release is made of a commit; commit or remove first:\n" + "\n".join(changed))
+        raise Wrong(f"a release is made of a commit; commit or remove first:\n{changed.decode(errors='replace')}")
 
 
 def check_versions(folder):

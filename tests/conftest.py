@@ -21,6 +21,9 @@ from bppsa_nb.machine.files import atomic_write
 from bppsa_nb.machine.hardware import cores, cpu_name
 from bppsa_nb.papers import experiments, provenance
 
+# What a hook sets would lead tests that make repositories to the one that it is of.
+for name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[name]
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
 gc.set_threshold(50_000, 50, 100)
 # No example fails for being slow, or differs from one run to the next. The outer ring has more of them.
@@ -49,6 +52,14 @@ def nothing_measured(names, folders=experiments._folders):
 
 
 experiments._folders = nothing_measured
+
+
+@pytest.fixture(scope="session")
+def tracked():
+    """The names of all files that git tracks."""
+    if (printed := provenance.git("ls-files", "-z")) is None:
+        pytest.skip("needs git, and a checkout")
+    return os.fsdecode(printed).split("\0")[:-1]
 
 
 @pytest.fixture

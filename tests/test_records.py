@@ -6,32 +6,22 @@ What is committed is read, not what is in the folders, which the README's comman
 import io
 import json
 import re
-import shutil
-import subprocess
 import tarfile
 from pathlib import Path, PurePath
 
 import pytest
 
-from bppsa_nb.papers import experiments, figures
+from bppsa_nb.papers import experiments, figures, provenance
 
 REPO = Path(__file__).parents[1]
 WAITING = {"kernel_issue"}  # for a recording of a GPU
 
 
-def git(*arguments):
-    if shutil.which("git") is None or not (REPO / ".git").exists():  # it may lie in another checkout
-        pytest.skip("needs git, and a checkout")
-    done = subprocess.run(["git", "-C", str(REPO), *arguments], capture_output=True)
-    if done.returncode:
-        pytest.skip("not a git checkout")
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def committed_files():
+def committed_files(tracked):
     """Path and content of every committed figure, recording and notebook."""
-    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD", "figures", "data/results", "notebooks"))) as archive:
+    packed = provenance.git("archive", "HEAD", "figures", "data/results", "notebooks")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         members = {PurePath(member.name): member for member in archive if member.isfile()}
         return {path: archive.extractfile(member).read() for path, member in members.items()}
 
@@ -54,9 +44,9 @@ def test_every_figure_has_its_words_and_its_provenance(committed_files):
 
 
 def test_every_record_names_a_commit_of_this_history_and_no_changes(committed_files):
-    if git("rev-parse", "--is-shallow-repository").strip() == b"true":
+    if provenance.git("rev-parse", "--is-shallow-repository").strip() == b"true":
         pytest.skip("the history is not here")
-    history = set(git("rev-list", "HEAD").decode().split())
+    history = set(provenance.git("rev-list", "HEAD").decode().split())
     origins = {str(path): each["provenance"] for path, each in described(committed_files)}
     assert len(origins) > 100
     assert [path for path, origin in origins.items() if origin["dirty"] is not False] == []

@@ -21,7 +21,7 @@ from packaging.version import Version
 
 import bppsa_nb
 from bppsa_nb.machine import extras
-from bppsa_nb.papers import report
+from bppsa_nb.papers import provenance, report
 from bppsa_nb.puzzles import contents
 
 REPO = Path(__file__).parents[1]
@@ -33,15 +33,6 @@ INSTALLED = PROJECT["dependencies"], *(EXTRAS[name] for name in (*Requirement(AL
 
 def requirements(*groups):
     return {r.name: r for r in (Requirement(line) for group in groups for line in group)}
-
-
-def tracked():
-    if shutil.which("git") is None or not (REPO / ".git").exists():  # it may lie in another checkout
-        pytest.skip("needs git, and a checkout")
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("not a git checkout")
-    return [REPO / name for name in done.stdout.split("\0") if name and (REPO / name).is_file()]
 
 
 def test_import_is_light():
@@ -180,10 +171,10 @@ def test_the_version_is_told_once():
     assert f"## {PROJECT['version']}" in (REPO / "CHANGELOG.md").read_text()
 
 
-def test_no_file_names_a_place_on_somebody_s_machine():
+def test_no_file_names_a_place_on_somebody_s_machine(tracked):
     place = re.compile(rb"(?<![\w.>/-])/(?:root|home|Users|work|tmp|mnt|opt)/\w")
-    for path in tracked():
-        if path.suffix != ".png":
+    for path in map(REPO.joinpath, tracked):
+        if path.is_file() and path.suffix != ".png":
             found = place.search(path.read_bytes())
             assert not found, f"{path.relative_to(REPO)}: {found[0]}"
 
@@ -194,11 +185,9 @@ def test_the_report_is_that_of_the_references():
     assert appendix.split(report.MARKS[0])[1].split(report.MARKS[1])[0] == report.appendix()
 
 
-def test_what_a_user_measures_is_ignored_by_git_and_references_are_not():
-    tracked()  # skips outside a checkout
-    paths = ["data/measured/cpu/a.quick.csv", "data/measured/cpu/a.quick.json", "data/results/cpu/a.quick.partial.json"]
-    command = ["git", "check-ignore", "--no-index", *paths, "data/results/cpu/a.quick.csv"]
-    assert subprocess.run(command, cwd=REPO, capture_output=True, text=True).stdout.split() == paths
+def test_what_a_user_measures_is_ignored_by_git_and_references_are_not(tracked):
+    made = ["data/measured/cpu/a.quick.csv", "data/measured/cpu/a.quick.json", "data/results/cpu/a.quick.partial.json"]
+    assert provenance.git("check-ignore", "--no-index", *made, "data/results/cpu/a.quick.csv").decode().split() == made
 
 
 def test_the_map_in_contributing_names_every_room():

@@ -47,7 +47,7 @@ def peak(call):
     status, forget = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
     def resident(which):
-        return 1024 * int(re.search(rf"^{which}:\s+(\d+) kB", status.read_text(), re.MULTILINE)[1])
+        return 1024 * int(re.search(rf"^{which}:\s+(\d+) kB", status.read_text(errors="replace"), re.MULTILINE)[1])
 
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc's

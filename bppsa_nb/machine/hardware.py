@@ -27,8 +27,8 @@ def gpu_name():
 def cpu_name():
     """Name the processor's model; the host's name appears nowhere."""
     if sys.platform == "linux":
-        described = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if described:
+        said = Path("/proc/cpuinfo").read_text(errors="replace")
+        if described := re.search(r"^model name\s*:\s*(.+)$", said, re.MULTILINE):
             return " ".join(described[1].split())
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]

@@ -177,14 +177,14 @@ def _then(name, origin):
     if not origin or not origin["commit"] or origin["dirty"] or name not in (there := _measuring(origin["commit"])):
         return None, None
     path, first = there[name]
-    text = inspect.getblock(provenance.git("show", f"{origin['commit']}:{path}").splitlines(True)[first - 1 :])
+    text = inspect.getblock(provenance.git("show", f"{origin['commit']}:{path}").decode().splitlines(True)[first - 1 :])
     return Lines(path, first, first + len(text) - 1), "".join(text)
 
 
 @cache
 def _measuring(commit):
     """Find where each experiment's `measure` was at a commit: path and line, by the experiment's name."""
-    found = (provenance.git("grep", "-n", "^def measure(", commit, "--", "bppsa_nb") or "").splitlines()
+    found = (provenance.git("grep", "-n", "^def measure(", commit, "--", "bppsa_nb") or b"").decode().splitlines()
     places = [line.split(":")[1:3] for line in found]
     return {re.sub(r"^figures?(_\d+)+_", "", Path(path).stem): (path, int(number)) for path, number in places}
 

@@ -25,7 +25,7 @@ def run(ranks, program, *arguments):
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "measured.json")
         command = [find_mpiexec(), "-n", ranks, sys.executable, "-m", program, *arguments, "--output", output]
-        how = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        how = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "errors": "replace"}
         done = subprocess.run([str(part) for part in command], **how)
         if done.returncode:
             raise RuntimeError(f"{ranks} ranks ended with {done.returncode}:\n{done.stderr or done.stdout}")

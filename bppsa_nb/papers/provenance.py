@@ -96,9 +96,9 @@ def source_state():
 
 def _head():
     """Return the commit of the package's own checkout, None where it is not imported from one that has commits."""
-    printed = git("rev-parse", "HEAD", "--show-toplevel")
-    commit, top = printed.splitlines() if printed else (None, "")
-    return commit if Path(top).resolve() == Path(bppsa_nb.__file__).resolve().parents[1] else None
+    own = files.root().resolve() == Path(bppsa_nb.__file__).resolve().parents[1]
+    printed = git("rev-parse", "HEAD") if own else None
+    return printed and printed.decode().strip()
 
 
 def _changes(paths):
@@ -110,26 +110,26 @@ def _changes(paths):
         found, tracked = git("status", *show, "--", *paths, **fresh), git("ls-files", "-z", "--", *paths, **fresh)
     if read is None or found is None or tracked is None:
         return ["what git cannot read"]
-    made = re.compile(r"(^|/)(__pycache__/|\.ipynb_checkpoints/|\.[^/]+$)|~$")  # and imported by nobody
-    changed = [line[3:] for line in found.split("\0")[:-1] if not (line.startswith("!!") and made.search(line[3:]))]
-    written = [files.root() / path for path in tracked.split("\0")[:-1]]
-    late = [path.relative_to(files.root()).as_posix() for path in written if _written(path) > _BEGAN]
-    return list(dict.fromkeys(changed + late))
+    made = re.compile(rb"(^|/)(__pycache__/|\.ipynb_checkpoints/|\.[^/]+$)|~$")  # and imported by nobody
+    changed = [line[3:] for line in found.split(b"\0")[:-1] if not (line.startswith(b"!!") and made.search(line[3:]))]
+    late = [path for path in tracked.split(b"\0")[:-1] if _written(path) > _BEGAN]
+    return [path.decode(errors="backslashreplace") for path in dict.fromkeys(changed + late)]
 
 
 def _written(path):
     try:
-        return path.lstat().st_mtime
+        return os.lstat(os.path.join(os.fsencode(files.root()), path)).st_mtime
     except OSError:  # it is among what is changed
         return 0
 
 
 def git(*arguments, **environment):
-    """Return what git prints of the project's folder, or None if it fails or there is none."""
-    own = {key: value for key, value in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
-    command = ["git", "-C", str(files.root()), *arguments]
+    """Return what git prints of the project's folder, in bytes, or None if it fails or there is none."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    # Told where the repository is, and not made to look for it, it takes another owner's: whose code runs here anyway.
+    command = ["git", "-C", str(files.root()), "--git-dir=.git", "--work-tree=.", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=own | environment)
+        done = subprocess.run(command, capture_output=True, env=own | environment)
     except FileNotFoundError:
         return None
     return done.stdout if done.returncode == 0 else None

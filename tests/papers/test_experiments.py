@@ -385,10 +385,13 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
+MISNAMED = os.fsdecode(b"caf\xe9" if sys.platform == "linux" else b"cafe")  # Latin-1, which other systems refuse
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Give a package in a checkout, which is no repository yet."""
-    package = tmp_path / "checkout" / "bppsa_nb"
+    """Give a package in a checkout, whose name is no text, and which is no repository yet."""
+    package = tmp_path / MISNAMED / "bppsa_nb"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     monkeypatch.setattr(files, "root", lambda: package.parent)
@@ -463,8 +466,11 @@ def stashed(package):
     os.utime(package / "a.py", (time.time() + 60,) * 2)
 
 
+SAID = f"bppsa_nb/{os.fsencode(MISNAMED).decode(errors='backslashreplace')}"
 CHANGED = {  # a way in which the source is not what the commit has, and which files are named
     "untracked": (lambda package: (package / "b.py").write_text(""), "bppsa_nb/b.py"),
+    "untracked, no text": (lambda package: (package / f"{MISNAMED}.py").write_text(""), f"{SAID}.py"),
+    "touched, no text": (lambda package: os.utime(package / MISNAMED, (time.time() + 60,) * 2), SAID),
     "ignored": (excluded, "bppsa_nb/b.py, bppsa_nb/build/c.py"),
     "staged": (lambda package: (edit(package), git(package, "add", ".")), "bppsa_nb/a.py"),
     "deleted": (lambda package: (package / "a.py").unlink(), "bppsa_nb/a.py"),
@@ -480,7 +486,7 @@ CHANGED = {  # a way in which the source is not what the commit has, and which f
 @pytest.mark.parametrize("how", CHANGED)
 def test_no_way_around_the_commit(package, monkeypatch, how):
     change, named = CHANGED[how]
-    for path in (package / "a.py", package.parent / "data/paper/a.py"):
+    for path in (package / "a.py", package / MISNAMED, package.parent / "data/paper/a.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     begin(package, monkeypatch)
@@ -493,6 +499,17 @@ def test_no_way_around_the_commit(package, monkeypatch, how):
         provenance.check_committed()
 
 
+def test_another_owners_checkout_is_one(package, monkeypatch, tmp_path):
+    begin(package, monkeypatch)
+    before, own = provenance.source_state(), tmp_path / "git"
+    own.write_text(f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec "{shutil.which("git")}" "$@"\n')
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(subprocess.CalledProcessError):  # git's own answer
+        git(package, "status")
+    assert provenance.source_state() == before and before[1] is False
+
+
 def test_what_is_not_in_the_folder_does_not_count(package, monkeypatch, tmp_path):
     edit(package, "")
     begin(package, monkeypatch)
@@ -503,8 +520,8 @@ def test_what_is_not_in_the_folder_does_not_count(package, monkeypatch, tmp_path
     os.utime(package / "a.py", (1, 1))
     index = (package.parent / ".git/index").read_bytes()
     git(tmp_path, "init", "other")
-    for name, value in {"DIR": "other/.git", "WORK_TREE": "other", "INDEX_FILE": "other/index"}.items():
-        monkeypatch.setenv(f"GIT_{name}", str(tmp_path / value))  # as in a hook
+    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "CONFIG_COUNT", "SHALLOW_FILE"):
+        monkeypatch.setenv(f"GIT_{name}", str(tmp_path / "other" / ".git"))  # as in a hook
     assert provenance.source_state() == before and not before[1]
     provenance.check_committed()
     assert (package.parent / ".git/index").read_bytes() == index

@@ -4,7 +4,6 @@ import ast
 import csv
 import importlib
 import re
-import subprocess
 import sys
 from collections import defaultdict
 
@@ -62,12 +61,10 @@ def test_a_table_is_there_with_all_its_columns_and_what_it_was_made_from(name, d
             recorded = source.path.split("/")[-1].split(".")[0]
             line = text[lines.first - 1]
             assert f'"{recorded}"' in line or line.startswith("def measure(") and recorded in lines.path
-    git = ["git", "-C", str(ROOT)]
-    known = subprocess.run([*git, "cat-file", "-e", found.origin["commit"]], capture_output=True).returncode == 0
+    known = provenance.git("cat-file", "-e", found.origin["commit"]) is not None
     assert bool(found.then) == known  # a commit that is here has what measured the table
     if known:
-        show = [*git, "show", f"{found.origin['commit']}:{found.then.path}"]
-        then = subprocess.run(show, capture_output=True).stdout.decode().splitlines()
+        then = provenance.git("show", f"{found.origin['commit']}:{found.then.path}").decode().splitlines()
         then = then[found.then.first - 1 : found.then.last]
         now = (ROOT / found.measured.path).read_text(encoding="utf-8").splitlines()
         assert then[0].startswith("def measure(") and then[-1].startswith("    ")
