@@ -153,27 +153,36 @@ def check_regular(path):
         raise ValueError(f"{path} must be a regular file")
 
 
+@contextmanager
+def unpacking(said, advice=""):
+    """Have a block read what is compressed or packed: what is `said` of a damaged file is a CorruptFileError."""
+    try:
+        yield
+    except Exception as error:  # a damaged file shows itself in many ways
+        if isinstance(error, OSError) and error.errno is not None:  # it is the system's
+            raise
+        why = str(error).partition("\n")[0].rstrip(":") or "it is cut off"
+        raise CorruptFileError(f"{said}: {why}{advice}") from error
+
+
 def read_npz(path, writer):
     """Read all arrays of an ``.npz`` file, by name; nothing in it is ever unpickled.
 
-    A file that is not there is a FileNotFoundError; one that is damaged, or not what `writer` writes, a ValueError.
+    One that is not there is a FileNotFoundError; one that is damaged, or not what `writer` writes, a CorruptFileError.
     """
     import zipfile
 
     import numpy as np
 
     check_regular(check_path(path))  # a pipe that nobody writes to would be waited for
-    with open(path, "rb") as file:
-        try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("it is no archive of arrays")
-            with np.load(file, allow_pickle=False) as entries:
-                arrays = {name: entries[name] for name in entries.files}
-            if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-                raise ValueError(f"{other[0]!r} is no array")
-            return arrays
-        except Exception as error:  # a damaged archive shows itself in many ways
-            raise ValueError(f"{path} is not an .npz file written by {writer}: {error}") from error
+    with unpacking(f"{path} is not an .npz file written by {writer}"), open(path, "rb") as file:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no archive of arrays")
+        with np.load(file, allow_pickle=False) as entries:
+            arrays = {name: entries[name] for name in entries.files}
+        if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+            raise ValueError(f"{other[0]!r} is no array")
+        return arrays
 
 
 def npz_entry(path, entries, name, like=None):

@@ -98,7 +98,7 @@ def _argument(text, rng):
         raise ValueError("expected x:float32[64,3], out:float32[64]=empty, x=file.npy, n=1000 or the like")
     name, kind, sizes, value = found.groups()
     if kind is None and value.endswith(".npy"):
-        return name, np.load(value, allow_pickle=False)
+        return name, np.array(np.lib.format.open_memmap(value, "r"))
     if kind is None:
         return name, int(value) if value.lstrip("-").isdecimal() else float(value)
     dtype, shape = np.dtype(kind), tuple(map(int, sizes.split(","))) if sizes else ()

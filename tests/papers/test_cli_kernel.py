@@ -53,6 +53,7 @@ def files(tmp_path, monkeypatch):
     text = VECTOR_ADD.read_text()
     Path("two.ptx").write_text(text + text[text.index(".visible") :].replace("vector_add", "again"))
     np.save("x.npy", np.arange(3.0))
+    Path("packed.npy").write_bytes(b"PK\3\4 an archive")
 
 
 def test_a_missing_barrier_is_found_from_the_command_line(files, capsys):
@@ -95,6 +96,7 @@ def test_ptx_knows_arrays_by_the_names_that_came(files, capsys):
         ("bad.py:matmul a:int8=300", "argument a:int8=300: Python integer 300 out of bounds"),
         ("bad.py:matmul a=x", "argument a=x: could not convert"),
         ("bad.py:matmul a=none.npy", "argument a=none.npy: [Errno 2]"),
+        ("bad.py:matmul a=packed.npy", "argument a=packed.npy: the magic string is not correct"),
         ("bad.py:matmul a:int8=empty", "argument a:int8=empty: expected x:float32[64,3]"),
         ("bad.py:matmul a", "argument a: expected x:float32[64,3]"),
         ("bad.py:matmul a=1 a=2", "argument a=2: its name is given twice"), ("cut.ptx a=1", "of the PTX text"),

@@ -39,7 +39,7 @@ def load(path, out):
         return True
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # a damaged file shows itself in many ways
         print(f"features in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
         return False
 

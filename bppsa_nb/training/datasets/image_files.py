@@ -6,7 +6,6 @@ big-endian 32-bit integers, a magic number and then the sizes, and after that by
 
 import gzip
 import tarfile
-import zlib
 
 import numpy as np
 
@@ -27,7 +26,7 @@ def read(path, split):
     """Read a folder of CIFAR-10's batches or of MNIST's idx files, or an archive of the former.
 
     Returned are the set's name, pixels [shape=(N, 3, 32, 32), dtype=uint8] and labels [shape=(N,), dtype=int64].
-    FileNotFoundError or ValueError, which name it, if a file is missing, damaged or something else than it should be.
+    FileNotFoundError, CorruptFileError or ValueError, which name it, if a file is missing, damaged or out of place.
     """
     if not path.is_dir():
         return "CIFAR-10", *_cifar10(_from_archive(path, _BATCHES[split]), path, split)
@@ -54,26 +53,19 @@ def to_color(images):
 
 def _content(path):
     files.check_regular(path)  # nothing may be waited for
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            return file.read()
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} cannot be read, it is damaged: {error}") from error
+    with files.unpacking(f"{path} is damaged"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        return file.read()
 
 
 def _from_archive(path, names):
     """Read files of an archive, whatever their folders, in memory: a dict of bytes by name."""
     files.check_regular(path)
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            entries = [entry for entry in archive if entry.isreg() and entry.name.rpartition("/")[2] in names]
-            contents = {entry.name.rpartition("/")[2]: archive.extractfile(entry).read() for entry in entries}
-            while archive.fileobj.read(1 << 20):  # to the end, where a compressed file has its checksum
-                pass
-            return contents
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        said = str(error).partition("\n")[0].rstrip(":")
-        raise ValueError(f"{path} cannot be read: {said or 'it is cut off'}; {_WANTED}, a folder or .tar.gz") from error
+    with files.unpacking(f"{path} cannot be read", f"; {_WANTED}, a folder or .tar.gz"), tarfile.open(path) as archive:
+        entries = [entry for entry in archive if entry.isreg() and entry.name.rpartition("/")[2] in names]
+        contents = {entry.name.rpartition("/")[2]: archive.extractfile(entry).read() for entry in entries}
+        while archive.fileobj.read(1 << 20):  # to the end, where a compressed file has its checksum
+            pass
+        return contents
 
 
 def _cifar10(contents, path, split):
@@ -82,7 +74,8 @@ def _cifar10(contents, path, split):
         raise FileNotFoundError(f"{path} lacks {', '.join(missing)}; {_WANTED}")
     sizes = {name: len(content) for name, content in contents.items()}
     if len(set(sizes.values())) > 1 or any(size == 0 or size % _RECORD for size in sizes.values()):
-        raise ValueError(f"{path}: batches must be of one size, and of records of {_RECORD} bytes, got bytes {sizes}")
+        wanted = f"batches must be of one size, and of records of {_RECORD} bytes"
+        raise files.CorruptFileError(f"{path}: {wanted}, got bytes {sizes}")
     records = np.concatenate([np.frombuffer(contents[name], np.uint8) for name in _BATCHES[split]]).reshape(-1, _RECORD)
     return records[:, 1:].reshape(-1, 3, 32, 32), _classes(records[:, 0], path)
 
@@ -105,12 +98,12 @@ def _idx(path, stem, dimensions):
     came = max(0, len(content) - header)
     if magic != 2048 + dimensions or came != np.prod(shape, dtype=object) or not came:
         wanted = f"{2048 + dimensions} and {dimensions} sizes, then as many bytes"
-        raise ValueError(f"{found[0]} must begin with {wanted}, got {magic}, {shape} and {came}")
+        raise files.CorruptFileError(f"{found[0]} must begin with {wanted}, got {magic}, {shape} and {came}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
 def _classes(labels, path):
     if labels.max() > 9:
         first = int(np.argmax(labels > 9))
-        raise ValueError(f"{path}: label {labels[first]} of image {first} is out of range, expected 0 to 9")
+        raise files.CorruptFileError(f"{path}: label {labels[first]} of image {first} is out of range, expected 0 to 9")
     return labels.astype(np.int64)

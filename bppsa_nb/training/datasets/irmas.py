@@ -28,7 +28,7 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
 
     A download that was cut off goes on where it was, if the server can do that. The archive is deleted once it is
     unpacked, or if its checksum is not `known_hash` (after the algorithm's name and a colon), which is a ValueError.
-    OSError if the server cannot be reached, the download is cut off or the disk is full; what has come is kept then.
+    OSError if it cannot be downloaded or the disk is full, CorruptFileError if it is no archive; what came is kept.
     """
     target = _folder()
     with files.folder_lock(target.parent):  # another fetch is waited for
@@ -83,7 +83,7 @@ def _unpack(archive, target, progress):
     """Unpack the clips, and nothing else, into a new folder that appears only when it is complete."""
     unfinished = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was stopped
-    with zipfile.ZipFile(archive) as entries:
+    with files.unpacking(f"{archive} cannot be unpacked"), zipfile.ZipFile(archive) as entries:
         bar = {"desc": "unpacking", "unit": "file", "disable": None if progress else True}
         for entry in extras.bar(entries.infolist(), **bar):
             path = PurePosixPath(entry.filename)

@@ -386,6 +386,7 @@ def cached(project):
 def damages():
     yield lambda path: path.write_bytes(b"")
     yield lambda path: path.write_bytes(b"no array")
+    yield lambda path: path.write_bytes(b"PK\3\4")  # as an archive begins
     yield lambda path: path.write_bytes(path.read_bytes()[:1000])
     yield lambda path: np.save(path, np.load(path)[1:])
     yield lambda path: np.save(path, np.load(path) * np.float32(np.nan))

@@ -135,6 +135,11 @@ def test_a_download_that_was_cut_off_and_tampered_with_is_refused(project, serve
     check(server.fetch(), project)
 
 
+def test_what_is_no_archive_is_named(project, serve):
+    with pytest.raises(irmas.files.CorruptFileError, match=f"{PART} cannot be unpacked: File is not a zip file"):
+        serve(archive()[:-30]).fetch()
+
+
 @pytest.mark.parametrize("stop", [lambda: None, KeyboardInterrupt])
 def test_a_response_that_ends_early_without_a_word_is_noticed(project, serve, monkeypatch, stop):
     import requests
