@@ -49,7 +49,8 @@ def as_array(name, value):
     try:
         return np.asarray(value)
     except (RuntimeError, ValueError) as error:  # a PyTorch tensor that is not plain; lists of different lengths
-        raise TypeError(f"{name} must be an array, got {short_repr(value)}: {error}") from error
+        got = short_repr(value).removesuffix(f": {error}")  # which cannot be shown, either
+        raise TypeError(f"{name} must be an array, got {got}: {error}") from error
 
 
 def read_only(array):
@@ -232,7 +233,7 @@ def float_dtype(dtype):
     try:
         found = None if dtype is None else np.dtype(dtype)  # NumPy makes float64 of None
     except Exception as error:  # whatever NumPy makes of what is no dtype
-        raise TypeError(f"dtype must be float32 or float64, got {dtype!r}") from error
+        raise TypeError(f"dtype must be float32 or float64, got {short_repr(dtype)}") from error
     if found is None or found not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {found}")
     return found
@@ -252,7 +253,7 @@ def generator(rng, name="rng"):
     several = isinstance(rng, (list, tuple, range)) or (isinstance(rng, np.ndarray) and rng.ndim == 1)
     seeds = list(rng) if several else [rng]
     if rng is not None and not isinstance(rng, _GENERATORS) and not all(map(is_integer, seeds)):
-        raise TypeError(f"{name} must be {_SEED}, got {rng!r}")
+        raise TypeError(f"{name} must be {_SEED}, got {short_repr(rng)}")
     try:
         return np.random.default_rng(rng)
     except ValueError as error:

@@ -17,6 +17,8 @@ def is_foreign(array):
     """Tell whether an array is another library's, on the host."""
     if isinstance(array, np.ndarray) or on_gpu(array) or not hasattr(array, "__dlpack_device__"):
         return False
+    if getattr(array, "is_deleted", bool)():  # JAX's, which does not say so here
+        raise RuntimeError("it was deleted, or donated to a compiled function")
     return array.__dlpack_device__()[0] == _HOST
 
 

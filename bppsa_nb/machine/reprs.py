@@ -42,7 +42,10 @@ def short_repr(value):
         return f"[{text}]" if type(value) is list else f"({text},)" if len(value) == 1 else f"({text})"
     if type(value) is dict:
         return f"{{{_some((f'{key!r}: {short_repr(entry)}' for key, entry in value.items()), len(value))}}}"
-    return repr(value)
+    try:
+        return repr(value)
+    except Exception as error:  # JAX's, of an array that was deleted
+        return f"{type(value).__name__}: {error}"
 
 
 def _some(texts, count):

@@ -43,7 +43,8 @@ class _Optimizer:
 
     def zeros(self, params):
         """Return the state before the first step: zeros like every parameter, for every average."""
-        return {average: {name: np.zeros_like(p) for name, p in params.items()} for average in self._averages}
+        arrays = {name: as_array(f"params[{name!r}]", param) for name, param in params.items()}
+        return {average: {name: np.zeros_like(array) for name, array in arrays.items()} for average in self._averages}
 
     def step(self, params, grads):
         """Update the parameters in place, a dict of arrays, by their gradients under the same names.
