@@ -1,6 +1,7 @@
 """All that layers of PyTorch take, taken by ours: every argument with every kind of input, and resets beside."""
 
 import itertools
+import re
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,14 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 INPUTS = "batch", "one sample", "packed", "packed, unsorted"
 METHODS = [{"method": method} for method in ("auto", "linear", "blelloch", "chunked")]
 METHODS += [{"method": "truncated", "levels": 99}, {"forward": "chunked"}, {"forward": "newton", "backend": "numpy"}]
+
+
+@each_kind
+def test_help_says_what_they_take_and_give(kind):
+    theirs, own, _ = KINDS[kind]
+    taken = re.findall(r"[(,](\w+)", theirs.__doc__.split("\n")[0])  # as it begins: __init__(input_size,hidden_size,...
+    told = "batch_first", "method", "backend", "levels", "forward", "resets", "(T, B, D H)", f"torch.nn.{own.__name__}"
+    assert [each for each in (*taken, *told) if each not in own.__doc__] == []
 
 
 def pair(kind, *sizes, only=None, **how):

@@ -9,14 +9,16 @@ import torch
 
 from bppsa_nb.torch.layers import Scanned
 
+_MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
-class RNN(Scanned, torch.nn.RNN):
-    """Elman's recurrent layers, as `torch.nn.RNN`, which see; with tanh or ReLU.
+    ``output, h_n = layers(input, hx)`` takes inputs (T, B, I), or (B, T, I) with ``batch_first=True``, and first states
+    (D L, B, H), zeros if not given; it returns outputs (T, B, D H), laid out as inputs, and last states (D L, B, H). D
+    is 2 with ``bidirectional=True``, else 1. An LSTM has tuples of states, h and c. `forward` has more, and `resets`.
 
     Parameters
     ----------
-    *args, **kwargs
-        Those of `torch.nn.RNN`.
+    input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, device, dtype
+        As for `torch.nn.LAYER`; the first three are I, H and L. Only an RNN has a `nonlinearity`.
     method : {"auto", "linear", "blelloch", "truncated", "chunked"}
         How gradients go back through time; see `bppsa_nb.RNN.backward`, also for `levels`.
     backend : {"auto", "cpu", "numpy", "cuda"}
@@ -25,22 +27,37 @@ class RNN(Scanned, torch.nn.RNN):
     forward : {"auto", "linear", "chunked", "newton"}
         How states are found; see `bppsa_nb.RNN.forward`. On a GPU not "newton".
 
+    Attributes
+    ----------
+    weight_ih_l<l>, weight_hh_l<l>, bias_ih_l<l>, bias_hh_l<l> : torch.nn.Parameter
+        [shape=(G H, I)] (l > 0: [shape=(G H, D H)]), [shape=(G H, H)] and twice [shape=(G H,)]. G is the number of
+        gates: an RNN's one, a GRU's r, z, n, an LSTM's i, f, g, o. Names for the way back end in ``_reverse``.
+
+    Raises
+    ------
+    TypeError, ValueError, NotImplementedError
+        If `torch.nn.LAYER` refuses an argument, or one of the last four is something else, or `proj_size` is not 0.
+
+    Notes
+    -----
+    `torch.nn.LAYER` has neither the last four parameters nor `resets`. What it has and these layers have not: gradients
+    of gradients, `proj_size`, batches without samples, complex numbers; on a GPU, packed sequences.
+
     Examples
     --------
-    >>> import torch
-    >>> from bppsa_nb.torch import RNN
-    >>> output, h_n = RNN(input_size=3, hidden_size=20)(torch.ones(7, 2, 3))
-    >>> output.shape, h_n.shape
-    (torch.Size([7, 2, 20]), torch.Size([1, 2, 20]))
+    >>> output, last = LAYER(input_size=3, hidden_size=20)(torch.ones(7, 2, 3))
+    >>> output.shape
+    torch.Size([7, 2, 20])
     """
 
 
-class GRU(Scanned, torch.nn.GRU):
-    """Gated recurrent units, as `torch.nn.GRU`, which see; its other parameters are those of `RNN`."""
+class RNN(Scanned, torch.nn.RNN):  # noqa: D101
+    __doc__ = "Elman's recurrent layers" + _MORE.replace("LAYER", "RNN")
 
 
-class LSTM(Scanned, torch.nn.LSTM):
-    """Long short-term memory, as `torch.nn.LSTM`, which see; its other parameters are those of `RNN`.
+class GRU(Scanned, torch.nn.GRU):  # noqa: D101
+    __doc__ = "Gated recurrent units" + _MORE.replace("LAYER", "GRU")
 
-    `proj_size` must be 0.
-    """
+
+class LSTM(Scanned, torch.nn.LSTM):  # noqa: D101
+    __doc__ = "Layers of long short-term memory" + _MORE.replace("LAYER", "LSTM")

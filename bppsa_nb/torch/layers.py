@@ -19,17 +19,7 @@ _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
 _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
 _HALVES = torch.float16, torch.bfloat16  # which are computed in float32
-_SETTINGS = (
-    "mode",
-    "input_size",
-    "hidden_size",
-    "num_layers",
-    "bidirectional",
-    "proj_size",
-    "method",
-    "backend",
-    "levels",
-)
+_SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
 
 class Scanned:
@@ -62,8 +52,7 @@ class Scanned:
         if self.proj_size:
             got = f"got {self.proj_size!r}: torch.nn.{type(self).__name__} has it"
             raise NotImplementedError(f"proj_size must be 0 in a bppsa_nb.torch.{type(self).__name__}, {got}")
-        shape, dtype = (1, 1, self.hidden_size), np.dtype(np.float32)
-        chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
+        chain.choose(self.method, self.resolve_backend(), self.levels, (1, 1, self.hidden_size), np.dtype("f4"), 1)
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ("", "_reverse")[: self.directions]]
         self._names = [f"{name}{end}" for end in ends for name in NAMES]
         rows, H = self.cell.gates * self.hidden_size, self.hidden_size
