@@ -29,8 +29,8 @@ def check_cell(cell, rng=0):
     ------
     TypeError, ValueError
         If numbers of the cell do not fit together; if `step` or `back` returns something else than so many states, kept
-        numbers and gradients, or cannot be compiled; if a derivative is wrong: the message says of which state, and by
-        which sum or state.
+        numbers and gradients, all finite, or cannot be compiled; if a derivative is wrong: the message says of which
+        state, and by which sum or state.
 
     Examples
     --------
@@ -78,35 +78,37 @@ def _check_numbers(cell):
         _run(cell, *(np.full((count, 3), 0.5, dtype) for count in (cell.sums, cell.states, cell.states)))
 
 
+@np.errstate(all="ignore")  # whatever leaves the range is found in the result
 def _run(cell, sums, states, grads):
     """Return what step and back return, or raise TypeError or ValueError where it is not what it must be."""
     sums, states, grads = (tuple(map(checks.read_only, each)) for each in (sums, states, grads))
-    found = _called(cell, "step", cell.activate(sums), states)
-    after, kept = _returned("step", found, (cell.states, cell.kept), sums[0])
-    found = _called(cell, "back", grads, states, after, kept)
-    return after, kept, *_returned("back", found, (cell.sums, cell.carries), sums[0])
+    step = lambda sums, before: cell.step(cell.activate(sums), before)  # noqa: E731
+    after, kept = _called(cell, "step", step, (cell.states, cell.kept), sums, states)
+    return after, kept, *_called(cell, "back", cell.back, (cell.sums, cell.carries), grads, states, after, kept)
 
 
-def _called(cell, name, *given):
-    """Call one of a cell's functions; an error says what it was given."""
+def _called(cell, name, function, counts, *given):
+    """Call one of a cell's functions; return two tuples of so many numbers, or say what is wrong with them."""
     try:
-        return getattr(cell, name)(*given)
+        found = function(*given)
     except (TypeError, ValueError) as error:
         numbers = f"{cell.sums} sums, vectors included, {cell.states} states and {cell.kept} kept numbers"
         raise type(error)(f"cell.{name} fails, of a cell of {numbers}: {error}") from error
-
-
-def _returned(name, found, counts, like):
     what = ("next states", "kept numbers") if name == "step" else ("gradients at sums", "gradients past the sums")
     if not isinstance(found, tuple) or [type(part) for part in found] != [tuple, tuple]:
         raise TypeError(f"cell.{name} must return two tuples, {what[0]} and {what[1]}, got {short_repr(found)}")
+    like = given[0][0]
     for part, values, count in zip(what, found, counts, strict=True):
         if len(values) != count:
             raise ValueError(f"cell.{name} must return {count} {part}, got {len(values)}")
         for k, value in enumerate(values):
             if np.shape(value) != like.shape or value.dtype != like.dtype:
-                got = f"{np.asarray(value).dtype}{list(np.shape(value))}"
-                raise TypeError(f"cell.{name} must return {like.dtype}{list(like.shape)} for {part}[{k}], got {got}")
+                got = short_repr(np.asarray(value))
+                raise TypeError(f"cell.{name} must return {short_repr(like)} for {part}[{k}], got {got}")
+            if not checks.all_finite(value):
+                i = int(np.argmin(np.isfinite(value)))
+                got = f"got {value[i]} for {part}[{k}], given {[[float(a[i]) for a in each] for each in given]}"
+                raise ValueError(f"cell.{name} must return finite numbers, {got}{checks.why_lost(function, *given)}")
     return found
 
 
@@ -114,9 +116,7 @@ def _check_derivatives(cell, sums, states, grads):
     """Hold what back returns for a gradient of one at each state against central differences, and its sum."""
     after = lambda *moved: np.array(_run(cell, *moved, grads)[0])  # noqa: E731
     total = np.zeros((cell.sums + cell.states, _UNITS))
-    for s in range(cell.states):
-        unit = np.zeros_like(grads)
-        unit[s] = 1
+    for s, unit in enumerate(np.eye(cell.states)[..., None] * np.ones(_UNITS)):
         _, _, at_sums, past = _run(cell, sums, states, unit)
         found = [*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past]
         total += grads[s] * np.array(found)
@@ -131,7 +131,7 @@ def _check_derivatives(cell, sums, states, grads):
             measured = (ends[0] - ends[1]) / (2 * _NUDGE)
             off = np.abs(derivative - measured)
             if not off.max() <= _WITHIN * (1 + np.abs(measured).max()):
-                worst = int(np.argmax(np.nan_to_num(off, nan=np.inf)))
+                worst = int(np.argmax(off))
                 by = f"the derivative of state {s} by {what} {place}"
                 values = f"{measured[worst]:.6g} by central differences, {derivative[worst]:.6g} by cell.back"
                 raise ValueError(f"{by} is {values}, where sums are {sums[:, worst]} and states {states[:, worst]}")
@@ -143,14 +143,13 @@ def _check_derivatives(cell, sums, states, grads):
 
 def _check_bounds(cell, sums, states, grads):
     """Look for states that leave [-1, 1]."""
-    inside = np.clip(states, -1, 1)
-    for s, after in enumerate(_run(cell, 4 * sums, inside, grads)[0]):
+    h = np.clip(states, -1, 1)
+    for s, after in enumerate(_run(cell, 4 * sums, h, grads)[0]):
         if np.abs(after).max() > 1:
-            raise ValueError(
-                f"cell.bounded must be False: state {s} goes from {inside[s].max():.3g} to {after.max():.3g}"
-            )
+            raise ValueError(f"cell.bounded must be False: state {s} goes from {h[s].max():.3g} to {after.max():.3g}")
 
 
+@np.errstate(all="ignore")
 def _check_compiled(cell, dtype, rng):
     """Hold steps forward and back in compiled code against NumPy's."""
     compiled, size = implementation(layer.__name__, "cpu"), 5
@@ -164,5 +163,8 @@ def _check_compiled(cell, dtype, rng):
         states, kept = module.forward(cell, x, start, *weights, *biases, *own)
         results += [states, kept, np.array(module.sum_gradients(cell, states, kept, grads))]
     for name, one, other in zip(("states", "kept numbers", "gradients at sums"), found, expected, strict=True):
+        if not checks.all_finite(other):
+            why = checks.why_lost(layer.forward, cell, x, start, *weights, *biases, *own)
+            raise ValueError(f"{name} must be finite after {len(x)} steps of random numbers in {dtype.__name__}{why}")
         if not np.abs(one - other).max(initial=0) <= 1e3 * np.finfo(dtype).eps * (1 + np.abs(other).max(initial=0)):
             raise ValueError(f"compiled code must compute what NumPy does in {dtype.__name__}; {name} differ")

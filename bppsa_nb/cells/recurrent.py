@@ -153,22 +153,20 @@ class Recurrent:
             If finite inputs and parameters give logits that are not.
         """
         options = unroll.SolverOptions(method, length, tol, most)
+        away = "over ranks" if comm is not None else "where x is on a GPU" if checks.on_gpu(x) else ""
+        whole = lengths is None and resets is None
         if checkpoint_every is not None:
             checks.check_count("checkpoint_every", checkpoint_every, 1)
-            if comm is not None or checks.on_gpu(x):
-                where = "over ranks" if comm is not None else "where x is on a GPU"
-                raise ValueError(f"checkpoint_every must be None {where}, got {checkpoint_every!r}")
-        whole = lengths is None and resets is None
-        if method == "newton" and (comm is not None or checks.on_gpu(x)):
-            where = "over ranks" if comm is not None else "where x is on a GPU"
-            raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
+            if away:
+                raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
+        if away and method == "newton":
+            raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {away}, got 'newton'")
+        check_whole(whole or not away, away)
         if comm is not None:
-            check_whole(whole, "over ranks")
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, options)
-        if checks.on_gpu(x):
-            check_whole(whole, "where x is on a GPU")
+        if away:
             return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
         check_whole(whole or backend != "cuda", "with backend='cuda'")
@@ -186,7 +184,9 @@ class Recurrent:
                 (states, solved), gates = again.forward(self, x, start), None
             logits = stacked.logits(self, spans.last(states[-1, 0]))
         if not checks.all_finite(logits):
-            raise FloatingPointError(overflow(self.dtype))
+            given = stacked.forward, self, x, start, stacked.LOOP, "numpy", spans
+            why = "" if again or checks.all_finite(states) else checks.why_lost(*given)  # or else logits are to blame
+            raise FloatingPointError(overflow(self.dtype) + why)
         return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):

@@ -11,7 +11,7 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
 
-_LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
+LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
 _is_plain = attrgetter("flags.carray")
 
 
@@ -114,8 +114,8 @@ def resolve_method(model, options, shape, backend):
         expected = plan.known(steps, batch, model.hidden_size, model.dtype, backend, model.cell.gates, True)
         length = expected.length
         if options.method == "auto":
-            options = _LOOP if expected.method == "linear" else _CHUNKS
-    return (_LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
+            options = LOOP if expected.method == "linear" else _CHUNKS
+    return (LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
 
 
 def solve_layer(model, layer, below, start, options, backend, spans=WHOLE):

@@ -8,8 +8,8 @@ import numpy as np
 from bppsa_nb.cells import newton
 from bppsa_nb.cells.chunked import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number, read_only
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number, read_only, why_lost
+from bppsa_nb.machine.reprs import short_repr, with_repr
 
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
@@ -123,8 +123,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     options = SolverOptions(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
     h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
-        got = f"{h0.dtype}{list(h0.shape)}"
-        raise ValueError(f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {got}")
+        raise ValueError(f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {short_repr(h0)}")
     if inputs.ndim < 2 or inputs.shape[1] != len(h0):
         raise ValueError(f"inputs must be [shape=(T, {len(h0)}, ...)] as h0 has {len(h0)} samples, got {inputs.shape}")
     check_finite(h0=h0)
@@ -142,7 +141,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
         (states,), solved = solve(options, length, partial(_loop, step), inputs, h0, linearize=linearize)
     if not np.isfinite(states).all():
         t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
-        raise FloatingPointError(f"the state after {t} steps is not finite")
+        raise FloatingPointError(f"the state after {t} steps is not finite{why_lost(step, states[t-1], inputs[t-1])}")
     return Unrolled(states, solved)
 
 
@@ -153,9 +152,8 @@ def _loop(step, x, h0):
     for t in range(len(x)):
         found = step(before[t], x[t])
         if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
-            found = np.asarray(found)
-            given, got = (f"{array.dtype}{list(array.shape)}" for array in (h0, found))
-            raise ValueError(f"step must return {given} as it was given, got {got}")
+            got = short_repr(np.asarray(found))
+            raise ValueError(f"step must return {short_repr(h0)} as it was given, got {got}")
         hidden[t + 1] = found
     return (hidden,)
 

@@ -137,6 +137,16 @@ def all_finite(array):
         return math.isfinite(array.min()) and math.isfinite(array.max())
 
 
+def why_lost(function, *given):
+    """Call a function again that gave what is not finite; return what NumPy says: ": overflow encountered in exp"."""
+    try:
+        with np.errstate(all="raise", under="ignore"):
+            function(*given)
+    except FloatingPointError as error:
+        return f": {error}"
+    return ""
+
+
 def check_integers(name, array):
     """Raise TypeError unless an array's dtype is one of integers."""
     if not np.issubdtype(array.dtype, np.integer):

@@ -134,9 +134,18 @@ def _squared(grads, before, after, kept):
     return (grads[0] * grads[0] * (1 - after[0] ** 2),), ()
 
 
+_huge = lambda x: np.exp(2000 * x)  # noqa: E731
+EXP = Cell(lambda sums, _: ((np.exp(sums[0]),), ()), lambda grads, _, after, __: ((grads[0] * after[0],), ()))
+LOST = ": overflow encountered in exp$"
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
+        (EXP._replace(step=lambda sums, _: ((_huge(sums[0]),), ())), rf"Value.*, given \[\[0.5\], \[0.5\]\]{LOST}"),
+        (EXP._replace(back=lambda grads, *_: ((_huge(grads[0]),), ())), f"ValueError: cell.back .*, got inf .*{LOST}"),
+        (EXP._replace(activations=(_huge,)), rf"ValueError: cell.step .*, got inf for next states\[0\], .*{LOST}"),
+        (EXP, f"ValueError: states must be finite after 4 steps of random numbers in float64{LOST}"),
         (_scaled(0, 2), "ValueError: the derivative of state 0 by sum 2 is .* by central differences, .* by cell.back"),
         (_scaled(0, 3), "ValueError: the derivative of state 0 by sum 3 is"),
         (_scaled(1, 0), "ValueError: the derivative of state 0 by state 1 is"),
@@ -155,10 +164,7 @@ def _squared(grads, before, after, kept):
         (PEEPHOLE._replace(vectors=("a", "b", "c.d")), r"ValueError: cell.vectors must be names.* 'c.d'\)"),
         (LSTM, "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got LSTM"),
         ([], "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got list"),
-        (
-            LSTM.cell._replace(activations=[tanh]),
-            "TypeError: cell.activations must be a tuple of functions, got .*tanh",
-        ),
+        (LSTM.cell._replace(activations=[tanh]), "TypeError: cell.activations must be a tuple of functions, .*tanh"),
         (LSTM.cell._replace(step=None), "TypeError: cell.step must be a function, got None"),
         (LSTM.cell._replace(bounded=True), r"ValueError: cell.bounded must be False: state 1 goes from 1 to"),
         (LSTM.cell._replace(step=_in_place), "ValueError: cell.step fails, .*: output array is read-only"),
@@ -174,6 +180,12 @@ def test_what_is_wrong_with_a_cell_is_said(cell, message):
     assert re.match(message, f"{caught.type.__name__}: {caught.value}")
 
 
+def test_what_leaves_the_range_in_training_is_named():
+    trainer = Trainer(type("Own", (Recurrent,), {"cell": EXP})(1, 3, 2), Adam())
+    with pytest.raises(FloatingPointError, match=f"logits overflow float32, .* finite{LOST}"):
+        trainer.step(np.linspace(-1e3, 1e3, 18, dtype=np.float32).reshape(9, 2, 1), np.zeros(2, int))
+
+
 def test_numbers_of_64_bits_are_found():
     def step(sums, before):
         return (tanh(sums[0]) * (1 - tanh(sums[0])),), (tanh(sums[0]),)
@@ -182,9 +194,8 @@ def test_numbers_of_64_bits_are_found():
         (t,) = kept
         return (grads[0] * (t * t - 1) * (t + t - 1),), ()
 
-    with pytest.raises(
-        TypeError, match=r"cell.step's next states must be float32 .* got float64: numbers are written constant\(1, x\)"
-    ):
+    said = r"cell.step's next states must be float32 .* got float64: numbers are written constant\(1, x\)"
+    with pytest.raises(TypeError, match=said):
         check_cell(Cell(step, back, kept=1))
 
 
