@@ -124,7 +124,8 @@ class Space:
             if self.written is not None:
                 self.check_written(at, address, mark, size, count)
             if self.races is not None:
-                self.races.read(mark, size * count, self.machine.of(self.machine.stamp), self.teller(at, address, size), strong)
+                stamp, tell = self.machine.of(self.machine.stamp), self.teller(at, address, size)
+                self.races.read(mark, size * count, stamp, tell, strong)
         view, place = self.view(code), place // size
         return [view.take(place + n if n else place) for n in range(count)]
 

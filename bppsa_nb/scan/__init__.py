@@ -28,12 +28,9 @@ def steps(a, method, levels=None, length=None):
     ``levels >= 0``, ``"chunked"`` without ``length >= 1``, or one of these numbers with another method.
     """
     methods = {
-        "linear": linear.steps,
-        "blelloch": blelloch.steps,
-        "truncated": partial(truncated.steps, levels=levels),
-        "chunked": partial(chunked.steps, length=length),
-        "hillis_steele": hillis_steele.steps,
-    }
+        "linear": linear.steps, "blelloch": blelloch.steps, "truncated": partial(truncated.steps, levels=levels),
+        "chunked": partial(chunked.steps, length=length), "hillis_steele": hillis_steele.steps,
+    }  # fmt: skip
     if not isinstance(method, str) or method not in methods:
         raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
     for name, value, least, of in (("levels", levels, 0, "truncated"), ("length", length, 1, "chunked")):

@@ -161,9 +161,7 @@ class _Run:
 
 # What the cycles do between sweeps, over numbers of tasks: a difference waits for both.
 _OPS = SimpleNamespace(
-    load=steps.load,
-    take=steps.take,
-    put=steps.put,
+    load=steps.load, take=steps.take, put=steps.put,
     difference=lambda a, b: np.stack([a, b], axis=1),
     norms=lambda a, points, index: np.zeros(len(a)),
-)
+)  # fmt: skip

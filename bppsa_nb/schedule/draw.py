@@ -95,8 +95,7 @@ def legend_handles(highlight=()):
         Line2D([], [], color=COLORS["matrix"], label="transposed Jacobian(s)", **square),
         Line2D([], [], color=COLORS["vector"], label="gradient", **square),
         Line2D([], [], color=COLORS["identity"], label="identity, a symbol", **square),
-        Line2D([], [], color=COLORS["matrix"], label="matrix × matrix"),
-        Line2D([], [], color=COLORS["vector"], label="matrix × vector"),
+        *(Line2D([], [], color=COLORS[kind], label=f"matrix × {kind}") for kind in ("matrix", "vector")),
         Line2D([], [], color=_MOVE, ls="--", label="data moves"),
     ]
     if highlight:

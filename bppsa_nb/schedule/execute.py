@@ -63,13 +63,11 @@ class _Plan:
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
             "layers": {number: self.layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
-            "last": len(self.layers),
-            "program": list(zip(program, *columns, strict=True)),
+            "last": len(self.layers), "program": list(zip(program, *columns, strict=True)),
             "parts": [slice(m * size, (m + 1) * size) for m in micro_batches],
             "share": 1 if self.updates == "each" else ops.micro_batches * self.replicas,
-            "updates": self.updates,
-            "optimizer": self.optimizer,
-        }
+            "updates": self.updates, "optimizer": self.optimizer,
+        }  # fmt: skip
 
 
 class Executor:

@@ -156,19 +156,10 @@ def _problem(regions, kernels, speedup):
     after[layer[made] - 1] = made + 1
     forward = len(kind) - L + kernels - 1
     return Problem(
-        regions=regions,
-        kernels=kernels,
-        speedup=speedup,
-        kind=kind,
-        layer=layer,
-        duration=duration,
-        first=first[:-1],
-        begin=upto[first[:-1]],
-        end=upto[first[1:]],
-        took=net.weight_grad[kernels - 1],
-        ready=upto[after[kernels]],
+        regions=regions, kernels=kernels, speedup=speedup, kind=kind, layer=layer, duration=duration, first=first[:-1],
+        begin=upto[first[:-1]], end=upto[first[1:]], took=net.weight_grad[kernels - 1], ready=upto[after[kernels]],
         due=upto[forward],
-    )
+    )  # fmt: skip
 
 
 def _algorithm_1(problem, k, carry_over):

@@ -14,13 +14,9 @@ SIDE = 32  # pixels, of a square
 _GAP, _ROW, _TOP = 14, 62, 36  # between two, from row to row, the margin above
 _LETTER, _SMALL = 7.5, 6  # about as wide as one is: in a square, in the name of a level
 _LEGEND = (
-    ("square matrix", "transposed Jacobian(s)"),
-    ("square vector", "gradient"),
-    ("square identity", "identity"),
-    ("line mm", "matrix × matrix"),
-    ("line mv", "matrix × vector"),
-    ("line move", "moves"),
-)
+    ("square matrix", "transposed Jacobian(s)"), ("square vector", "gradient"), ("square identity", "identity"),
+    ("line mm", "matrix × matrix"), ("line mv", "matrix × vector"), ("line move", "moves"),
+)  # fmt: skip
 
 
 class Style:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pymgrit_golden import CASES, problem, run_pymgrit
+from pymgrit_golden import CASES, problem
 
 from bppsa_nb import multigrid
 
@@ -28,10 +28,3 @@ def test_residuals_of_every_cycle_are_pymgrits(every):
         assert len(histories.files) == len(CASES)
         for case in CASES[::every]:
             check(case, histories["-".join(map(str, case))])
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_pymgrit_itself():
-    pytest.importorskip("pymgrit")
-    for case in CASES[::7]:
-        check(case, run_pymgrit(*case))

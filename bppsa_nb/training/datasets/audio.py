@@ -20,18 +20,9 @@ from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import ArrayDataset, feature_cache
 
 NAMES = {
-    "cel": "cello",
-    "cla": "clarinet",
-    "flu": "flute",
-    "gac": "acoustic guitar",
-    "gel": "electric guitar",
-    "org": "organ",
-    "pia": "piano",
-    "sax": "saxophone",
-    "tru": "trumpet",
-    "vio": "violin",
-    "voi": "voice",
-}
+    "cel": "cello", "cla": "clarinet", "flu": "flute", "gac": "acoustic guitar", "gel": "electric guitar",
+    "org": "organ", "pia": "piano", "sax": "saxophone", "tru": "trumpet", "vio": "violin", "voi": "voice",
+}  # fmt: skip
 LABELS = tuple(NAMES)
 SAMPLE_RATE = 44100  # Hz
 SECONDS = 3

@@ -57,48 +57,37 @@ class Instrument:
 INSTRUMENTS = {
     "cel": Instrument(
         pitches=(36, 60), beat=(0.7, 1.2), attack=(0.15, 0.3), tilt=(0.9, 1.6), held=(0.95, 1.2), vibrato=(15, 30),
-        vibrato_rate=(4.5, 5.5), tremolo=0.15, slide=(0, 30), breath=(0.005, 0.02), formants=(250, 600, 1500),
-    ),
+        vibrato_rate=(4.5, 5.5), tremolo=0.15, slide=(0, 30), breath=(0.005, 0.02), formants=(250, 600, 1500)),
     "cla": Instrument(
         pitches=(50, 82), beat=(0.25, 0.5), attack=(0.03, 0.06), tilt=(0.9, 2), held=(0.9, 1.02), even=0.05,
-        breath=(0.001, 0.004), formants=(1500,),
-    ),
+        breath=(0.001, 0.004), formants=(1500,)),
     "flu": Instrument(
         pitches=(64, 93), beat=(0.3, 0.7), attack=(0.05, 0.1), tilt=(1.8, 3), held=(0.85, 1), vibrato=(4, 12),
-        vibrato_rate=(4.5, 6), tremolo=0.35, breath=(0.06, 0.15), click=0.05,
-    ),
+        vibrato_rate=(4.5, 6), tremolo=0.35, breath=(0.06, 0.15), click=0.05),
     "gac": Instrument(
         pitches=(40, 72), beat=(0.15, 0.25), attack=(0.001, 0.003), tilt=(0.7, 1.2), decay=(0.5, 1), held=(1, 2.5),
-        voices=(1, 2), stretch=5e-5, click=0.12, formants=(110, 220, 420),
-    ),
+        voices=(1, 2), stretch=5e-5, click=0.12, formants=(110, 220, 420)),
     "gel": Instrument(
         pitches=(40, 68), beat=(0.3, 0.7), attack=(0.002, 0.005), tilt=(0.6, 1), decay=(1.5, 4), held=(0.5, 1),
-        voices=(1, 2), stretch=5e-5, click=0.04, formants=(900, 2500), drive=(4, 12),
-    ),
+        voices=(1, 2), stretch=5e-5, click=0.04, formants=(900, 2500), drive=(4, 12)),
     "org": Instrument(
         pitches=(48, 84), beat=(0.6, 1.2), attack=(0.003, 0.01), tilt=(0.3, 0.3), held=(0.9, 1), voices=(2, 3),
-        click=0.06, partials=(1, 2, 3, 4, 6, 8), rotor=True,
-    ),
+        click=0.06, partials=(1, 2, 3, 4, 6, 8), rotor=True),
     "pia": Instrument(
         pitches=(40, 84), beat=(0.3, 0.6), attack=(0.002, 0.006), tilt=(0.8, 1.8), decay=(1.2, 2.5), held=(0.95, 1.5),
-        voices=(1, 3), stretch=4e-4, click=0.05,
-    ),
+        voices=(1, 3), stretch=4e-4, click=0.05),
     "sax": Instrument(
         pitches=(46, 78), beat=(0.3, 0.7), attack=(0.02, 0.05), tilt=(0.5, 1.5), held=(0.7, 1), vibrato=(15, 35),
-        vibrato_rate=(4, 5), tremolo=0.2, slide=(60, 150), breath=(0.02, 0.05), formants=(700, 1200, 2500),
-    ),
+        vibrato_rate=(4, 5), tremolo=0.2, slide=(60, 150), breath=(0.02, 0.05), formants=(700, 1200, 2500)),
     "tru": Instrument(
         pitches=(54, 82), beat=(0.2, 0.45), attack=(0.03, 0.06), tilt=(0.4, 2.6), held=(0.4, 0.8), vibrato=(0, 8),
-        slide=(0, 20), breath=(0.002, 0.006), click=0.02, formants=(1200, 2400),
-    ),
+        slide=(0, 20), breath=(0.002, 0.006), click=0.02, formants=(1200, 2400)),
     "vio": Instrument(
         pitches=(58, 93), beat=(0.4, 0.9), attack=(0.05, 0.12), tilt=(0.8, 1.2), held=(0.95, 1.15), vibrato=(25, 45),
-        vibrato_rate=(6, 7), tremolo=0.25, slide=(0, 40), breath=(0.01, 0.03), formants=(480, 1000, 3000),
-    ),
+        vibrato_rate=(6, 7), tremolo=0.25, slide=(0, 40), breath=(0.01, 0.03), formants=(480, 1000, 3000)),
     "voi": Instrument(
         pitches=(48, 74), beat=(0.3, 0.8), attack=(0.05, 0.12), tilt=(0.8, 1.5), held=(0.85, 1.05), vibrato=(30, 80),
-        vibrato_rate=(5, 6), tremolo=0.1, slide=(60, 200), breath=(0.01, 0.03), click=0.15, formants="sung",
-    ),
+        vibrato_rate=(5, 6), tremolo=0.1, slide=(60, 200), breath=(0.01, 0.03), click=0.15, formants="sung"),
 }  # fmt: skip
 
 

@@ -29,10 +29,8 @@ class Set:
     size: str  # how much is downloaded, about
 
 
-SETS = {
-    "cifar10": Set("CIFAR-10", "CIFAR_10", (3, 32, 32), 50000, "0.7 GB"),
-    "mnist": Set("MNIST", "mnist_784", (28, 28), 60000, "0.1 GB"),
-}
+SETS = {"cifar10": Set("CIFAR-10", "CIFAR_10", (3, 32, 32), 50000, "0.7 GB"),
+        "mnist": Set("MNIST", "mnist_784", (28, 28), 60000, "0.1 GB")}  # fmt: skip
 
 
 def load(key, split):
