@@ -54,6 +54,7 @@ class Program:
     def __init__(self, kernel):
         self.kernel, self.constants, self.instructions, self.source = kernel, {}, [], []
         self.copied, self.copies = copied(kernel), set()  # registers, and loads to them
+        self.zeroing = set()  # stores of zeros that Numba makes where a kernel begins, and no line of its source
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
             lines = [line for at, i in enumerate(block.body, block.first) for line in self.instruction(i, at)]
@@ -190,8 +191,8 @@ class Program:
             return self.put_all(target, f"m.param({name!r}, {int(offset or 0)}, {code!r}, {len(parts)})", code)
         space = "global" if space == "const" else space
         if i.kind == "st":
-            zeroed = space == "local" and i.source == self.kernel.head is not None  # by Numba, for no line
-            values = ", ".join("None" if zeroed else self.full(part, code) for part in parts)
+            self.zeroing |= {at} if space == "local" and i.source == self.kernel.head is not None else set()
+            values = ", ".join(self.full(part, code) for part in parts)
             return [f"m.store_{space}({at}, {self.address(place)}, {code!r}, {strong}, {values})"]
         self.copies |= {at} if self.copied.issuperset(names_of(target)) else set()
         made = f"m.load_{space}({at}, {self.address(place)}, {code!r}, {strong}, {len(parts)})"

@@ -130,7 +130,7 @@ class Space:
         return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, at, address, code, strong, *values):
-        """Write values to addresses, several beside each other if there are several; None has never been set."""
+        """Write values to addresses, several beside each other if there are several arrays of them."""
         size, m = WIDTH[code], self.machine
         bad, place, mark = self.locate(at, address, size * len(values), True)
         if bad is not None:
@@ -143,16 +143,14 @@ class Space:
             self.stores += [(address + n * size, m.of(m.stamp)) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
-            if value is None:
-                pass
-            elif self.races is not None and not strong:
+            if self.races is not None and not strong:
                 self.races.write(mark + n * size, size, m.of(m.stamp), tell, view, here, value)
             else:
                 if self.races is not None:
                     self.races.update(mark + n * size, size, m.of(m.stamp), tell)
                 view[here] = value
             if self.written is not None:
-                self.written.view(f"u{size}")[mark // size + n] = 0 if value is None else FULL[size]
+                self.written.view(f"u{size}")[mark // size + n] = 0 if at in m.program.zeroing else FULL[size]
 
     def atomic(self, at, address, code, op, needed, *values):
         """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
