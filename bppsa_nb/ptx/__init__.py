@@ -1,9 +1,9 @@
 """Running compiled CUDA kernels on a CPU, from their PTX, every access watched: what `ptx.run` finds, a GPU would do.
 
-`parse.py` reads PTX, `blocks.py` makes basic blocks of it and `lanes.py` Python of those; `instructions.py` and
-`arithmetic.py` know what instructions mean; `memory.py` and `races.py` watch, `machine.py` runs, `report.py` tells.
-`launch.py` is what is called, by `device.py` for whole programs, whose launches `streams.py` puts in order. NumPy only;
-Numba where a kernel of its is compiled. Its times are never speeds.
+`parse.py` reads PTX, `blocks.py` makes basic blocks of it and `lanes.py` Python of those; `instructions.py`,
+`arithmetic.py` and `warps.py` know what instructions mean; `machine.py` runs, `waiting.py` has who waits for whom,
+`memory.py` and `races.py` watch, `report.py` tells. `launch.py` is what is called, by `device.py` for whole programs,
+whose launches `streams.py` orders. NumPy only; Numba where a kernel of its is compiled. Its times are never speeds.
 """
 
 from bppsa_nb.ptx.device import device, use_without_gpu
