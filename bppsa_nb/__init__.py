@@ -13,13 +13,8 @@ __getattr__, __dir__, __all__ = _lazy.names(
         "chains.plan": ["explain"],
         "chains.structured": ["StructuredChain"],
         "operands.batched": ["BatchedCSR"],
-        "cells.rnn": ["RNN"],
-        "cells.gru": ["GRU"],
-        "cells.lstm": ["LSTM"],
-        "cells.cell": ["Cell"],
-        "cells.recurrent": ["Recurrent"],
-        "cells.unroll": ["unroll"],
-        "cells.check_cell": ["check_cell"],
+        **{f"cells.{name.lower()}": [name] for name in ("RNN", "GRU", "LSTM", "Cell", "Recurrent")},
+        **{f"cells.{name}": [name] for name in ("unroll", "check_cell")},
         "training.trainer": ["History", "Trainer"],
         "training.optimizers": ["Adam", "SGD"],
         "training.datasets.bitstream": ["Bitstream"],
@@ -28,7 +23,7 @@ __getattr__, __dir__, __all__ = _lazy.names(
     },
 )
 
-if (_compiler := _os.environ.get("BPPSA_NB_CUDA")) in ("ptx", "ptx-watch"):
+if (_compiler := _os.environ.get("BPPSA_NB_CUDA")) and not _compiler.startswith("numba-cuda"):
     from bppsa_nb.ptx.device import Device as _Device
 
     _Device(_compiler == "ptx-watch").turn_on()

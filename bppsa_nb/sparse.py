@@ -3,15 +3,11 @@
 from bppsa_nb.machine import lazy as _lazy
 
 _OPERATORS = "avg_pool2d", "conv2d", "flatten", "linear", "max_pool2d", "relu", "sigmoid", "tanh"
-__getattr__, __dir__, __all__ = _lazy.names(
-    __name__,
-    {
-        "networks.layers": ["AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"],
-        "operands.pattern": ["CSRPattern", "PlannedProduct"],
-        "networks.models": ["LeNet5", "VGG11"],
-        "networks.network": ["Network"],
-        "networks.matrices": ["kinds_of_zeros", *(f"{operator}_jacobian_T" for operator in _OPERATORS)],
-        "networks.weights": ["load_weights", "save_weights"],
-        "networks.pruning": ["masks_of", "prune"],
-    },
-)
+_NAMES = {
+    "networks.layers": ["AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"],
+    "networks.matrices": ["kinds_of_zeros", *(f"{operator}_jacobian_T" for operator in _OPERATORS)],
+    "networks.weights": ["load_weights", "save_weights"], "networks.pruning": ["masks_of", "prune"],
+    "networks.network": ["Network"], "networks.models": ["LeNet5", "VGG11"],
+    "operands.pattern": ["CSRPattern", "PlannedProduct"],
+}  # fmt: skip
+__getattr__, __dir__, __all__ = _lazy.names(__name__, _NAMES)

@@ -176,8 +176,6 @@ SAID = {
         (U + SUM + "mats[r, i, j] = entry\n" + SYNC, "line 8 of yours: thread (0, 0) of block 0 writes mats[1, 0, 0],"),
         (U + "for k in range(H):\n    entry = mats[r, i, k] * mats[l, k, j]\n" + SYNC + "mats[r, i, j] = entry",
          "a list of 8, level 1 (d = 0), place 1: numbers that no letters"),
-        (U + SUM.replace("mats[l, k, j]", "mats[l, j, k]") + SYNC + "mats[r, i, j] = entry",
-         "a list of 8, level 1 (d = 0), place 1: numbers that no letters"),
         (U + SUM + SYNC + "mats[r, j, i] = entry", "place 1: 'c' should be 'ab': it is transposed; entry [i, j] bel"),
         (U + SUM + SYNC + "mats[l, i, j] = entry", "a list of 8, level 1 (d = 0), place 0: 'ab' should be 'a': 'b'"),
         (U + SUM + SYNC + "mats[l, i, j] = mats[r, i, j] = entry",
@@ -204,10 +202,6 @@ SAID = {
          "it does not compile: AttributeError: module 'numba.cuda' has no"),
         (U + SUM + "syncthreads()\nmats[r, i, j] = entry", "it does not compile: NameError: name 'syncthreads' is not"),
         (U + SUM + SYNC + "mats[r, i] = entry", "line 9 of yours: thread (0, 0) of block 0 writes mats[1, 0, 0],"),
-        (U + SHARED + "own[i, j] = 0.0\n" + SYNC + "if i + j == 0:\n" + ind("for a in range(H):\n"
-         "    for b in range(H):\n        for k in range(H):\n            cuda.atomic.add(own, (a, b), mats[r, a, "
-         "k] * mats[l, k, b])\n") + SYNC + "mats[r, i, j] = own[i, j]",
-         "thread (0, 0) of block 0 makes 27 of the block's 27"),
     ],
     "down_level": [
         (D + "if i == 0:\n" + ind(DF + ind(DALL)), "thread 0 of block 0 stores 3 numbers, where 1 for each of its 3"),
@@ -221,9 +215,6 @@ SAID = {
          "thread 0 of block 1 makes 9 of the block's 9 multiplications,"),
         ("i = cuda.threadIdx.x\nif cuda.blockIdx.x == 0:\n    for pair in range(cuda.gridDim.x):\n" + ind(LR + FIRST +
          ind(DS + SYNC + SW), 2), "block 0 stores several of the pairs' vectors, while others"),
-        ("i = cuda.threadIdx.x\nif cuda.blockIdx.x == cuda.gridDim.x - 1:\n"
-         "    for pair in range(cuda.gridDim.x):\n" + ind(LR + FIRST + ind(DS + SYNC + SW), 2),
-         "block 2 stores several of the pairs' vectors, while others"),
         ("i = cuda.threadIdx.x\nfor pair in range(cuda.gridDim.x):\n" + ind(LR + FIRST + ind(DS + SYNC + SW)),
          "line 13 of yours: thread 0 of block 0 writes vecs[7, 0], which"),
         (D + FIRST + ind(DS + SW), "line 11 of yours: thread 0 of block 1 writes vecs[7, 0], which"),
@@ -245,9 +236,6 @@ SAID = {
          "a list of 8, level 2 (d = 1), place 7: numbers that no letters"),
         (D + FIRST + ind(DS.replace("range(H)", "range(H + 1)") + SYNC + SW),
          "line 10 of yours: thread 0 of block 1 reads vecs[8, 0], which"),
-        (D + "old = cuda.shared.array(H, float64)\n" + FIRST + ind("old[i] = vecs[r, i]\nentry = 0.0\n"
-         "for k in range(H):\n    entry += mats[l, i, k] * old[k]\nvecs[l, i], vecs[r, i] = old[i], entry"),
-         "line 12 of yours: thread 1 of block 1 reads shared array[0] in"),
     ],
     "up_level_of_batch": [
         (BU + LOCAL + "if i == 0 and j == 0:\n" + bat(ind(ALL + PUT)),
@@ -266,8 +254,6 @@ SAID = {
         (BU + BS + SYNC + "mats[r, b, j, i] = entry", "a batch of two lists of 4, sample 0, level 1 (d = 0), place 1:"),
         (BU + "if b >= 2:\n    return\n" + BS + SYNC + "mats[r, b, i, j] = entry",
          "words come out right, but of numbers mats[1, 2, 0, 0] is"),
-        (BU + BS.replace("range(H)", "range(H - 1)") + SYNC + "mats[r, b, i, j] = entry",
-         "a batch of two lists of 4, sample 0, level 1 (d = 0), place 1:"),
     ],
     "detective": [
         ("return 6, 1, 6", "threads 4 to 7 write before the barrier, and never behind it"),
@@ -386,8 +372,6 @@ SAID = {
          "thread (0, 0) of block (0, 0) stores 32 of them, where 1 for"),
         (P + tile(33) + RD + "if x < 31:\n    cuda.syncthreads()\n" + WR,
          "line 8 of yours: thread (0, 0) of block (0, 0) waits at a"),
-        (P + tile(33) + "if x < 31:\n    return\n" + RD + SYNC + WR,
-         "line 10 of yours: thread (31, 0) of block (0, 0) reads shared arr"),
         (P + tile(33) + RD + SYNC + "out[j + y, i + x] = tile[x, y + 1]",
          "line 8 of yours: thread (0, 31) of block (0, 0) reads shared"),
     ],
@@ -424,8 +408,6 @@ SAID = {
          "line 7 of yours: thread 0 of block 0 shuffles with a mask,"),
         (WS + "k = 16\nwhile k > 1:\n    " + sh("k").strip() + "\n    k //= 2\n" + ST,
          "total: the last step of the tree, by 1, is missing"),
-        (WS + "k = 16\nwhile k > 0:\n    x = cuda.shfl_down_sync(0xFFFFFFFF, x, k)\n    k //= 2\n" + ST,
-         "total: that is the number of thread 31 alone"),
         (WS + "own = cuda.shared.array(32, float32)\nown[t] = x\ncuda.syncthreads()\nif t == 0:\n"
          "    x = float32(0.0)\n    for n in range(32):\n        x += own[n]\n    total[b] = x",
          "with shared memory: a warp's threads hand over their numbers by"),

@@ -113,8 +113,10 @@ class Kernel:
             blocks[-1].end, blocks[-1].last = ("trap" if kind == "trap" else "ret",), item
         elif kind in ("bar", "barrier") and "warp" not in item.mods:
             numbers = item.operands[1:-1] if "red" in item.mods else item.operands
-            if not numbers or not all(n.isdigit() for n in numbers) or "arrive" in item.mods:
+            if not 1 <= len(numbers) <= 2 or not all(n.isdigit() for n in numbers) or "arrive" in item.mods:
                 raise item.unknown()
+            if int(numbers[0]) > 15 or numbers[1:] and (int(numbers[1]) % 32 or int(numbers[1]) == 0):
+                raise item.unknown(": barriers are 0 to 15, their threads a multiple of 32")
             blocks[-1].end, blocks[-1].last = ("bar", *map(int, numbers), None)[:3], item
         elif kind in WARP:
             if "sync" not in item.mods:

@@ -54,6 +54,8 @@ class Program:
     def __init__(self, kernel):
         self.kernel, self.constants, self.instructions, self.source = kernel, {}, [], []
         self.copied, self.copies = copied(kernel), set()  # registers, and loads to them
+        loads = [i for block in kernel.blocks for i in block.body if i.kind == "ld"]
+        self.beside = Counter(name for i in loads for name in names_of(i.operands[1]))  # how many by the same register
         self.zeroing = set()  # stores of zeros that Numba makes where a kernel begins, and no line of its source
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
@@ -194,7 +196,8 @@ class Program:
             self.zeroing |= {at} if space == "local" and i.source == self.kernel.head is not None else set()
             values = ", ".join(self.full(part, code) for part in parts)
             return [f"m.store_{space}({at}, {self.address(place)}, {code!r}, {strong}, {values})"]
-        self.copies |= {at} if self.copied.issuperset(names_of(target)) else set()
+        beside = SIZES[i.type] > 1 or sum(self.beside[name] for name in names_of(place)) > 1  # as in a structure
+        self.copies |= {at} if beside and self.copied.issuperset(names_of(target)) else set()
         made = f"m.load_{space}({at}, {self.address(place)}, {code!r}, {strong}, {len(parts)})"
         return self.put_all(target, made, code)
 

@@ -208,7 +208,7 @@ class Machine:
             self.steps += 1
             self.idle += 1
             if self.idle > IDLE or steps is not None and self.steps > steps:
-                new = ", and has long since touched no place anew" if self.idle > LOOK else ""
+                new = ", and has long since touched no place anew" if self.idle > LOOK and self.watch else ""
                 self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))
             self.part(groups, pc, lanes, taken)

@@ -31,6 +31,7 @@ class Order:
         self.first, self.threads, self.per, self.parts = first, threads, -(-threads // 32), parts
         self.lanes = np.zeros((count * threads * parts, 32), "i8")
         self.warps = np.zeros((count * self.per * parts, self.per), "i8")
+        self.begins = np.flatnonzero(np.arange(count * threads) % threads % 32 == 0)  # where warps do
 
     def known(self, stamp):
         """Return what threads know, as rows: of each lane of their warps, and of each warp of their blocks."""
@@ -55,7 +56,8 @@ class Order:
             return
         order = np.argsort(team, kind="stable")
         lanes, starts = lanes[order], np.flatnonzero(np.diff(team[order], prepend=-1))
-        time, sizes = np.maximum.reduceat(stamp[lanes] >> TIME & TIMES, starts) + 1, np.diff(starts, append=len(lanes))
+        warp, sizes = np.searchsorted(self.begins, lanes[starts], "right") - 1, np.diff(starts, append=len(lanes))
+        time = np.maximum.reduceat(stamp >> TIME & TIMES, self.begins)[warp] + 1
         inside = members[order][starts][:, None] >> np.arange(32) & 1
         known = np.where(inside, time[:, None], np.maximum.reduceat(self.lanes[lanes], starts, axis=0))
         self.lanes[lanes] = np.repeat(known, sizes, axis=0)
@@ -69,7 +71,8 @@ class Order:
         for some in np.split(lanes, np.flatnonzero(np.diff(lanes // self.threads)) + 1):
             first = some[0] // self.threads * self.per
             warps = first + (np.unique(some % self.threads // 32) if counted else np.arange(self.per))
-            time, known = (stamp[some] >> TIME & TIMES).max() + 1, self.warps[warps].max(0)
+            known, block = self.warps[warps].max(0), some[0] // self.threads * self.threads
+            time = (stamp[block : block + self.threads] >> TIME & TIMES).max() + 1  # who has returned counts, too
             known[warps - first] = time
             self.warps[warps] = known
             stamp[some] = stamp[some] & ~(TIMES << TIME) | time << TIME

@@ -110,6 +110,10 @@ class Waiting:
         if stuck or not end[2] and (full & (gone > 0)).any():
             self.tell_barrier(pc, full & (gone > 0), stuck)
         ready = full[m.here[lanes]] | stuck
+        if end[2] and not stuck:  # of more than it counts, the first; the others are the next time's
+            order = np.argsort(lanes)
+            first = np.searchsorted(m.here[lanes[order]], m.here[lanes[order]])
+            ready[order] &= np.arange(len(lanes)) - first < end[2]
         if ready.any():
             now = np.sort(lanes[ready], kind="stable")
             m.report.barriers += 1 + int(np.count_nonzero(np.diff(m.here[now])))
@@ -159,6 +163,8 @@ def returns_before(source, name):
     before = []
     for node in ast.walk(kernels[-1]) if kernels else ():
         before += [node] if isinstance(node, ast.For | ast.While) and has(node) else []
+        if isinstance(node, ast.If) and has(node):  # the other part, if it ends so
+            before += [part[-1] for part in (node.body, node.orelse) if part and isinstance(part[-1], ast.Return)]
         for body in (getattr(node, "body", ()), getattr(node, "orelse", ())):
             if isinstance(body, list) and any(map(has, body)):
                 before += [each for each in body if each.end_lineno < source[1]]

@@ -40,11 +40,11 @@ def shuffled(m, at, mode, value, by, clamp):
     ok = to >= last if mode == "up" else to <= last
     source = np.where(ok, lane + to - inner, lane)
     place = np.minimum(np.searchsorted(lane, source), len(lane) - 1)
-    missing = (lane[place] != source) | (team[place] != team)
-    if missing.any():
-        n = int(np.flatnonzero(missing)[0])
-        block, thread = m.who(n)
-        other = (block, thread - int(inner[n]) + int(to[n]))
-        what = f"asks lane {int(to[n])} of its warp for a value, which is not there"
-        m.report.add(("shuffle",), what, at, (block, thread), other=other, count=int(np.count_nonzero(missing)))
+    missing = (lane[place] != source) | (m.of(m.warp)[place] != m.of(m.warp))
+    other = ~missing & (team[place] != team)  # which may be thrown away, and is given as a GPU gives it
+    for bad, why in ((missing, "not there"), (other, "not in its mask: what comes is undefined")):
+        for n in np.flatnonzero(bad)[:1]:
+            (block, thread), what = m.who(n), f"asks lane {int(to[n])} of its warp for a value, which is {why}"
+            how = {"other": (block, thread - int(inner[n]) + int(to[n])), "note": bad is not missing}
+            m.report.add(("shuffle",), what, at, (block, thread), count=int(np.count_nonzero(bad)), **how)
     return value[np.where(missing, np.arange(len(lane)), place)], ok

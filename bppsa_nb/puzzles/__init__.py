@@ -115,7 +115,8 @@ def grade(*paths, only=NAMES):
     ValueError
         If `only` has something else than puzzles, or a file is damaged.
     """
-    if isinstance(only, str) or not hasattr(only, "__iter__") or not set(map(str, only)) <= set(NAMES):
+    single = isinstance(only, str) or not hasattr(only, "__iter__") or getattr(only, "shape", None) == ()
+    if single or not set(map(str, only)) <= set(NAMES):
         raise ValueError(f"only must be puzzles, some of {', '.join(NAMES)}; got {only!r}")
     found, raised = {}, []
     for path in paths:

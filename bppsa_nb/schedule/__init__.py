@@ -2,17 +2,10 @@
 
 from bppsa_nb.machine import lazy as _lazy
 
-__getattr__, __dir__, __all__ = _lazy.names(
-    __name__,
-    {
-        "schedule.network": ["Assumptions", "Memory", "Network", "transfer_time"],
-        "schedule.execute": ["Executor"],
-        "schedule.regions": ["Regions", "joint_regions"],
-        "schedule.timeline": ["Timeline"],
-        "schedule.streams": ["TwoStreams"],
-        "schedule.replication": ["data_parallel"],
-        "schedule.search": ["optimum"],
-        "schedule.pipelining": ["pipeline"],
-        "schedule.layers": ["profile", "split"],
-    },
-)
+_NAMES = {
+    "schedule.network": ["Assumptions", "Memory", "Network", "transfer_time"], "schedule.timeline": ["Timeline"],
+    "schedule.execute": ["Executor"], "schedule.regions": ["Regions", "joint_regions"],
+    "schedule.streams": ["TwoStreams"], "schedule.replication": ["data_parallel"], "schedule.search": ["optimum"],
+    "schedule.pipelining": ["pipeline"], "schedule.layers": ["profile", "split"],
+}  # fmt: skip
+__getattr__, __dir__, __all__ = _lazy.names(__name__, _NAMES)

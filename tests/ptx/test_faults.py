@@ -210,6 +210,11 @@ def kernels():
                 if i + k >= 64:
                     return
                 cuda.syncthreads()  # 7: fewer every time
+        elif which == 9:
+            if i >= 60:
+                return
+            else:
+                cuda.syncthreads()  # 9: in the other branch
         elif which == 8:
             if i >= 60:
                 return
@@ -361,7 +366,7 @@ def test_memory_that_is_misaligned_or_was_freed_or_may_only_be_read():
 
 def test_barriers():
     expect(go("barriers", 0), "barriers", 0, "barrier", thread=0, other=(0, 32))
-    for which in (1, 7):  # since Volta a barrier waits for those that are there
+    for which in (1, 7, 9):  # since Volta a barrier waits for those that are there
         assert (early := go("barriers", which)).findings == [] and "returned, for which it does not" in str(early)
         assert early.notes[0].line == line_of("barriers", which)
     expect(go("barriers", 8), "barriers", 8, "barrier", thread=0, other=(0, 40))

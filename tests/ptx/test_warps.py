@@ -173,3 +173,20 @@ def test_random_kernels_do_what_the_model_does(seed):
     assert all((each.place, each.thread, each.other[1]) in races for each in found), report
     if not races:
         assert out[:there].tolist() == wanted[:there]
+
+
+@pytest.mark.parametrize("count, other, races", [(64, 31, False), (64, 127, True), (32, 33, True), (128, 127, False)])
+def test_a_barrier_opens_for_as_many_threads_as_it_counts(count, other, races):
+    body = f"""mul.lo.u32 %r4, %r1, 4; mov.u32 %r5, s; add.u32 %r6, %r4, %r5; st.shared.u32 [%r6], %r1;
+bar.sync 1, {count}; xor.b32 %r4, %r1, {other}; mad.lo.u32 %r6, %r4, 4, %r5; ld.shared.u32 %r3, [%r6];"""
+    report = ptx.run(TEXT.replace("BODY", body), 1, 128, np.zeros(128, "u4"), np.zeros(1, "u4"))
+    assert [each.kind for each in report.findings] == ["race"] * races and report.counters["barriers"] == 128 // count
+
+
+def test_what_threads_did_that_have_returned_comes_before_a_barrier():
+    body = """shl.b32 %r4, %r1, 2; mov.u32 %r5, s; add.u32 %r6, %r4, %r5; setp.lt.u32 %p1, %r1, 32; @%p1 bra STAY;
+bar.warp.sync -1; bar.warp.sync -1; st.shared.u32 [%r6], %r1; ret;
+STAY: bar.sync 0; ld.shared.u32 %r3, [%r6+128];"""
+    out = np.zeros(64, "u4")
+    assert ptx.run(TEXT.replace("BODY", body), 1, 64, out, np.zeros(1, "u4")).findings == []
+    assert out[:32].tolist() == list(range(32, 64))
