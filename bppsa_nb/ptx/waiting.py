@@ -7,6 +7,7 @@ told. Where nobody can go on, what is wrong is told, and all go on.
 
 import ast
 import linecache
+from functools import lru_cache
 
 import numpy as np
 
@@ -123,15 +124,15 @@ class Waiting:
     def tell_barrier(self, pc, full, stuck):
         """Tell of a barrier that not all threads of a block reach; others follow from the first.
 
-        Where it opens (in the blocks that are `full`) because others have returned, that is a note, unless they have
-        passed it by.
+        Where it opens (in `full` blocks), as others have returned, that is a note, unless they have passed it by.
         """
         m, at = self.machine, self.blocks[pc].at
-        if any(finding.kind == "barrier" for finding in m.report.findings):
-            return
-        returned = returns_before(m.program.instructions[at].source, m.report.kernel)
+        file, line = m.program.instructions[at].source or ("", 0)
+        returned = returns_before("".join(linecache.getlines(file)), line, m.report.kernel)
         bad = full & (np.bincount(m.here[self.passed(pc) if returned else self.left >= 0], minlength=len(full)) > 0)
         note = not (stuck or bad.any())
+        if any(each.kind == "barrier" for each in (m.report.notes if note else m.report.findings)):
+            return
         lanes = self.barriers[pc]
         lane = lanes[0] if stuck else lanes[(full if note else bad)[m.here[lanes]]][0]
         where, (block, thread) = np.full(m.N, -1), m.thread(lane)
@@ -149,16 +150,17 @@ class Waiting:
         m.report.add(("barrier",), ", ".join(parts), at, (block, thread), other=other, note=note)
 
 
-def returns_before(source, name):
-    """Tell whether a kernel's source has a `return` before a line (file, number), or in a loop around it.
+@lru_cache(64)
+def returns_before(text, line, name):
+    """Tell whether a kernel's source has a `return` before a line, or in a loop around it.
 
     Without one, threads that do not come to the line pass it by. Where no source can be read, there may be one.
     """
     try:
-        tree = ast.parse("".join(linecache.getlines(source[0])) if source else "")
-    except SyntaxError:  # not Python's
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # not Python's
         return True
-    has = lambda node: node.lineno <= source[1] <= node.end_lineno  # noqa: E731
+    has = lambda node: node.lineno <= line <= node.end_lineno  # noqa: E731
     kernels = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name and has(node)]
     before = []
     for node in ast.walk(kernels[-1]) if kernels else ():
@@ -167,7 +169,7 @@ def returns_before(source, name):
             before += [part[-1] for part in (node.body, node.orelse) if part and isinstance(part[-1], ast.Return)]
         for body in (getattr(node, "body", ()), getattr(node, "orelse", ())):
             if isinstance(body, list) and any(map(has, body)):
-                before += [each for each in body if each.end_lineno < source[1]]
+                before += [each for each in body if each.end_lineno < line]
     return not kernels or any(isinstance(each, ast.Return) for one in before for each in ast.walk(one))
 
 
