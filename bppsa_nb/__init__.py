@@ -13,15 +13,15 @@ __getattr__, __dir__, __all__ = _lazy.names(
         "chains.plan": ["explain"],
         "chains.structured": ["StructuredChain"],
         "operands.batched": ["BatchedCSR"],
-        **{f"cells.{name.lower()}": [name] for name in ("RNN", "GRU", "LSTM", "Cell", "Recurrent")},
-        **{f"cells.{name}": [name] for name in ("unroll", "check_cell")},
+        "cells.rnn": ["RNN"], "cells.gru": ["GRU"], "cells.lstm": ["LSTM"], "cells.cell": ["Cell"],
+        "cells.recurrent": ["Recurrent"], "cells.unroll": ["unroll"], "cells.check_cell": ["check_cell"],
         "training.trainer": ["History", "Trainer"],
         "training.optimizers": ["Adam", "SGD"],
         "training.datasets.bitstream": ["Bitstream"],
         "training.datasets.audio": ["Instruments"],
         "training.datasets.images": ["Images"],
     },
-)
+)  # fmt: skip
 
 if (_compiler := _os.environ.get("BPPSA_NB_CUDA")) and not _compiler.startswith("numba-cuda"):
     from bppsa_nb.ptx.device import Device as _Device

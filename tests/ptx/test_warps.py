@@ -183,10 +183,11 @@ bar.sync 1, {count}; xor.b32 %r4, %r1, {other}; mad.lo.u32 %r6, %r4, 4, %r5; ld.
     assert [each.kind for each in report.findings] == ["race"] * races and report.counters["barriers"] == 128 // count
 
 
-def test_what_threads_did_that_have_returned_comes_before_a_barrier():
-    body = """shl.b32 %r4, %r1, 2; mov.u32 %r5, s; add.u32 %r6, %r4, %r5; setp.lt.u32 %p1, %r1, 32; @%p1 bra STAY;
-bar.warp.sync -1; bar.warp.sync -1; st.shared.u32 [%r6], %r1; ret;
-STAY: bar.sync 0; ld.shared.u32 %r3, [%r6+128];"""
-    out = np.zeros(64, "u4")
-    assert ptx.run(TEXT.replace("BODY", body), 1, 64, out, np.zeros(1, "u4")).findings == []
-    assert out[:32].tolist() == list(range(32, 64))
+@pytest.mark.parametrize("half, mask, wait", [(32, -1, "bar.sync 0"), (16, 0xFFFF0000, "bar.warp.sync -1")])
+def test_what_threads_did_that_have_returned_comes_before_a_barrier(half, mask, wait):
+    body = f"""shl.b32 %r4, %r1, 2; mov.u32 %r5, s; add.u32 %r6, %r4, %r5; setp.lt.u32 %p1, %r1, {half}; @%p1 bra STAY;
+bar.warp.sync {mask}; bar.warp.sync {mask}; st.shared.u32 [%r6], %r1; ret;
+STAY: {wait}; ld.shared.u32 %r3, [%r6+{4 * half}];"""
+    out = np.zeros(2 * half, "u4")
+    assert ptx.run(TEXT.replace("BODY", body), 1, 2 * half, out, np.zeros(1, "u4")).findings == []
+    assert out[:half].tolist() == list(range(half, 2 * half))
