@@ -96,6 +96,8 @@ def run(name, scale="quick", seed=0, progress=True):
         measured = module.measure(scale, generator(seed, "seed"), sweep)
     finally:
         _measuring.reset(measuring)
+    if (written := getattr(module, "FIGURE", None)) and written.backend:
+        measured.attrs.setdefault("backend", written.backend)
     now["dirty"] = provenance.source_state()[1] or now["dirty"]  # or was, at the beginning
     try:
         _write(measured, now)

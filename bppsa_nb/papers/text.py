@@ -24,6 +24,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from bppsa_nb.papers import experiment, words
+
 UNITS = {"ms": 1e3, "µs": 1e6, "percent": 100, "points": 100, "MB": 1e-6, "GB": 1e-9}
 _SIGNS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 _WANTED = ("span", "list", "values", "first", "last", "min", "max", "median", "mean", "sum", "count", "nunique")
@@ -34,6 +36,8 @@ def entry(module):
 
     They are in its paper's `words.toml`, or constants of a module that stands by itself.
     """
+    if hasattr(module, "FIGURE"):
+        return {what: getattr(module.FIGURE, what) for what in ("title", "caption", "alt")}
     if hasattr(module, "TITLE"):
         return {what: getattr(module, what.upper(), None) for what in ("title", "caption", "alt")}
     path = Path(module.__file__)
@@ -44,13 +48,15 @@ def entry(module):
 
 def fill(module, table, what):
     """Return an experiment's caption or alt text for its table."""
+    if hasattr(module, "FIGURE"):
+        return words.fill(getattr(module.FIGURE, what), experiment.facts(module, table), module.FIGURE.phrases)[0]
     if hasattr(module, what):
         return getattr(module, what)(table)
-    words, values = entry(module), getattr(module, "values", lambda table: {})(table)
-    named = re.findall(r"\{(?:[^{}]* by [^{}]* of )?(\w+)", " ".join(filter(None, words.values())))
+    written, values = entry(module), getattr(module, "values", lambda table: {})(table)
+    named = re.findall(r"\{(?:[^{}]* by [^{}]* of )?(\w+)", " ".join(filter(None, written.values())))
     functions = {name: getattr(module, name, None) for name in {*named} - {*values, *table}}
     values |= {name: function(table) for name, function in functions.items() if callable(function)}
-    return words[what].format_map(Rows(table, vars(module) | table.attrs, values, words))
+    return written[what].format_map(Rows(table, vars(module) | table.attrs, values, written))
 
 
 class Rows:

@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.gru.operations import count_operations
 
 
@@ -38,3 +39,17 @@ def plot(table):
             ax.set_title(f"{described[name].name}, {direction}", size=10)
     fig.legend(handles=drawing.legend_handles(), loc="outside upper center", ncols=5)
     return fig
+
+
+FIGURE = Figure(
+    title="Rules of differentiable graphs",
+    origin="counted",
+    caption="""The backward pass of a graph is a graph of the same operations. Sum and copy are each other's rule; a
+    multiplication reads the other input, a nonlinearity its own output. Above, every basic operation forward, and the
+    rule that sends its error term back. Below, the rules applied to a fully connected layer and to a step of a vanilla
+    RNN. Matrix products: a b above, x Wᵀ and h Uᵀ below.""",
+    alt="""Small circuit diagrams: sum, copy, elementwise multiplication, matrix product and sigmoid, forward, and below
+    them with arrows reversed. The sum has become a copy, the copy a sum; the other three have orange borders and the
+    activations they read. Then a fully connected layer and a step of a vanilla RNN, forward and backward; the step
+    reads both its hidden states.""",
+)

@@ -11,8 +11,10 @@ from matplotlib.ticker import MultipleLocator
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.timing import take_turns
+from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.timing import quartiles, take_turns
 
 # Samples and hidden size, for the subsets and for the chain.
 SIZES = {"quick": {"B": 64, "H": 256}, "paper": {"B": 128, "H": 1024}}
@@ -40,9 +42,7 @@ def measure(scale, rng, progress):
     subsets = progress.collect([SIZES[scale]], partial(time_subsets, seconds=SECONDS[scale]), rng)
     points = [{"T": T} | CHAIN[scale] for T in LENGTHS[scale]]
     chain = progress.collect(points, partial(time_chain, seconds=SECONDS[scale] / len(points)), rng)
-    table = pd.concat([subsets.assign(part="subset"), chain.assign(part="chain")], ignore_index=True)
-    table.attrs = {"backend": "numpy"}
-    return table
+    return pd.concat([subsets.assign(part="subset"), chain.assign(part="chain")], ignore_index=True)
 
 
 def time_subsets(point, rng, seconds):
@@ -57,13 +57,13 @@ def time_subsets(point, rng, seconds):
     values = random_values(graph, point, rng)
     everything, read = graph.run(values), graph.backward().saved
     kept = [values | {name: everything[name] for name in choice.saved} for choice in choices]
-    times = quartiles([partial(graph.run, each, read) for each in kept], seconds)
+    times = timed([partial(graph.run, each, read) for each in kept], seconds)
     rows = []
-    for choice, timed in zip(choices, times, strict=True):
+    for choice, took in zip(choices, times, strict=True):
         name = NAMES.get(frozenset(choice.saved), "another")
         row = {"name": name, "saved": ", ".join(choice.saved) or "nothing"}
         row |= {"kept": choice.kept / unit, "kept_inputs": choice.kept_inputs / unit, "work": choice.work / unit}
-        rows.append(row | {"products": choice.products, "launches": choice.launches} | timed)
+        rows.append(row | {"products": choice.products, "launches": choice.launches} | took)
     return rows
 
 
@@ -82,22 +82,16 @@ def time_chain(point, rng, seconds):
     runs = [partial(saving.backpropagate, graph, inputs, parameters, h0, grad, every) for every in ways.values()]
     counted = [run() for run in runs]
     return [
-        {"name": name, "steps": run.steps, "held": run.held} | timed
-        for name, run, timed in zip(ways, counted, quartiles(runs, seconds), strict=True)
+        {"name": name, "steps": run.steps, "held": run.held} | took
+        for name, run, took in zip(ways, counted, timed(runs, seconds), strict=True)
     ]
 
 
-def quartiles(calls, seconds):
-    """Time calls that take turns, with one BLAS thread, so that small products do not wait for each other's threads.
-
-    For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
-    """
+def timed(calls, seconds):
+    """Time calls that take turns, with one BLAS thread, so that small products do not wait for each other's threads."""
     with one_blas_thread():
         rounds = take_turns(calls, seconds)
-    return [
-        {"seconds": median, "low": low, "high": high, "rounds": len(rounds)}
-        for low, median, high in np.quantile(rounds, (0.25, 0.5, 0.75), axis=0).T
-    ]
+    return [quartiles("seconds", times) | {"rounds": len(rounds)} for times in rounds.T]
 
 
 def random_values(graph, sizes, rng):
@@ -108,6 +102,12 @@ def random_values(graph, sizes, rng):
             scale = 1 / math.sqrt(sizes["H"]) if node.op == "parameter" else 1
             values[node.name] = rng.normal(0, scale, [sizes[size] for size in node.shape]).astype(np.float32)
     return values
+
+
+def facts(table):
+    """Divide the steps that run forward by T, with everything saved, and by T² with nothing."""
+    steps = where(table, part="chain").pivot(index="T", columns="name", values="steps")
+    return {"T": steps.index, "nothing": steps["nothing"] / steps.index**2, "all": steps["everything"] / steps.index}
 
 
 def plot(table):
@@ -129,20 +129,18 @@ def plot(table):
             ax.set_yscale("symlog", linthresh=1, linscale=0.4)
             ax.set(ylim=(-0.25, 6 * H), ylabel="operations again, per hidden unit")
         else:
-            ax.vlines(kept, 1e3 * subsets["low"], 1e3 * subsets["high"], color="#BBBBBB", lw=1.2, zorder=1)
+            low, high = (1e3 * subsets[f"seconds_{end}"] for end in ("low", "high"))
+            ax.vlines(kept, low, high, color="#BBBBBB", lw=1.2, zorder=1)
             ax.set(ylim=(0, None), ylabel="ms to recompute, per step")
 
     B, H = (int(chain[size].iloc[0]) for size in "BH")
+    styles = {name: {"marker": STYLES[name][0], "color": STYLES[name][1], "label": name} for name in chain["name"]}
     for ax, title, column, label in (
         (axes[1, 0], "(d) Chain, counted", "steps", "forward steps run"),
         (axes[1, 1], f"(e) Chain, measured, B = {B}, H = {H}", "seconds", "seconds, both passes"),
         (axes[1, 2], "(f) Chain, memory", "held", "arrays held at a time"),
     ):
-        for name, part in chain.groupby("name", sort=False):
-            marker, color = STYLES[name]
-            ax.plot(part["T"], part[column], marker=marker, ms=5, color=color, label=name)
-            if column == "seconds":
-                ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
+        panels.curves(ax, chain, "T", column, "name", styles, ms=5)
         ax.set_title(title, size=10)
         panels.log_scale(ax, "x", ticks=sorted(chain["T"].unique()))
         ax.set(yscale="log", xlabel="steps in the chain, T", ylabel=label)
@@ -162,3 +160,27 @@ def _trade(ax, names, memory, cost):
     for name, (marker, color) in STYLES.items():
         if (names == name).any():
             ax.plot(memory[names == name], cost[names == name], marker, ms=8, color=color, ls="", zorder=3, label=name)
+
+
+FIGURE = Figure(
+    title="Save or recompute: memory against work",
+    origin="timed",
+    backend="numpy",
+    caption="""Variant 4 costs no more memory than variant 3 and no product if input products are at hand anyway (a).
+    Counted with them (b), keeping the candidate instead takes as much and recomputes less. A dot of the first row is a
+    subset of the five activations (r, z, candidate, U h, 1 - z) that the backward pass of a step reads. (c) is (a)
+    measured, in NumPy on one thread, a few microseconds of Python's included. (d-f) T steps in a chain: saving
+    everything; saving nothing, which means T² / 2 steps more; between them, a hidden state every √T steps. Medians of
+    rounds, all in turns, with quartiles.""",
+    alt="""Six plots. First row, work to recompute over arrays kept per step, 32 dots each, and a line along the best
+    trade-offs. With the input products at hand, variant 4 of the GRU lies on it, straight below variant 3; counted with
+    them, only variant 3 does; the third plot has measured milliseconds. Second row, over the length T of a chain: steps
+    run, seconds, and arrays held. Saving nothing grows quadratically in steps, and holds a constant number of arrays. A
+    hidden state every √T steps runs twice the steps, and holds far fewer arrays than saving everything.""",
+    claims=[
+        Claim("appendix", "Without saved activations, work grows polynomially with depth; with all, linearly.",
+              "polynomially; linearly",
+              "{nothing:.2f} times T² steps, with all saved {all:g} times T; T from {T:g}",
+              lambda f: f["nothing"].max() <= 3 * f["nothing"].min() and (f["all"] == 1).all(), "printed"),
+    ],
+)

@@ -7,6 +7,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import quartiles, take_turns
@@ -14,6 +15,7 @@ from bppsa_nb.papers.timing import quartiles, take_turns
 SIZES = (128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 16, 32, 64, 128, 512)
 COMPARED = (32, 64, 128)  # mini-batches on the right
+FEW = 32  # rows, the smallest mini-batch whose throughput is compared
 SECONDS = {"quick": 0.02, "paper": 5.0}  # for one point
 ROUNDS = (5, 1000)
 LARGE = {"matrix": 2048, "vector": 3 * 2048**2}  # the square product, and the array that is read
@@ -25,9 +27,7 @@ def measure(scale, rng, progress):
     points += [{"threads": "all", "H": H, "B": B} for H in SIZES for B in COMPARED]
     machine = progress.collect([{"what": "limits"}], lambda point, rng: [limits(rng)], rng)
     table = progress.collect(points, lambda point, rng: [time_product(point, rng, SECONDS[scale])], rng)
-    table = table.assign(**machine.drop(columns="what").iloc[0])
-    table.attrs = {"backend": "numpy"}
-    return table
+    return table.assign(**machine.drop(columns="what").iloc[0])
 
 
 def limits(rng):
@@ -90,6 +90,22 @@ def roofline(table):
     )
 
 
+def facts(table):
+    """Compare products with the machine's limits, on one core; and three products with one."""
+    one = roofline(where(table, threads="one"))
+    few, largest = one[one["B"] <= FEW], one[one["H"] == one["H"].max()]
+    waiting = where(largest, bound="memory").set_index("B")
+    ratio = table[table["B"].isin(COMPARED)].groupby("threads")["ratio"]
+    return {
+        "ratio": dict(iter(ratio)),
+        "ratios": table.loc[table["B"].isin(COMPARED), "ratio"],
+        "few": few["gflops"] / few["peak"],
+        "waiting": waiting["gflops"] / waiting["roof"],
+        "largest": largest["H"],
+        "free": where(largest, bound="processor")["B"].min(),
+    }
+
+
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
     fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
@@ -106,12 +122,13 @@ def plot(table):
     left.set(xlabel="operations per byte", ylabel="GFLOP/s", title="On one core, B from 1 to 512")
     left.legend(loc="lower right")
     compared = table[table["B"].isin(COMPARED)]
-    for (threads, B), rows in compared.groupby(["threads", "B"]):
-        role = dict(zip(COMPARED, ("linear", "vector", "matrix"), strict=True))[B]
-        style = {"fmt": "o-"} if threads == "all" else {"fmt": "s:", "fillstyle": "none"}
-        style |= {"ms": 4.5, "color": COLORS[role], "elinewidth": 1}
-        label = f"B = {B}, {threads} core{'s' * (threads == 'all')}"
-        panels.with_quartiles(right, rows["H"], rows, "ratio", label=label, **style)
+    for threads, style in (("all", {"fmt": "o-"}), ("one", {"fmt": "s:", "fillstyle": "none"})):
+        styles = {
+            B: {"color": COLORS[role], "label": f"B = {B}, {threads} core{'s' * (threads == 'all')}"}
+            for B, role in zip(COMPARED, ("linear", "vector", "matrix"), strict=True)
+        }
+        rows = where(compared, threads=threads)
+        panels.curves(right, rows, "H", "ratio", "B", styles, ms=4.5, elinewidth=1, **style)
     right.axhline(1, color="black", lw=1.1)
     panels.sizes_axis(right, SIZES)
     right.set(xlabel="hidden size, H", ylabel="time of three products / of one")
@@ -119,3 +136,28 @@ def plot(table):
     right.set_title("Three products or one")
     right.legend(loc="upper right", ncols=2)
     return fig
+
+
+FIGURE = Figure(
+    title="Small products are slow",
+    origin="timed",
+    backend="numpy",
+    caption="""Three products, a gate each, take {ratios:.2f} times as long as one. Right, their times: medians of
+    rounds in which both took turns, with quartiles. Left, the speed of one product on one core over operations per
+    byte, every number read or written once. The roof is what this core's memory (reading 50 MB) and arithmetic (a
+    square product of size 2048) allow, measured in the same run. Weights that stay in a cache may lie above the slanted
+    part. Products are of hidden states (B, H) and the weights of three gates (H, 3H), float32, NumPy.""",
+    alt="""Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each
+    a line over mini-batches from 1 to 512. A roof rises with memory bandwidth and is flat at the processor's peak.
+    Right, the time of three separate products over that of one, over hidden size, for mini-batches of 32, 64 and 128:
+    {ratio[one]:.2f} on one core and {ratio[all]:.2f} on all cores.""",
+    claims=[
+        Claim("principles", "The products of single time steps run far below the processor's potential.",
+              "“substantially slower” (here: half)", f"{{few:.0%}} of the peak at B ≤ {FEW}",
+              lambda f: f["few"].max() < 0.5),
+        # Where memory's limit is below the processor's, with weights too large to cache.
+        Claim("principles", "They do because they wait for memory.", "“bandwidth bound” (here: to 80 %)",
+              "of what memory allows, {waiting:.0% at B = _} (H = {largest}); from B = {free} on, the processor allows "
+              "less", lambda f: f["waiting"].min() >= 0.8),
+    ],
+)

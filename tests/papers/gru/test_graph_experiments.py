@@ -22,7 +22,7 @@ def test_save_or_recompute_counts_what_it_times():
 
 def test_calls_take_turns():
     ran = []
-    found = save_or_recompute.quartiles([lambda: ran.append("a"), lambda: ran.append("b")], seconds=0)
+    found = save_or_recompute.timed([lambda: ran.append("a"), lambda: ran.append("b")], seconds=0)
     assert ran == ["a", "b"] * 4 and len(found) == 2  # once before, untimed
     for timed in found:
-        assert timed["rounds"] == 3 and 0 <= timed["low"] <= timed["seconds"] <= timed["high"]
+        assert timed["rounds"] == 3 and 0 <= timed["seconds_low"] <= timed["seconds"] <= timed["seconds_high"]
