@@ -29,7 +29,7 @@ puzzles: .venv/.puzzles
 
 KEPT := build/notebooks
 # Drawn from what benchmarks recorded; no notebook has them.
-COLLECTED := against_pytorch growing_steps roofline whole_steps
+COLLECTED := against_pytorch whole_steps
 
 figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick --jobs 2 --keep $(KEPT)

@@ -3,9 +3,9 @@
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb.papers.bppsa.on_gpu import backward, check_range, forward, replayed, scan
+from bppsa_nb.papers.bppsa.on_gpu import backward, check_range, replayed, scan
 
-__all__ = ["backward", "forward", "gradients", "training_step"]
+__all__ = ["backward", "gradients", "training_step"]
 
 
 def gradients(chain, grad_output, method):

@@ -1,18 +1,18 @@
-"""Measure everything side by side, in one process and one run: this package, PyTorch, JAX, and the machine's roofs.
+"""Measure everything side by side, in one process and one run: this package, PyTorch and JAX.
 
 Install the peers with ``pip install -e '.[bench]'``, then run ``python benchmarks/run.py``. Peers that are not
 installed do not compete. What takes part in one comparison takes turns, warm, so that a busy moment of the machine
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
 what a method must prepare, Jacobians included, is. The tables are recorded in ``data/measured/<device>/``, at scale
 "paper", or "quick" with ``--quick``, each as soon as it is complete; with ``--reference`` in ``data/results/``, which
-git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps growing_steps peers against_pytorch
-roofline``, and ``kernel_issue`` from a GPU, draws those of scale "paper".
+git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps against_pytorch``, and ``kernel_issue``
+from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are comparisons of methods, which the README quotes (table ``compare``); whole times whole
 training steps on a CPU, of layers from small to large (``whole``); growth says how they, and their memory, grow with
 length, batch, hidden size and layers (``growth``); grid times backward passes and whole steps over the sizes of Figures
-8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what kernels do and holds it
-against the machine (``roofline``); issue asks a GPU how long kernels take to be issued (``kernel_issue``).
+8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); issue asks a GPU how long kernels take to be
+issued (``kernel_issue``).
 """
 
 import argparse
@@ -22,17 +22,15 @@ import comparisons
 import growth
 import issue
 import peers
-import roofline
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import experiments, provenance
 
-PARTS = ("chain", "rnn", "gru", "whole", "growth", "grid", "roofline", "issue")
-# For a comparison, a size of a whole step, one of its growth, a point of the grid, a point where "auto" is judged, a
-# size of the roofline.
+PARTS = ("chain", "rnn", "gru", "whole", "growth", "grid", "issue")
+# For a comparison, a size of a whole step, one of its growth, a point of the grid, a point where "auto" is judged.
 SECONDS = {
-    "quick": {"compare": 2.0, "whole": 0.3, "growth": 0.3, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
-    "paper": {"compare": 12.0, "whole": 3.0, "growth": 3.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
+    "quick": {"compare": 2.0, "whole": 0.3, "growth": 0.3, "grid": 0.3, "regret": 0.1},
+    "paper": {"compare": 12.0, "whole": 3.0, "growth": 3.0, "grid": 1.5, "regret": 0.5},
 }
 
 
@@ -122,8 +120,6 @@ def measure(parts, backend, scale, present, say):
         where = ["cuda"] if backend == "cuda" else ["numpy", "cpu"]
         points = comparisons.regret_points(scale)
         yield "auto_regret", comparisons.regret(points, where, seconds["regret"], say), notes
-    if "roofline" in parts:
-        yield "roofline", roofline.roofline(backend, seconds["roofline"], say), notes
     if "issue" in parts and backend == "cuda":
         yield "kernel_issue", issue.kernel_issue(present, seconds["compare"], say), notes
 

@@ -16,7 +16,6 @@ import on_gpu
 import pandas
 import peers
 import pytest
-import roofline
 import run
 import stages
 import turns
@@ -26,7 +25,7 @@ import bppsa_nb as bp
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.scan.trace import trace
+from bppsa_nb.papers.bppsa.on_gpu import forward
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -173,64 +172,6 @@ def test_memory_is_that_of_a_step():
     assert growth.memory(point, "ours, checkpoint_every=√T") < states / 4
 
 
-def test_counted_scans_are_those_that_run():
-    for T, H in ((1, 2), (7, 3), (64, 5), (100, 4)):
-        for method, count in (("blelloch", roofline.dense_blelloch), ("linear", roofline.dense_linear)):
-            run = trace(T, method)
-            assert count(T, 3, H)[0] == 3 * 2 * (run.mm * H**3 + run.mv * H**2), (method, T, H)
-
-
-def counted_by_loops(T, B, H, weights, carry):
-    """Count what one sweep does, number by number."""
-    operations = read = written = 0
-    for _ in range(T * B):
-        for _ in range(weights):
-            operations += H  # slope times gradient
-            operations += 2 * H * H  # times the weight, summed
-            operations += H  # added to the gradient below
-            read += H
-        operations += 2 * H * carry
-        read += H * carry
-        written += H
-    return operations, 4 * (read + written + B * H + weights * H * H)
-
-
-@pytest.mark.parametrize("weights, carry", [(1, 0), (3, 1)])
-def test_counted_sweeps_are_those_of_loops(weights, carry):
-    for sizes in ((1, 1, 1), (4, 3, 2), (9, 2, 5)):
-        assert roofline.sweep(*sizes, weights, carry) == counted_by_loops(*sizes, weights, carry)
-
-
-def test_chunks_cost_their_products():
-    T, B, H = 20, 3, 4
-    for length in (10, 20, 50):  # two chunks and fewer need no product
-        assert roofline.chunked(T, B, H, 1, 0, length) == roofline.sweep(T, B, H, 1, 0)
-        assert roofline.dense_chunked(T, B, H, length) == roofline.dense_linear(T, B, H)
-    loop, loop_bytes = roofline.sweep(T, B, H, 3, 1)
-    chunks, chunks_bytes = roofline.chunked(T, B, H, 3, 1, 5)  # four chunks, two of them multiplied
-    multiplied = 2 * 5 * B
-    assert chunks - loop == multiplied * (3 * (2 * H**3 + 2 * H**2) + 2 * H**2) + 2 * B * 2 * H**2
-    assert chunks_bytes - loop_bytes == 4 * (multiplied * 4 * H + 2 * 2 * B * H**2)
-
-
-def test_the_forward_pass_is_counted():
-    operations, size = roofline.forward(10, 2, 5, 3, "RNN")
-    assert operations == 20 * (2 * 5 * 3 + 2 * 5 * 5 + 3 * 5)
-    assert size == 4 * (20 * (3 + 5 + 5 + 5) + 5 * 3 + 5 * 5 + 2 * 5)
-
-
-def test_the_roofline_holds_counts_against_times(monkeypatch):
-    monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1), ("GRU", 12, 2, 3, 4))})
-    monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
-    rows = roofline.roofline("cpu", 0, lambda line: None)
-    names = [row["kernel"] for row in rows]
-    dense = ["dense linear", "dense chunked", "dense Blelloch"]
-    assert names == ["RNN forward", "RNN sweep", "RNN chunked", *dense, "GRU forward", "GRU sweep", "GRU chunked"]
-    for row in rows:
-        assert row["of_peak"] == pytest.approx(row["operations"] / row["seconds"] / 2e9)
-        assert row["of_copy"] == pytest.approx(row["copy"] / row["seconds"])
-
-
 def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
     monkeypatch.setattr(run.backends, "cuda_available", lambda: False)
     monkeypatch.setattr(provenance, "gpu_name", lambda: None)
@@ -264,8 +205,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(comparisons, "whole_points", lambda scale: [("GRU", 5, 2, 3, 1, "named")])
     monkeypatch.setattr(growth, "points", lambda scale: [{"over": "T", "T": 9, "B": 2, "H": 3, "layers": 2}])
     monkeypatch.setattr(growth, "memory", lambda point, name: 2**20)
-    monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1),)})
-    monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
     monkeypatch.setattr(run.peers, "installed", dict)
     monkeypatch.setattr(provenance, "gpu_name", lambda: None)
     monkeypatch.setitem(run.SECONDS, "quick", dict.fromkeys(run.SECONDS["quick"], 0.0))
@@ -275,7 +214,7 @@ def tiny(monkeypatch):
 def test_one_command_records_every_table(tiny, capsys):
     tiny.main(["--device", "cpu", "--quick"])
     said = capsys.readouterr().out
-    for name in ("compare", "whole", "growth", "grid", "auto_regret", "roofline"):
+    for name in ("compare", "whole", "growth", "grid", "auto_regret"):
         assert f"recorded in data/measured/cpu/{name}.quick.csv" in said
         table = experiments.table(name, "quick")
         assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])
@@ -287,13 +226,13 @@ def test_one_command_records_every_table(tiny, capsys):
 
 def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, monkeypatch, capsys):
     for flags, place in ([], "measured"), (["--reference"], "results"):
-        tiny.main(["--device", "cpu", "--quick", "--only", "roofline", *flags])
-        assert f"recorded in data/{place}/cpu/roofline.quick.csv" in capsys.readouterr().out
+        tiny.main(["--device", "cpu", "--quick", "--only", "whole", *flags])
+        assert f"recorded in data/{place}/cpu/whole.quick.csv" in capsys.readouterr().out
         assert (folder / "data" / "results").exists() == (place == "results")
-    tiny.main(["--device", "cpu", "--quick", "--only", "roofline", "--reference"])
+    tiny.main(["--device", "cpu", "--quick", "--only", "whole", "--reference"])
     said = capsys.readouterr().out
-    assert "reference data/results/cpu/roofline.quick.csv: in place of 20" in said
-    assert experiments.recordings("roofline", experiments.REFERENCES) == [("cpu", "quick")]
+    assert "reference data/results/cpu/whole.quick.csv: in place of 20" in said
+    assert experiments.recordings("whole", experiments.REFERENCES) == [("cpu", "quick")]
     monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
     with pytest.raises(SystemExit):
         tiny.main(["--device", "cpu", "--quick", "--only", "grid", "--reference"])
@@ -350,7 +289,7 @@ def test_what_stays_on_the_device_is_found_again(cell):
     else:
         model, x, y = comparisons.problem(cell, 4, 1, 3, 2, rng)
         activations = model.forward(x, backend="numpy")
-        run, fetch = on_gpu.forward(model, x)
+        run, fetch = forward(model, x)
         run()
         np.testing.assert_allclose(fetch(), activations.hidden[0], atol=1e-6)
         chain = model.chain(activations, backend="numpy")

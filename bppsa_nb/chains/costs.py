@@ -43,11 +43,6 @@ def table():
     return {name: Cost(**cost) for name, cost in files.read_json(PATH)["kernels"].items()}
 
 
-def loops():
-    """Read the RNN's time loop as it became; see `papers.bppsa.machine_code.loops`."""
-    return files.read_json(PATH)["loops"]
-
-
 def prices():
     """Work out the seconds of what `chains.counts` counts: by kind of chain, method and count."""
     cost = {name: cost.seconds for name, cost in table().items()}

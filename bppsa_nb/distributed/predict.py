@@ -30,8 +30,6 @@ class Interconnect(NamedTuple):
 # Ranks of one computer; `bppsa_nb.papers.bppsa.rank_scaling` fits 2.3 µs and 6.1 GB/s to messages that it measures.
 SHARED_MEMORY = Interconnect(2e-6, 5e9)
 
-WORDS = 64  # bytes of what ranks share after a round of repairs
-
 
 class OperatorCosts(NamedTuple):
     """What one rank takes to combine affine maps, γ, in seconds."""
@@ -84,26 +82,15 @@ class Segments(NamedTuple):
     gradients: np.ndarray | None  # of parameters; None for a backward pass alone
     state: int  # bytes
     operator: OperatorCosts
-    repair: float | None = None  # forward, what a round of repairs takes; None where places wait for each other
-    rounds: int = 0  # of repairs
 
     def events(self, method, interconnect):
         """Schedule "chunked" (reduce, scan, replay), or "linear", place after place: a list of Event, by worker.
 
-        The forward pass goes from place to place, and each one reduces as soon as its own states are there; or all
-        places begin at once, and repair what they are handed, round after round.
+        The forward pass goes from place to place, and each one reduces as soon as its own states are there.
         """
         sweep, hop = np.array(self.sweep, float), interconnect.seconds(self.state)
         hops, phases, there = np.arange(len(sweep)) * hop, [], np.zeros(len(sweep))
-        if self.forward is not None and self.repair is not None:
-            # After each pass, what it ended with goes on, and all share whether something is left.
-            shared = hop + np.ceil(np.log2(len(sweep))) * interconnect.seconds(WORDS)
-            there = np.full(len(sweep), max(self.forward) + shared)
-            phases.append(("F", np.zeros(len(sweep)), np.array(self.forward, float)))
-            for _ in range(self.rounds):
-                phases.append(("repair", there, np.full(len(sweep), self.repair)))
-                there = there + self.repair + shared
-        elif self.forward is not None:
+        if self.forward is not None:
             there = (np.cumsum(self.forward[::-1]) + hops)[::-1]
             phases.append(("F", there - self.forward, self.forward))
         if method == "linear":
@@ -166,18 +153,12 @@ def choose_forward(every):
     return min(seconds, key=seconds.get)
 
 
-def scan(steps, ranks, costs, interconnect, whole=False, repaired=False, longer=1.0):
+def scan(steps, ranks, costs, interconnect, whole=False, longer=1.0):
     """Predict the seconds of the chunked scan over segments of one length; of a `whole` step of training.
 
-    Its forward pass is sequential, or `repaired`: all ranks at once, until states meet after `CHECK_EVERY` steps.
-    The segment at the loss may be `longer` than the others, by a factor.
+    Its forward pass is sequential. The segment at the loss may be `longer` than the others, by a factor.
     """
-    segments = _segments(steps, ranks, costs, whole, longer)
-    if repaired and ranks > 1:
-        held = -(-steps // ranks)
-        rounds = -(-CHECK_EVERY // held)
-        segments = segments._replace(repair=min(CHECK_EVERY, held) * costs.forward, rounds=rounds)
-    return makespan(segments.events("chunked", interconnect))
+    return makespan(_segments(steps, ranks, costs, whole, longer).events("chunked", interconnect))
 
 
 def longest_at_the_loss(steps, ranks, costs, interconnect, whole=False):

@@ -4,7 +4,7 @@
 COLORS = {"matrix": "#0072B2", "vector": "#E69F00", "identity": "#009E73", "baseline": "#555555"}
 COLORS |= {"linear": "#D55E00", "blelloch": "#0072B2", "truncated": "#CC79A7", "chunked": "#56B4E9"}
 COLORS |= {"newton": "#E69F00", "auto": "#009E73", "multigrid": "#009E73", "pipeline": "#E69F00"}
-COLORS |= {"ours": "#D55E00", "PyTorch": "#009E73", "JAX": "#E69F00"}
+COLORS |= {"PyTorch": "#009E73", "JAX": "#E69F00"}
 # In an order that keeps neighbors far apart.
 CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 

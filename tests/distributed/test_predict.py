@@ -122,26 +122,6 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
     assert pipeline(ranks, ranks, batches, one, Interconnect(5, 1))[0] == seconds + 2 * (ranks - 1) * 5
 
 
-def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
-    link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
-    told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
-    forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
-    segments = predict._segments(4 * held, 4, FREE, True)
-    segments = segments._replace(repair=held * COSTS.forward, rounds=rounds)
-    events = segments.events("chunked", link)
-    timeline.check(events, [[]] * len(events))
-    assert scan(4 * held, 4, FREE, link, whole=True, repaired=True) == timeline.makespan(events)
-    assert min(event.start for event in events if event.label == "reduce") == forward
-    assert [event.label for event in events if event.worker == 2].count("repair") == rounds
-    # The last place had to wait for all others; now it waits for its own run, and a short repair.
-    segments = predict._segments(40000, 16, FREE, True)
-    first = []
-    for repair in (None, 32.0):
-        events = segments._replace(repair=repair, rounds=1).events("chunked", link)
-        first.append(max(event.start for event in events if event.label == "reduce"))
-    assert first[0] == 40000 + 15 * 0.5 and first[1] == 2500 + 32 + 2 * (0.5 + 4 * 0.5)
-
-
 def test_ranks_begin_at_once_where_that_is_shorter():
     def costs(steps):
         return 1e-6 * steps, steps, 1280

@@ -105,7 +105,7 @@ def test_cells_are_those_that_draw_and_show_a_figure():
                     there[figure].append((name, number, cell["id"], False))
     assert {name: [(*cell,) for cell in facts(name).cells] for name in NAMES} == {name: there[name] for name in NAMES}
     kinds = [{cell[3] for cell in cells} for cells in there.values() if cells]
-    assert len(kinds) > 55 and all(kind == {True, False} for kind in kinds)
+    assert len(kinds) > 40 and all(kind == {True, False} for kind in kinds)
 
 
 @pytest.mark.parametrize("name", COLLECTED)

@@ -112,7 +112,7 @@ def test_roles_have_colors_that_tell_methods_apart():
     assert all(re.fullmatch("#[0-9A-F]{6}", color.upper()) for color in figures.COLORS.values())
     methods = ["linear", "blelloch", "truncated", "chunked", "baseline"]
     forward, layers = ["linear", "chunked", "newton", "auto"], ["linear", "blelloch", "pipeline", "multigrid"]
-    for roles in (["matrix", "vector", "identity"], methods, forward, layers, ["ours", "PyTorch", "JAX"]):
+    for roles in (["matrix", "vector", "identity"], methods, forward, layers, ["PyTorch", "JAX"]):
         assert len({figures.COLORS[role] for role in roles}) == len(roles)
 
 

@@ -5,12 +5,11 @@ import pytest
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance, text
-from bppsa_nb.papers.bppsa import against_pytorch, growing_steps, peers, roofline, whole_steps
+from bppsa_nb.papers.bppsa import against_pytorch, whole_steps
 from bppsa_nb.papers.figures import provenance_line
 from bppsa_nb.papers.ooo import kernel_issue
 
-EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
-EXPERIMENTS |= {"whole": whole_steps, "growth": growing_steps}
+EXPERIMENTS = {"grid": against_pytorch, "kernel_issue": kernel_issue, "whole": whole_steps}
 
 
 @pytest.fixture(autouse=True)
@@ -26,32 +25,23 @@ def record(name, rows, gpu=None, scale="paper", data="synthetic"):
         experiments.record(rows, name, scale, 0, {"backend": "cuda" if gpu else "cpu", "torch": "9.9", "data": data})
 
 
-def compared(*pairs, comparison="a step"):
-    sizes = {"T": 1, "B": 2, "H": 3}
-    return [
-        {"comparison": comparison, "name": name} | sizes
-        | {"seconds": s, "seconds_low": 0.9 * s, "seconds_high": 1.2 * s, "ratio": s / pairs[0][1]}
-        for name, s in pairs
-    ]  # fmt: skip
-
-
 def test_the_foot_does_not_pass_off_recordings_of_other_machines_as_this_one_s():
-    record("compare", compared(("a", 1.0)))
-    origin = experiments.run("peers", progress=False).attrs["provenance"]
+    record("whole", [{"name": "ours"}])
+    origin = experiments.run("whole_steps", progress=False).attrs["provenance"]
     assert origin["collected"] and provenance_line(origin).startswith("Run on what is named above")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_without_a_recording_the_error_says_how_to_make_one(name):
-    record(name, compared(("a", 1.0)), scale="quick")  # a first look is not drawn
+    record(name, [{"name": "ours"}], scale="quick")  # a first look is not drawn
     with pytest.raises(FileNotFoundError, match=f"no recording of {name}; `python benchmarks/run.py` makes one"):
         EXPERIMENTS[name].measure("quick", None, None)
 
 
 def test_recordings_of_all_machines_are_put_together():
-    record("compare", compared(("ours", 1.0)))
-    record("compare", compared(("ours", 2.0)), gpu="h200", data="real")
-    table = peers.measure("quick", None, None)
+    record("whole", [{"name": "ours"}])
+    record("whole", [{"name": "ours"}], gpu="h200", data="real")
+    table = whole_steps.measure("quick", None, None)
     assert table.attrs["data"] == "stand-in"  # what is real on one machine only does not pass for real
     assert table["machine"].tolist() == ["Abacus, 2 cores, PyTorch 9.9, 2001-02-03", "h200, PyTorch 9.9, 2001-02-03"]
     assert table["backend"].tolist() == ["cpu", "cuda"]
@@ -108,27 +98,3 @@ def test_whole_steps_are_held_against_the_best_of_each_peer():
     assert set(whole_steps.best(table)["peer"]) == {"JAX"}
     assert "the better of PyTorch and JAX takes 1.5 times as long" in text.fill(whole_steps, table, "caption")
     assert "above 1 in 2 of 2 cells" in text.fill(whole_steps, table, "alt")
-
-
-def test_growth_is_a_power_fitted_to_the_last_sizes():
-    rows = []
-    for T in (10, 100, 1000, 10_000):
-        point = {"over": "T", "T": T, "B": 1, "H": 20, "layers": 1, "rounds": 3}
-        competitors = {  # seconds, bytes
-            "ours": (1e-3 + 1e-6 * (T > 10) * T, 400 * T),
-            "ours, checkpoint_every=√T": (2e-6 * T, 2**20 * T**0.5),
-            "torch.nn.RNN, 1 thread": (1e-5 * T**1.5, 9000 * T),
-            "torch.nn.RNN, 2 threads": (2e-5 * T**1.5, 9000 * T),
-            "jax.lax.scan, unroll=1": (1e-5 * T, None if T < 10_000 else 2**20),
-        }
-        for name, (seconds, size) in competitors.items():
-            times = {f"seconds{end}": seconds for end in ("", "_low", "_high")}
-            rows.append(point | {"name": name, "bytes": size} | times)
-    record("growth", rows)
-    table = growing_steps.measure("quick", None, None)
-    found = growing_steps.exponents(table).set_index(["series", "what"])["exponent"]
-    assert found["PyTorch", "seconds"] == pytest.approx(1.5) and 0.4 < found["ours", "seconds"] < 1
-    assert found["ours, checkpoint_every=√T", "bytes"] == pytest.approx(0.5) and np.isnan(found["JAX", "bytes"])
-    assert found["ours", "bytes"] == pytest.approx(1)  # of 1000 and 10,000: the one before is too small to see
-    said = text.fill(growing_steps, table, "caption")
-    assert "its memory with power 1.00. With every √T-th state kept" in said and "grows with power 0.50" in said

@@ -19,7 +19,6 @@ from bppsa_nb.papers import experiments, figures, text
 
 with experiments.references():
     REFERENCES = [(name, *each) for name in experiments.names() for each in experiments.recordings(name)]
-REFERENCES.remove(("roofline", "cpu", "paper"))  # a benchmark's, from which the figure's is collected
 
 
 def digests(name, device, scale):

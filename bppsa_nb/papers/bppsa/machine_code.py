@@ -1,7 +1,7 @@
 """What the hot kernels became, at the papers' size: H = 20, float32, a GPU of the ninth generation.
 
 `read` compiles them and reads their machine code, which needs the `gpu` extra but no GPU; `store` keeps what it found
-in the package, for figures and for `chains.plan`, whose default prices these are.
+in the package, for `chains.plan`, whose default prices these are.
 """
 
 import numpy as np
@@ -89,18 +89,8 @@ def read(name):
     return costs.Cost(code.registers, code.local, *(round(number / (per or part.products), 1) for number in numbers))
 
 
-def loops():
-    """List instructions of the RNN's time loop: "for H = 20" those of a whole step, "for any H" of 8 multiply-adds."""
-    from bppsa_nb.cells import cell_cuda, layer_cuda
-
-    kernel, types, *_ = kernels()["RNN forward"]
-    any_kernel = layer_cuda.run_forward_of(cell_cuda.any_steps_of(bp.RNN.cell, np.float32), 1)
-    made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
-    return {f"for H = {H}": made.innermost("BAR").names, "for any H": any_size.innermost("LDG").names}
-
-
 def store():
     """Read all kernels, and keep what was found in the package."""
     of = {"toolkit": toolkit(), "generation": GENERATION, "H": H, "dtype": "float32"}
     found = {name: read(name)._asdict() for name in kernels()}
-    files.write_json(costs.PATH, of | {"kernels": found, "loops": loops()})
+    files.write_json(costs.PATH, of | {"kernels": found})

@@ -20,7 +20,7 @@ def make(kind, rng, iterations, dtype=np.float64):
     if kind == "gru":
         return GRU(1, H, CLASSES, rng=rng, dtype=dtype)
     if kind == "trained":
-        return trained(rng, iterations, 100, dtype=dtype)
+        return trained(rng, iterations, dtype)
     if kind == "latch":
         return latch()
     model = fresh(rng, dtype)
@@ -37,11 +37,11 @@ def fresh(rng, dtype=np.float64):
     return RNN(1, H, CLASSES, rng=rng, dtype=dtype)
 
 
-def trained(rng, iterations, T, rate=1e-3, dtype=np.float64):
-    """Train the paper's RNN on sequences of T bits, of which each batch has 16."""
+def trained(rng, iterations, dtype):
+    """Train the paper's RNN on sequences of 100 bits, of which each batch has 16."""
     model = fresh(rng, np.float32)
-    trainer = Trainer(model, Adam(lr=rate), method="linear", forward="linear")
-    trainer.fit(Bitstream(T, 16 * iterations, rng=rng), 1, 16, rng=0, progress=False)
+    trainer = Trainer(model, Adam(lr=1e-3), method="linear", forward="linear")
+    trainer.fit(Bitstream(100, 16 * iterations, rng=rng), 1, 16, rng=0, progress=False)
     return like(model, dtype)
 
 

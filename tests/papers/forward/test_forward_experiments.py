@@ -7,14 +7,11 @@ from measuring import measure
 from bppsa_nb.papers.forward import (
     along_training,
     corrections_over_length,
-    forward_over_ranks,
     forward_speed,
     lyapunov_turn,
     networks,
     newton_and_chunks,
-    predicted_steps,
     slider,
-    steps_over_workers,
 )
 
 
@@ -97,46 +94,11 @@ def test_every_network_is_tried_at_every_length():
     assert table[table["network"] == "quasi"]["corrections"].min() > full["corrections"].max()
 
 
-def test_dependent_steps_of_a_training_step():
-    assert steps_over_workers._backward(1000, 1) == 1000
-    assert steps_over_workers._backward(1000, 10) == 100 * 21 + 10
-    assert steps_over_workers._newton(1000, 1, corrections=3) == 4 * (1000 * 23 + 0)
-    tree = 2 * 10 * 20
-    assert steps_over_workers._backward(10240, 1024) == 10 * 21 + tree
-
-
-def test_roads_are_counted_over_workers():
-    table = measure(steps_over_workers, SIZES={"quick": {"T": 512, "iterations": 2}})
-    for _, rows in table.groupby(["network", "road"]):
-        assert rows["workers"].tolist() == list(steps_over_workers.WORKERS)
-        assert (rows["steps"].diff().dropna() <= 0).all()  # more workers are never worse: some may rest
-    one = table[table["workers"] == 1].set_index("road")["steps"]
-    assert (one[["serial", "backward", "repair"]] == 2 * 512).all()
-    gains = steps_over_workers.gains(table, "fresh")
-    assert gains["serial"] == 1 < gains["backward"] < 2 < gains["repair"]
-
-
 def test_methods_take_turns_on_every_network():
     table = measure(forward_speed, SIZES={"quick": (200,)}, ITERATIONS={"quick": 1}, SECONDS={"quick": 0.01})
     assert len(table) == 3 * 2 * 4 and (table["seconds"] > 0).all() and table["error"].max() < 2e-5
     assert (table[table["method"] == "linear"]["ratio"] == 1).all()
     assert (table["ratio_low"] <= table["ratio_high"]).all()
-
-
-def test_the_forward_pass_is_measured_on_ranks_and_modelled_on_more(monkeypatch, rank_session):
-    monkeypatch.setattr(forward_over_ranks.on_ranks, "run", rank_session.measure)
-    table = measure(forward_over_ranks, SIZES={"quick": {"steps": 200, "rounds": 2}}, RANKS=(1, 2))
-    measured = table[table["part"] == "measured"]
-    assert len(measured) == 2 * 2 * 2 and (measured["seconds_low"] <= measured["seconds_high"]).all()
-    gains = forward_over_ranks.gains(table, 1)
-    assert gains["serial"] >= 1 and gains["both"] >= gains["scan"]
-    assert len(forward_over_ranks.plot(table).axes) == 3
-
-
-def test_products_take_longer_in_chunks_alone():
-    loops, chunks = predicted_steps.seconds(30000, 1, 1, "both")
-    assert predicted_steps.seconds(30000, 1, 1, "both", products=2)[0] == loops  # which multiply no matrices
-    assert predicted_steps.seconds(30000, 1, 1, "both", products=2)[1] > chunks
 
 
 def test_a_radius_is_dragged_and_drawn():

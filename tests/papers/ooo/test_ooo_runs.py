@@ -2,10 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bppsa_nb import Adam, schedule
+from bppsa_nb import Adam
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
-from bppsa_nb.papers.ooo import executed
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import SGD
@@ -61,23 +60,3 @@ def test_the_recorded_runs_bear_out_the_caption():
     for lr in (1e-3, 3e-3):
         row = found.loc[(6000, lr)]
         assert row["least"] < 0 < row["most"] and abs(row["mean"]) < row["most"] - row["least"]
-
-
-def test_runs_are_compared_with_plans():
-    costs = schedule.Network.uniform(8)
-    rows = []
-    for policy in executed.POLICIES:
-        plan = schedule.pipeline(costs, 2, 4, policy, boundary_cost=0.1)
-        found = {"part": "policy", "policy": policy, "predicted": plan.makespan}
-        rows += [found | {"round": i, "measured": plan.makespan * factor} for i, factor in enumerate((1.5, 1.1, 1.2))]
-    found = executed.ratios(pd.DataFrame(rows))
-    assert list(found.index) == list(executed.POLICIES)
-    np.testing.assert_allclose(found["ratio"], 1.2)
-    np.testing.assert_allclose(found["least"] / found["predicted"], 1.1)
-
-
-def test_recorded_runs_are_of_all_policies():
-    table = experiments.table("executed")
-    assert list(executed.ratios(table).index) == list(executed.POLICIES)
-    events = table[table["part"] == "event"].groupby(["policy", "which"]).size()
-    assert len(events) == 4 and events.nunique() == 1
