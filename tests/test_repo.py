@@ -201,8 +201,6 @@ def test_no_file_names_a_place_on_somebody_s_machine(tracked):
 
 def test_the_report_is_that_of_the_references():
     assert (REPO / "REPRODUCTION.md").read_text(encoding="utf-8") == report.text()
-    appendix = (REPO / "docs/artifact.md").read_text(encoding="utf-8")
-    assert appendix.split(report.MARKS[0])[1].split(report.MARKS[1])[0] == report.appendix()
 
 
 def test_what_a_user_measures_is_ignored_by_git_and_references_are_not(tracked):
