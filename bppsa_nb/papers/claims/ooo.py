@@ -5,57 +5,13 @@ Speedups of clusters are shown beside simulations from stated costs, which decid
 
 from functools import partial
 
-import numpy as np
-
 from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
-from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, rows_of, verdict
 from bppsa_nb.papers.claims.tolerance import TRAINED
-from bppsa_nb.papers.ooo import figure_13_micro_batches as micro_batches
 from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
 from bppsa_nb.papers.ooo import figures_12_14_pipeline_throughput as pipeline_throughput
 
 SIMULATED = "simulated from stated costs: "
-
-
-def _same_gradients(table):
-    runs = rows_of(table, policy="random")
-    largest = runs["difference"].max()
-    return f"{largest:g} at most, in {len(runs)} random orders on LeNet-5", verdict(largest == 0)
-
-
-def _fast_forward(table):
-    units = table.groupby("policy")["makespan"].first()
-    before, after = units[["conventional", "fast_forward"]]
-    return f"{before:g} and {after:g} units: {times(before / after)}", verdict((before, after) == (23, 19))
-
-
-def _modulo(table):
-    units = table.groupby("policy")["makespan"].first()
-    before, after = units[["conventional", "modulo"]]
-    return f"{after:g} units: {times(before / after)}", verdict((before, after) == (23, 16))
-
-
-def _busy(table):
-    rows = rows_of(table, policy="modulo")
-    gradients = rows[rows["kind"] != "F"]
-    backward = rows["makespan"].iloc[0] - gradients["start"].min()
-    shares = (gradients.groupby("lane")["duration"].sum() / backward).tolist()
-    ours = " and ".join(f"{share:.0%}" for share in shares)
-    return f"{ours}, {np.mean(shares):.0%} together", verdict(min(shares) > 0.9)
-
-
-def _memory_alone(table):
-    peaks = table.groupby("policy")["peak_memory"].first()
-    usual, forwarded, dealt = peaks[["conventional", "fast_forward", "modulo"]]
-    ours = f"inputs and output gradients at a time: {usual:g}; with fast-forwarding {forwarded:g}, with both {dealt:g}"
-    return ours, verdict(dealt <= usual)
-
-
-def _sixteen_layers(name, other, theirs, words, table):
-    found = micro_batches.speedups(table)
-    units = rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")["makespan"]
-    ours = f"{found[name]:.3f}× {words[0]} ({units['GPipe']:g} / {units[name]:g} units), {found[other]:.3f}× {words[1]}"
-    return ours, verdict(np.floor(100 * found[name] + 1e-9) / 100 == theirs)
 
 
 def _memory_over_gpipe(system, limit, table):
@@ -64,15 +20,6 @@ def _memory_over_gpipe(system, limit, table):
     both = ", ".join(f"{name} {held.loc[name, 'bytes'] / 2**30:.2f} GiB" for name in (system, "GPipe"))
     ours = f"counted from stated sizes, BERT-24 on 4 GPUs, the fullest: {both}"
     return f"{ours}; if layers kept nothing for their δO alone, {max(bare, 0):.0%} more", verdict(more <= limit)
-
-
-def _first_k(table):
-    lengths = rows_of(table, part="k").set_index("k")["makespan"]
-    best = rows_of(table, part="optimum")["makespan"].iloc[0]
-    order, sent = (require(table[table["part"].str.startswith(mark)])["makespan"].iloc[0] for mark in ("(a)", "(b)"))
-    ours = f"in an example of our own: {lengths[3]:g} units with k = 3, {lengths[4]:g} with k = 4, optimum {best:g}; "
-    ours += f"{times(order / lengths[3])} and {times(sent / lengths[3])}"
-    return ours, verdict(lengths[3] == lengths[4] == best)
 
 
 def _first_k_faster(table):
@@ -145,24 +92,7 @@ def _stale(table):
 
 def claims():
     """List them, in the order of the report."""
-    flushed, free = "with a flush", "without"
     return [
-        Claim(OOO, "§3, Figure 3", "Weight gradients are used by no other gradient, so reordering them changes none.",
-              "no change in semantics", "reorder_gradients", _same_gradients),
-        Claim(OOO, "§5.1, Figure 4", "Reversing δW of the first 3 or 4 layers is optimal in the example.",
-              "1.16× over layer order, 1.12× over sending low layers first", "reverse_first_k", _first_k),
-        Claim(OOO, "§5.2, Figure 5", "Fast-forwarding speeds up 8 layers on 2 GPUs.",
-              "23 to 19 unit times, 21 %", "fast_forward", _fast_forward),
-        Claim(OOO, "§5.2, Figure 5", "With modulo allocation besides.",
-              "16 unit times, 1.44×", "fast_forward", _modulo),
-        Claim(OOO, "§5.2, Figure 5", "Both GPUs are then utilized in nearly all of the backward pass.",
-              "more than 90 %", "fast_forward", _busy),
-        Claim(OOO, "§5.2", "Modulo allocation removes the additional memory of fast-forwarding.",
-              "one output gradient at a time", "fast_forward", _memory_alone),
-        Claim(OOO, "§7.4, Figure 13", "Fast-forwarding over GPipe, 16 layers of equal costs.", "1.22×", "micro_batches",
-              partial(_sixteen_layers, "fast-forwarding", "fast-forwarding, no flush", 1.22, (flushed, free))),
-        Claim(OOO, "§7.4, Figure 13", "With modulo allocation besides.", "1.62×",
-              "micro_batches", partial(_sixteen_layers, "modulo, no flush", "modulo", 1.62, (free, flushed))),
         Claim(OOO, "§7.4", "Fast-forwarding needs little more memory than GPipe.", "11 % at most (4 × V100)",
               "pipeline_throughput", partial(_memory_over_gpipe, "OOO-Pipe1", 0.11)),
         Claim(OOO, "§7.4", "With modulo allocation, as much memory as GPipe.", "the same (4 × V100)",
