@@ -118,11 +118,9 @@ def plot(table):
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
     (systems, gpus), (interconnects, memory) = axes
     found, colors = facts(table), {name: color for name, (_, _, color) in SYSTEMS.items()}
-
     bars = systems.barh(list(SYSTEMS), found["near"].loc[FAST, list(SYSTEMS)], color=colors.values(), height=0.75)
     systems.bar_label(bars, fmt="{:.2f}", padding=3, size=9)
     systems.set(xlabel="throughput / one GPU's", xlim=(0, DEVICES + 0.4))
-
     places = np.arange(len(INTERCONNECTS))
     for i, name in enumerate(COMPARED):
         shift = 0.16 * (i - (len(COMPARED) - 1) / 2)
@@ -130,13 +128,11 @@ def plot(table):
     interconnects.set_xticks(places, [name.replace(", ", "\n") for name in INTERCONNECTS])
     interconnects.set(ylabel="throughput / one GPU's", ylim=(0, DEVICES + 0.4))
     interconnects.grid(False, axis="x")
-
     styles = {name: {"marker": marker, "color": colors[name], "label": name} for name, marker in COMPARED.items()}
     panels.curves(gpus, where(table, part="gpus"), "gpus", "speedup", "system", styles, ms=6)
     gpus.plot(GPUS, GPUS, "--", color="black", lw=1.1, label="as many as GPUs")
     gpus.set(xlabel="GPUs", ylabel="throughput / one GPU's", ylim=(0, None), xticks=GPUS)
     gpus.legend(loc="upper left")
-
     held = found["held"] / 2**30
     memory.barh(held.index, held["bytes"], color=[colors[name] for name in KEPT], height=0.75)
     memory.barh(held.index, held["bytes_bare"], color="white", alpha=0.55, height=0.35)
@@ -144,7 +140,6 @@ def plot(table):
         memory.text(full + 0.08, i, f"{full:.2f}", va="center", size=9)
         memory.text(bare - 0.08, i, f"{bare:.2f}", va="center", ha="right", size=8)
     memory.set(xlabel="GiB on the fullest of 4 GPUs", xlim=(0, 1.15 * held["bytes"].max()))
-
     for ax in (systems, memory):
         ax.invert_yaxis()
         ax.grid(False)

@@ -30,13 +30,12 @@ STYLES = {
 
 def measure(scale, rng, progress):
     """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
-    batch = BATCH[scale]
-    x, labels = rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, batch)
+    x, labels = rng.standard_normal((BATCH[scale], 3, 32, 32)).astype(np.float32), rng.integers(0, 10, BATCH[scale])
     network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
-    layers = pd.DataFrame({"part": "layer", "layer": np.arange(1, network.layers + 1)})
-    layers["block"] = 1 + np.searchsorted(BLOCKS, layers["layer"])
-    layers = layers.assign(**{cost: getattr(network, cost) for cost in COSTS})
-    layers = layers.assign(**{f"{part}_bytes": getattr(network.memory, part) for part in KEPT})
+    numbers = np.arange(1, network.layers + 1)
+    layers = {"part": "layer", "layer": numbers, "block": 1 + np.searchsorted(BLOCKS, numbers)}
+    layers |= {cost: getattr(network, cost) for cost in COSTS}
+    layers |= {f"{part}_bytes": getattr(network.memory, part) for part in KEPT}
     rows = []
     for own in OWN:
         for top in TOP:
@@ -47,9 +46,7 @@ def measure(scale, rng, progress):
                 row = {"part": "speedup", "own": own, "top": top, "schedule": name, "k": result.k}
                 row |= {"speedup": one.makespan / result.makespan, "bound": one.makespan / result.lower_bound}
                 rows.append(row | {"memory": result.peak_memory[0] / one.peak_memory[0]})
-    table = pd.concat([layers, pd.DataFrame(rows)], ignore_index=True)
-    table.attrs["batch"] = batch
-    return table
+    return pd.concat([pd.DataFrame(layers), pd.DataFrame(rows)], ignore_index=True)
 
 
 def recorded(table):
