@@ -39,7 +39,7 @@ def facts(table):
         "units": units,
         "idle": waits.groupby("part")["duration"].sum(),
         "k": k.set_axis(k.index.astype(int)),
-        "gain": units / units["(c) reverse first-3"],
+        "gain": units / k[3],
     }
 
 
