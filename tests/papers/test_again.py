@@ -55,15 +55,15 @@ def next_seed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, plant, found",
+    "name, plant",
     [
-        more("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
-        ("fast_forward", no_modulo, {72, 73, 74, 75}), ("reorder_gradients", next_seed, {70}),
+        more("steps_and_work", one_more_product), ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
         # Claims about differences, which hold with any seed: losses tell.
-        large("figure_07", next_seed, {17, 18}),
+        large("figure_07", next_seed),
     ],
 )
-def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant, found):
+def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant):
+    found = [number for number, claim in enumerate(claims(), 1) if claim.experiment == name]
     assert outcomes(name) == dict.fromkeys(found, again.WITHIN)
     plant(monkeypatch)
     assert cli.main(["report", "--check", name]) == 1
