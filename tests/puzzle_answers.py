@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bppsa_nb import puzzles
-from bppsa_nb.puzzles import answers
 
 
 class Answer(NamedTuple):
@@ -31,23 +30,21 @@ class Answer(NamedTuple):
 
 
 def read(file):
-    """Return the answers in a file; of those that are wrong or take `more`, the last text of a row is what is said."""
-    found, path = [], Path(__file__).with_name("puzzles") / f"{file}.toml"
+    """Yield the answers in a file; of those that are wrong or take `more`, the last text of a row is what is said."""
+    path = Path(__file__).with_name("puzzles") / f"{file}.toml"
     for name, kinds in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for kind, rows in kinds.items():
             for row in rows:
                 *change, said = row if kind != "right" else [*row, ""]
-                found.append(Answer(name, source(name, *change), kind != "wrong", said))
-    return found
+                yield Answer(name, source(name, *change), kind != "wrong", said)
 
 
 def source(name, *change):
     """Return an answer: a program, a body, or the solution with old and new texts in turn replaced."""
     text = puzzles.puzzle(name).text() + "\n"
     if len(change) == 1:
-        body = textwrap.indent(change[0], "    ")
         own = re.search(rf"^(def {name}\(|{name} = )", change[0], re.MULTILINE)
-        text = change[0] if own else text.partition(":\n")[0] + f":\n{body}"
+        text = change[0] if own else text.partition(":\n")[0] + ":\n" + textwrap.indent(change[0], "    ")
     for old, new in zip(change[:-1:2], change[1::2], strict=True):
         assert old in text, (name, old)
         text = text.replace(old, new)
@@ -57,7 +54,7 @@ def source(name, *change):
 def made(name, source):
     """Run source as a notebook's cell, with what answers may use; return the answer."""
     path, source = "/folder/ipykernel_1/23.py", f"\n\n{source}"
-    exec(answers.GIVEN, names := {})
+    exec(puzzles.answers.GIVEN, names := {})
     exec(compile(source, path, "exec"), names)
     linecache.cache[path] = len(source), None, source.splitlines(True), path
     return names[name]

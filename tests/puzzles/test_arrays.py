@@ -9,7 +9,7 @@ from bppsa_nb.puzzles import arrays
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
-@pytest.mark.parametrize("answer", puzzle_answers.read("arrays"), ids=str)
+@pytest.mark.parametrize("answer", [*puzzle_answers.read("arrays")], ids=str)
 def test_answers_are_judged(answer):
     answer.judge()
 

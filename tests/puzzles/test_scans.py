@@ -18,7 +18,7 @@ from bppsa_nb.puzzles.operators import Terms
 from bppsa_nb.scan import levels
 
 
-@pytest.mark.parametrize("answer", puzzle_answers.read("scans"), ids=str)
+@pytest.mark.parametrize("answer", [*puzzle_answers.read("scans")], ids=str)
 def test_answers_are_judged(answer):
     answer.judge()
 
