@@ -19,8 +19,9 @@ def some(count, shape, seed=0):
     return rng.integers(256, size=(count, *shape), dtype=np.uint8), rng.integers(10, size=count, dtype=np.uint8)
 
 
-def idx(values):
-    return struct.pack(f">{1 + values.ndim}I", 2048 + values.ndim, *values.shape) + values.tobytes()
+def idx(values, *header):
+    header = header or (2048 + values.ndim, *values.shape)
+    return struct.pack(f">{len(header)}I", *header) + values.tobytes()
 
 
 # What is in the sets, by split, and their files by name.
@@ -37,7 +38,8 @@ for split, names in BATCHES.items():
 
 def write(folder, files):
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        if content is not None:
+            (folder / name).write_bytes(content)
     return folder
 
 

@@ -1,7 +1,6 @@
 import gzip
 import os
 import socket
-import struct
 from dataclasses import replace
 from urllib.error import URLError
 
@@ -117,31 +116,30 @@ def test_the_stand_in_can_be_learned_but_not_from_its_colors():
 # Files
 
 
-def test_a_folder_of_cifar10(tmp_path):
-    write(tmp_path, CIFAR10)
-    check(tmp_path, "CIFAR-10", SETS["CIFAR-10"])
-    for count in (3, 10):
-        few = bp.Images(str(tmp_path), num_samples=count)
-        np.testing.assert_array_equal(few.pixels, SETS["CIFAR-10"]["train"][0][:count])
-    with pytest.raises(ValueError, match="num_samples must be at most 10, got 11"):
-        bp.Images(tmp_path, num_samples=11)
+def in_folder(name):
+    return {f"{name}readme.html": b"hello"} | {f"{name}{batch}": CIFAR10[batch] for batch in reversed(CIFAR10)}
 
 
-@pytest.mark.parametrize("mode, folder", [("w:gz", "cifar-10-batches-bin/"), ("w:xz", "../../"), ("w", "/")])
-def test_an_archive_of_cifar10_is_read_in_memory_whatever_its_paths(tmp_path, mode, folder):
-    path = tmp_path / "inner" / "cifar-10-binary.tar.gz"
-    path.parent.mkdir()
-    entries = {f"{folder}{name}": CIFAR10[name] for name in reversed(CIFAR10)}
-    path.write_bytes(pack({"cifar-10-batches-bin/readme.html": b"hello"} | entries, mode))
-    check(path, "CIFAR-10", SETS["CIFAR-10"])
-    assert list(contents(tmp_path)) == ["inner/cifar-10-binary.tar.gz"]
-
-
-@pytest.mark.parametrize("ending, mark", [("", "-"), (".gz", "-"), ("", ".")])
-def test_a_folder_of_mnist(tmp_path, ending, mark):
-    pack = gzip.compress if ending else bytes
-    write(tmp_path, {name.replace("-idx", f"{mark}idx") + ending: pack(content) for name, content in MNIST.items()})
-    check(tmp_path, "MNIST", SETS["MNIST"])
+@pytest.mark.parametrize(
+    "title, there, given",
+    [
+        ("CIFAR-10", CIFAR10, ""), ("CIFAR-10", {"a.tar.gz": pack(in_folder("cifar-10-batches-bin/"))}, "a.tar.gz"),
+        ("CIFAR-10", {"a.tar": pack(in_folder("../../"), "w")}, "a.tar"),
+        ("CIFAR-10", {"a": pack(in_folder("/"), "w:xz")}, "a"), ("MNIST", MNIST, ""),
+        ("MNIST", {name.replace("-idx", ".idx"): content for name, content in MNIST.items()}, ""),
+        ("MNIST", {f"{name}.gz": gzip.compress(content) for name, content in MNIST.items()}, ""),
+    ],
+)
+def test_files_are_read_in_memory_whatever_their_paths(tmp_path, title, there, given):
+    (tmp_path / "inner").mkdir()
+    source = write(tmp_path / "inner", there) / given
+    check(source, title, SETS[title])
+    assert contents(tmp_path) == {f"inner/{name}": content for name, content in there.items()}
+    images, _ = SETS[title]["train"]
+    for count in (2, len(images)):
+        assert len(bp.Images(str(source), num_samples=count)) == count
+    with pytest.raises(ValueError, match=f"num_samples must be at most {len(images)}, got {len(images) + 1}"):
+        bp.Images(source, num_samples=len(images) + 1)
 
 
 @pytest.mark.parametrize("name", ["source", "test_batch.bin", *IDX["test"]])
@@ -153,26 +151,13 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path, name):
         bp.Images(tmp_path / name if name == "source" else tmp_path, "test")
 
 
-def headed(name, *header):
-    """Give a file of MNIST another header."""
-    return MNIST | {name: struct.pack(f">{len(header)}I", *header) + MNIST[name][4 * len(header) :]}
-
-
-def labelled(*labels):
-    return MNIST | {"train-labels-idx1-ubyte": idx(np.array(labels, np.uint8))}
-
-
-def without(files, *names):
-    return {name: content for name, content in files.items() if name not in names}
-
-
-TRAIN_IMAGES, TRAIN_LABELS = IDX["train"]
+(DIGITS, _), (IMAGES, LABELS) = SETS["MNIST"]["train"], IDX["train"]
 PICKLE = b"cos\nsystem\n(S'touch exploded'\ntR."
 NO_PICKLES = "the binary version .* what is pickled is not read"
 OTHERS = [  # files, which of them is given ("": their folder), and what is said
     (CIFAR10 | {"data_batch_3.bin": bytes(RECORD)}, "", r"of one size, and of .* 3073 .*data_batch_3.bin': 3073,"),
     (CIFAR10 | {"data_batch_1.bin": bytes([0] * RECORD + [10] * RECORD)}, "", "label 10 of image 1 is out .* 0 to 9"),
-    (without(CIFAR10, "data_batch_2.bin", "data_batch_4.bin"), "", r"lacks data_batch_2\.bin, data_batch_4\.bin; e"),
+    (CIFAR10 | {"data_batch_2.bin": None, "data_batch_4.bin": None}, "", "lacks data_batch_2.bin, data_batch_4.bin; "),
     ({"b.tar": pack({"data_batch_1.bin": "elsewhere"}, "w")}, "b.tar", "b.tar lacks data_batch_1.bin, "),
     (CIFAR10 | MNIST, "", "holds files of CIFAR-10 and of MNIST"),
     ({"notes.txt": b"hello"}, "", "holds no data set; expected .* CIFAR-10 .* or MNIST"),
@@ -180,15 +165,15 @@ OTHERS = [  # files, which of them is given ("": their folder), and what is said
     ({"data_batch_1": PICKLE, "test_batch": PICKLE}, "", NO_PICKLES),
     ({"data_batch_1": PICKLE}, "data_batch_1", NO_PICKLES),
     ({"python.tar.gz": pack({"cifar-10-batches-py/data_batch_1": PICKLE})}, "python.tar.gz", NO_PICKLES),
-    (headed(TRAIN_IMAGES, 2049, 3, 28, 28), "", "must begin with 2051 and 3 sizes, .*, got 2049"),
-    (headed(TRAIN_LABELS, 17301504, 3), "", "must begin with 2049 .*, got 17301504"),  # little-endian
-    (headed(TRAIN_IMAGES, 2051, 3, 32, 32), "", r"got 2051, \[3, 32, 32\] and 2352"),
-    (headed(TRAIN_IMAGES, 2051, 3, 14, 56), "", r"images \(N, 28, 28\) and N labels, got \(3, 14, 56"),
-    (headed(TRAIN_IMAGES, 2051, *3 * [2**32 - 1]), "", r"got 2051, \[4294967295, "),
-    (MNIST | {TRAIN_IMAGES: idx(np.zeros((0, 28, 28), np.uint8))}, "", r"got 2051, \[0, 28, 28\] and 0$"),
-    (labelled(1, 2, 3, 4), "", r"must have images .* and N labels, got \(3, 28, 28\) and 4"),
-    (labelled(0, 9, 10), "", "label 10 of image 2 is out of range"),
-    (without(MNIST, TRAIN_LABELS), "", rf"lacks {TRAIN_LABELS} \(or \.gz\) of MNIST"),
+    (MNIST | {IMAGES: idx(DIGITS, 2049, 3, 28, 28)}, "", "must begin with 2051 and 3 sizes, .*, got 2049"),
+    (MNIST | {LABELS: idx(np.arange(3), 17301504, 3)}, "", "must begin with 2049 .*, got 17301504"),  # little-endian
+    (MNIST | {IMAGES: idx(DIGITS, 2051, 3, 32, 32)}, "", r"got 2051, \[3, 32, 32\] and 2352"),
+    (MNIST | {IMAGES: idx(DIGITS, 2051, 3, 14, 56)}, "", r"images \(N, 28, 28\) and N labels, got \(3, 14, 56"),
+    (MNIST | {IMAGES: idx(DIGITS, 2051, *3 * [2**32 - 1])}, "", r"got 2051, \[4294967295, "),
+    (MNIST | {IMAGES: idx(DIGITS[:0])}, "", r"got 2051, \[0, 28, 28\] and 0$"),
+    (MNIST | {LABELS: idx(np.uint8([1, 2, 3, 4]))}, "", r"images .* and N labels, got \(3, 28, 28\) and 4"),
+    (MNIST | {LABELS: idx(np.uint8([0, 9, 10]))}, "", "label 10 of image 2 is out of range"),
+    (MNIST | {LABELS: None}, "", rf"lacks {LABELS} \(or \.gz\) of MNIST"),
 ]
 
 
@@ -205,8 +190,8 @@ def served(images, labels):
     return openml_pages(openml.SETS["mnist"].name, images, labels)
 
 
-DIGITS, LABELS = some(5, (28, 28))
-SOUND = served(DIGITS, LABELS)
+FIVE, THEIR_LABELS = some(5, (28, 28))
+SOUND = served(FIVE, THEIR_LABELS)
 PAGES = list(SOUND)
 
 
@@ -253,7 +238,7 @@ def half_made(file, **arrays):
 @pytest.mark.filterwarnings("ignore:Invalid cache")
 @pytest.mark.parametrize("trouble", [503, URLError("no such name"), TimeoutError(), None])
 def test_a_fetch_goes_on_where_it_stopped(project, serve_set, monkeypatch, trouble):
-    server, before = serve_set("mnist", DIGITS, LABELS), socket.getdefaulttimeout()
+    server, before = serve_set("mnist", FIVE, THEIR_LABELS), socket.getdefaulttimeout()
     with monkeypatch.context() as patch:
         if trouble:
             patch.setitem(server.pages, "get/images.arff", trouble)
@@ -268,29 +253,29 @@ def test_a_fetch_goes_on_where_it_stopped(project, serve_set, monkeypatch, troub
     server.asked.clear()
     openml.fetch("mnist")
     assert server.asked == ["get/images.arff"] * bool(trouble)
-    np.testing.assert_array_equal(bp.Images("mnist").labels, LABELS[:3])
+    np.testing.assert_array_equal(bp.Images("mnist").labels, THEIR_LABELS[:3])
 
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")
 @pytest.mark.parametrize(
     "sent, message",
     [
-        (served(DIGITS[:4], LABELS[:4]), r"images \(4, 784\), labels \(4,\), expected \(5, 784\)"),
-        (served(DIGITS[:, :27], LABELS), ""), (served(DIGITS + np.uint16(1000), LABELS), ""),
-        (served(DIGITS, LABELS + 10), "labels must be integers from 0 to 9"), (served(DIGITS, 5 * ["cat"]), ".*cat"),
+        (served(FIVE[:4], THEIR_LABELS[:4]), r"images \(4, 784\), labels \(4,\), expected \(5, 784\)"),
+        (served(FIVE[:, :27], THEIR_LABELS), ""), (served(FIVE + np.uint16(1000), THEIR_LABELS), ""),
+        (served(FIVE, THEIR_LABELS + 10), "labels must be integers from 0 to 9"), (served(FIVE, 5 * ["cat"]), ".*cat"),
         ({PAGES[0]: b"[]"}, ""), ({PAGES[1]: b"null"}, ""), ({PAGES[2]: b'{"data_features": []}'}, ""),
         ({PAGES[4]: b"other"}, ""),
     ],
 )
 def test_what_is_no_such_set_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve_set, sent, message):
-    server = serve_set("mnist", DIGITS, LABELS)
+    server = serve_set("mnist", FIVE, THEIR_LABELS)
     server.pages |= sent
     with pytest.raises(ValueError, match=f"what OpenML sent is not MNIST, and deleted: {message}"):
         openml.fetch("mnist")
     assert not contents(project)
     server.pages |= SOUND
     openml.fetch("mnist")
-    np.testing.assert_array_equal(bp.Images("mnist").labels, LABELS[:3])
+    np.testing.assert_array_equal(bp.Images("mnist").labels, THEIR_LABELS[:3])
 
 
 @pytest.mark.parametrize("values", [[np.nan], [np.inf], [-1.0], [256.0], [0.5]])
