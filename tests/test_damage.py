@@ -9,6 +9,7 @@ import math
 import os
 from contextlib import redirect_stderr
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,34 +90,28 @@ def answers_to_puzzles(folder, patch):
     answers.write(path, {"diamond": {"solved": "2026", "answer": "x"}, "reduce": {"solved": None, "answer": ""}})
 
     def sound(known):
-        return known.keys() <= set(NAMES) and all(isinstance(each["answer"], str) for each in known.values())
+        return all(name in NAMES and isinstance(each["answer"], str) for name, each in known.items())
 
-    return Kept([path], lambda: answers.read(path), sound, errors=ValueError)
+    return Kept([path], lambda: answers.read(path), sound, ValueError)
 
 
-def read_into(target, load, path):
-    """Have all of a target be loaded, or nothing."""
+def read_into(trainer, load, path):
+    def target():
+        return {name: array.tolist() for name, array in state(trainer).items()}
+
     return Kept([path], lambda: [load(path), target()], errors=ValueError, target=target)
 
 
 def weights(folder, patch):
-    model = pruned_trainer().model
-    save_weights(model, folder / "weights.npz")
-
-    def target():
-        return {name: param.tolist() for name, param in model.params.items()}
-
-    return read_into(target, lambda path: load_weights(model, path), folder / "weights.npz")
+    trainer, path = pruned_trainer(), folder / "weights.npz"
+    save_weights(trainer.model, path)
+    return read_into(trainer, partial(load_weights, trainer.model), path)
 
 
 def checkpoint(folder, patch):
-    trainer = new_trainer()
-    trainer.save(folder / "saved.npz")
-
-    def target():
-        return {name: array.tolist() for name, array in state(trainer).items()}
-
-    return read_into(target, trainer.load, folder / "saved.npz")
+    trainer, path = new_trainer(), folder / "saved.npz"
+    trainer.save(path)
+    return read_into(trainer, trainer.load, path)
 
 
 def features_of_a_clip(folder, patch):
@@ -129,7 +124,7 @@ def features_of_a_clip(folder, patch):
                 raise ValueError(said.getvalue())
         return out.tolist()
 
-    return Kept([path], read, lambda found: np.isfinite(found).all(), ValueError, out.tolist)
+    return Kept([path], read, lambda found: np.isfinite(found).all(), ValueError)
 
 
 def recorded_sound(folder, patch):
