@@ -159,7 +159,7 @@ def unpacking(said, advice=""):
     try:
         yield
     except Exception as error:  # a damaged file shows itself in many ways
-        if isinstance(error, OSError) and error.errno is not None:  # it is the system's
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # it is the system's
             raise
         why = str(error).partition("\n")[0].rstrip(":") or "it is cut off"
         raise CorruptFileError(f"{said}: {why}{advice}") from error

@@ -17,7 +17,7 @@ def table(name):
         raise ValueError(f"name must be a published table, one of {', '.join(known)}; got {name!r}")
     try:
         printed = pandas.read_csv(folder / f"{name}.csv")
-    except ValueError as error:
-        raise files.CorruptFileError(f"{folder / name}.csv is damaged: {error}") from error
-    printed.attrs = files.read_json(folder / f"{name}.json")
+        printed.attrs = files.read_json(folder / f"{name}.json")
+    except (ValueError, TypeError) as error:
+        raise files.CorruptFileError(f"{folder / name}.csv, or the .json beside it, is damaged: {error}") from error
     return printed

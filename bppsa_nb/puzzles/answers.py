@@ -65,7 +65,7 @@ def read(where):
     """Return the answers in a file that `write` or the page of puzzles wrote; a ValueError names what is wrong."""
     try:
         made = json.loads(Path(where).read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is damaged: {error}") from error
     known = made.get("puzzles") if isinstance(made, dict) else None
     if not isinstance(known, dict):

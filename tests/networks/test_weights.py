@@ -35,46 +35,10 @@ def test_weights_are_pytorchs(tmp_path):
     module.load_state_dict({name: torch.from_numpy(param) for name, param in model.params.items()})  # and back
 
 
-def one_bit(content):
-    half = len(content) // 2
-    return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
-
-
-DAMAGED = "is not an .npz file written by save_weights"
-
-
-@pytest.mark.parametrize(
-    "spoil, message",
-    [
-        ({"fc3.bias": None}, "has no entry 'fc3.bias'"),
-        ({"fc4.bias": np.zeros(1)}, r"entries that do not fit the model: \['fc4.bias'\]"),
-        ({"fc3.bias": np.zeros(9, np.float32)}, r"'fc3.bias' must have shape \(10,\)"),
-        ({"fc3.bias": np.zeros(10)}, "'fc3.bias' must have .* dtype float32"),
-        ({"fc3.bias": np.full(10, np.nan, np.float32)}, "'fc3.bias' must be finite"),
-        ({"fc3.weight": np.full((10, 84), np.inf, np.float32)}, "'fc3.weight' must be finite"),
-        ({"fc3.bias": np.array([{}])}, DAMAGED), (lambda content: content[: len(content) // 2], DAMAGED),
-        (one_bit, DAMAGED), (lambda content: b"", DAMAGED),
-    ],
-)
-def test_all_or_nothing_is_loaded(spoil, message, tmp_path):
-    model, path, source = LeNet5(rng=1), tmp_path / "weights.npz", LeNet5(rng=2)
-    if isinstance(spoil, dict):
-        arrays = source.params | spoil
-        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    else:
-        save_weights(source, path)
-        path.write_bytes(spoil(path.read_bytes()))
-    before = {name: param.copy() for name, param in model.params.items()}
-    with pytest.raises(CorruptFileError if message == DAMAGED else ValueError, match=message):
-        load_weights(model, path)
-    for name, param in model.params.items():
-        np.testing.assert_array_equal(param, before[name])
-
-
 def test_one_array_is_no_archive(tmp_path):
     np.save(tmp_path / "weights.npy", np.zeros(3))
     message = "weights.npy is not an .npz file written by save_weights: it is no archive of arrays"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(CorruptFileError, match=message):
         load_weights(LeNet5(), tmp_path / "weights.npy")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bppsa_nb.machine import files
 from bppsa_nb.papers import dictionary
 
 DATA = Path(__file__).parents[2] / "data"
@@ -82,11 +81,3 @@ def test_a_table_s_own_entry_comes_first_and_endings_follow_it():
     whole, low = dictionary.fields("mfcc", {"seconds": "float64", "seconds_low": "float64"})
     assert "clip" in whole["means"] and low["means"] == "lower quartile, over rounds, of `seconds`"
     assert low["unit"] == whole["unit"] == "s" and low["type"] == "float64"
-
-
-def test_a_damaged_dictionary_is_named(monkeypatch, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/dictionary.toml").write_text("columns")
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    with pytest.raises(files.CorruptFileError, match="dictionary.toml is damaged: Expected '='"):
-        dictionary.fields("figure_08", {"T": "int64"})

@@ -172,10 +172,8 @@ def test_files_can_be_graded_together(tmp_path):
 
 
 DAMAGED = [
-    ("a.json", b"{", "a.json is damaged"), ("a.json", b"[]", "got '[]', not answers to puzzles"),
-    ("a.json", b'{"puzzles": {"x": {"answer": ""}}}', "got 'x': {'answer': ''}, not a puzzle's time and answer"),
-    ("a.json", b'{"puzzles": {"reduce": {"answer": 3}}}', "got 'reduce': {'answer': 3}, not"),
-    ("a.json", b'{"puzzles": {"reduce": {"answer": "", "solved": 3}}}', "not a puzzle's time and answer"),
+    ("a.json", b"[]", "a.json is damaged: got '[]', not answers to puzzles"),
+    ("a.json", b'{"puzzles": {"reduce": {"answer": 3}}}', "'reduce': {'answer': 3}, not a puzzle's time and answer"),
     ("a.ipynb", b"{", "a.ipynb is no notebook"), ("a.ipynb", b"[]", "a.ipynb is no notebook"),
     ("a.ipynb", b'{"cells": [{"cell_type": "code"}]}', "a.ipynb is no notebook: KeyError('source')"),
     ("a.ipynb", b'{"cells": [3]}', "is no notebook"), ("a.ipynb", b"\xff", "a.ipynb is damaged: 'utf-8' codec"),

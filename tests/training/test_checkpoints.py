@@ -25,23 +25,13 @@ def renote(gone=None, **changes):
     return change
 
 
-def rebias(values):
-    return lambda arrays: arrays.update({"params/fc.bias": values})
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
         (lambda a: a.update({"masks/fc.weight": np.ones((3, 4), bool)}), "not fit the model: .'masks/fc.weight'"),
-        *((lambda a, n=n: a.pop(n), f"no entry '{n}'") for n in ("params/fc.bias", "exp_avg/fc.bias", "note", "loss")),
-        (lambda a: a.update({"params/bias_hh_l1": a["params/bias_hh_l0"]}), "not fit the model: .'params/bias_hh_l1'"),
-        (rebias(np.zeros(7, np.float32)), r"'params/fc.bias' must have shape \(3,\)"),
-        (rebias(np.zeros(3)), "dtype float32 to fit the model, got .* float64"),
-        (rebias(np.full(3, np.nan, np.float32)), "'params/fc.bias' must be finite"),
         (lambda a: a.update(loss=np.zeros(99)), "'loss' and 'seconds' must be equally long"),
         (lambda a: a.update(loss=a["loss"].astype(str)), r"'loss' and 'seconds' .* of float64, got \(6,\) of <U"),
         (lambda a: a.update(seconds=a["seconds"].astype(complex)), "'loss' and 'seconds' .* of float64"),
-        (lambda a: a.update(loss=a["loss"] * np.inf), "'loss' must be finite"),
         (lambda a: a.update(loss=a["loss"][:, None], seconds=a["seconds"][:, None]), "must be equally long"),
         *[(renote(name), f"'note' is damaged: KeyError.'{name}'") for name in ("optimizer", "steps", "seed", "plan")],
         (lambda a: a.update(note=np.array("[" * 10**5)), "'note' is damaged: RecursionError"),
@@ -69,9 +59,6 @@ def test_load_takes_all_or_nothing(change, message, tmp_path):
 def test_load_refuses_other_files(tmp_path):
     trainer, path = new_trainer(), tmp_path / "saved.npz"
     with pytest.raises(FileNotFoundError):
-        trainer.load(path)
-    np.savez(path, note=np.array({"a": 1}, dtype=object))
-    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
         trainer.load(path)
     trainer.save(path)
     with zipfile.ZipFile(path, "a") as archive:

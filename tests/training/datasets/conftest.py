@@ -1,4 +1,7 @@
+from contextlib import ExitStack
+
 import pytest
+from serving import serving
 
 from bppsa_nb.machine import files
 
@@ -10,3 +13,10 @@ def project(tmp_path, monkeypatch):
     root.mkdir()
     monkeypatch.setattr(files, "root", lambda: root)
     return root
+
+
+@pytest.fixture
+def serve():
+    """Give a function that starts a server of pages, which ends with the test."""
+    with ExitStack() as stack:
+        yield lambda pages: stack.enter_context(serving(pages))

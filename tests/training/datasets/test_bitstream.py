@@ -51,23 +51,6 @@ def test_the_first_bits_never_change():
     ]
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_short_streams(length, dtype):
-    x, y = Bitstream(length, num_samples=5, num_classes=2, dtype=dtype).batch([4, 4, 0])
-    assert x.shape == (length, 3, 1)
-    assert x.dtype == dtype
-    assert x.flags.c_contiguous
-    assert y.max() < 2
-
-
-def test_an_empty_batch():
-    x, y = Bitstream(3, num_samples=5).batch([])
-    assert x.shape == (3, 0, 1) and y.shape == (0,) and y.dtype == np.int64
-    x, y = ArrayDataset(np.zeros((3, 5, 1)), np.arange(5)).batch([])
-    assert x.shape == (3, 0, 1) and y.shape == (0,)
-
-
 def test_only_a_batch_is_in_memory():
     tracemalloc.start()
     data = Bitstream(length=30000)
@@ -78,29 +61,25 @@ def test_only_a_batch_is_in_memory():
     assert peak < 10e6
 
 
-def test_array_dataset():
-    x, y = np.arange(24.0).reshape(3, 4, 2), np.array([3, 2, 1, 0])
-    data = ArrayDataset(x, y)
-    assert len(data) == 4
-    some_x, some_y = data.batch(np.array([2, 0]))
-    np.testing.assert_array_equal(some_x, x[:, [2, 0]])
-    np.testing.assert_array_equal(some_y, [1, 3])
-
-
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("indices", [[4, 0, 19, 4], np.array([7]), []])
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 33, 64, 101])
-def test_parts_are_the_steps_of_the_whole(length):
-    data, indices = Bitstream(length, num_samples=20, rng=3), [4, 0, 19]
-    x, y = data.batch(indices)
-    arrays = ArrayDataset(np.arange(length * 40.0).reshape(length, 20, 2), data.labels)
-    for count in (1, 2, 3, 4, 7, 9):
-        for each in (data, arrays):
-            whole = each.batch(indices)[0]
+def test_parts_are_the_steps_of_the_whole(length, indices, dtype):
+    data = Bitstream(length, num_samples=20, num_classes=2, rng=3, dtype=dtype)
+    arrays = ArrayDataset(np.arange(length * 40, dtype=dtype).reshape(length, 20, 2), data.labels)
+    for each, size in ((data, 1), (arrays, 2)):
+        x, y = each.batch(indices)
+        assert x.shape == (length, len(indices), size) and y.dtype == np.int64 and y.max(initial=0) < 2
+        np.testing.assert_array_equal(y, data.labels[np.array(indices, int)])
+        for count in (1, 2, 3, 4, 7, 9):
             parts = [each.batch(indices, part=(i, count)) for i in range(count)]
             bounds = [length * i // count for i in range(count + 1)]
             assert [len(part) for part, _ in parts] == np.diff(bounds).tolist()
-            np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), whole)
+            np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), x)
             assert all((labels == y).all() for _, labels in parts)
-        assert all(part.flags.c_contiguous and part.dtype == x.dtype for part, _ in parts if each is data)
+            assert all(part.flags.c_contiguous and part.dtype == dtype for part, _ in parts)
+    np.testing.assert_array_equal(x, arrays.x[:, np.array(indices, int)])
+    assert len(arrays) == 20
 
 
 def test_a_part_is_as_cheap_as_it_is_small(monkeypatch):
