@@ -19,7 +19,7 @@ help:
 	@echo "make book           build the web book of what make figures ran: build/book/html/index.html"
 	@echo "make lab            open the notebooks in JupyterLab"
 	@echo "make lint           check code and notebooks with ruff"
-	@echo "make release-check  build, install and test what a release would publish: build/release/"
+	@echo "make release-check  build, check and try what a release would publish: build/release/"
 	@echo
 	@echo "The first of them installs the tested versions into .venv (some minutes, once); make puzzles needs few (seconds)."
 	@echo "Another Python than python3: make test PYTHON=python3.13"
@@ -67,7 +67,7 @@ lab: .venv/.installed
 lint: .venv/.installed
 	$(BIN)/ruff check .
 
-release-check: .venv/.installed
+release-check: .venv/bin/pip
 	$(BIN)/python docs/release.py
 
 # Whoever comes first makes .venv; the others add to it.

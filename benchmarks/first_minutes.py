@@ -213,7 +213,7 @@ def main(arguments=None):
         parser.error("no GPU was found; BPPSA_NB_CUDA=ptx tries a stage at tiny sizes, on the CPU")
     try:
         provenance.check_committed()
-    except provenance.UncommittedError as error:
+    except ValueError as error:
         parser.error(str(error))
     minutes, names = Minutes(chosen.out, chosen.minutes), [chosen.stage] if chosen.stage else list(PARTS)
     minutes.forget(names, failed_only=chosen.resume)

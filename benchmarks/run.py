@@ -47,7 +47,7 @@ def main(arguments=None):
         check_device(backend, chosen.only)
         if chosen.reference:
             provenance.check_committed()
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         parser.error(str(error))
     scale = "quick" if chosen.quick else "paper"
     start = time.perf_counter()

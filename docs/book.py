@@ -32,7 +32,7 @@ HOW_TO = (
     "without_make",
 )
 PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
-PAGES += ("docs/artifact.md", "docs/checklists.md")
+PAGES += ("docs/artifact.md",)
 LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md", "docs/after_puzzles.md")
 LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
 LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
@@ -105,7 +105,7 @@ def _contents(written):
             "figures",
             "REPRODUCTION",
             "docs/reference",
-            *("docs/artifact", "docs/checklists"),
+            "docs/artifact",
             "notebooks/GLOSSARY",
             "notebooks/TEACH",
             "docs/after_puzzles",

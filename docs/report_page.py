@@ -26,7 +26,7 @@ def _row(each):
     claim, origin, measured = each.claim, each.origin, ""
     if origin:
         measured = f"<br>*{provenance.machine(origin)}, {origin['scale']}, {origin['data']}*"
-    figure = f"[figure, data, code](figure/{claim.experiment}.md)"
+    figure = f"[{claim.experiment}: figure, data, code](figure/{claim.experiment}.md)"
     cells = [
         f"[**{claim.where}**]{{#claim-{each.number}}}<br>{claim.says}",
         claim.number,

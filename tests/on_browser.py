@@ -58,11 +58,10 @@ class Page:
             time.sleep(0.1)
         return found
 
-    def key(self, name, code, shift=False, commands=()):
-        """Press a key, as a person would; `commands` are what the browser does for it, such as "undo"."""
-        key = {"key": name, "code": name, "windowsVirtualKeyCode": code, "modifiers": 8 * shift}
-        self.call("Input.dispatchKeyEvent", type="keyDown", commands=list(commands), **key)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+    def key(self, name, code):
+        """Press a key, as a person would."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
 
     def open(self, url, width=1200, dark=False):
         """Open an address, and wait until it has loaded."""

@@ -236,7 +236,7 @@ def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, monkey
     monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
     with pytest.raises(SystemExit):
         tiny.main(["--device", "cpu", "--quick", "--only", "grid", "--reference"])
-    assert "this is no git checkout of the project" in capsys.readouterr().err
+    assert "first commit or stash what `git status" in capsys.readouterr().err
     assert experiments.recordings("grid") == []
 
 

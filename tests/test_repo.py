@@ -165,6 +165,26 @@ def test_a_commit_is_linted_by_the_same_ruff_and_workflows_run_what_is_there():
     assert {word for words in steps for word in words if "/" in word} == {".ci/run", "tests/on_core.py"}
 
 
+def targets():
+    makefile = (REPO / "Makefile").read_text(encoding="utf-8")
+    return re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_help_and_the_page_without_make_name_every_target():
+    said = subprocess.run(["make", "help"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^make (\S+) ", said, re.MULTILINE) == [name for name in targets() if name != "help"]
+    page = (REPO / "docs" / "without_make.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `make ([\w-]+)` \| `?\S", page, re.MULTILINE)) == sorted({*targets()} - {"help"})
+
+
+def test_every_make_command_that_a_page_names_is_a_target():
+    pages = [*REPO.glob("*.md"), *(REPO / "docs").glob("*.md"), *(REPO / "notebooks").glob("*.md")]
+    for page in pages:
+        for name in re.findall(r"(?:`|^)make ([a-z][\w-]*)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert name in targets(), f"{page.name}: make {name}"
+
+
 def test_the_version_is_told_once():
     assert bppsa_nb.__version__ == PROJECT["version"]
     assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == PROJECT["version"]
@@ -181,8 +201,6 @@ def test_no_file_names_a_place_on_somebody_s_machine(tracked):
 
 def test_the_report_is_that_of_the_references():
     assert (REPO / "REPRODUCTION.md").read_text(encoding="utf-8") == report.text()
-    appendix = (REPO / "docs/artifact.md").read_text(encoding="utf-8")
-    assert appendix.split(report.MARKS[0])[1].split(report.MARKS[1])[0] == report.appendix()
 
 
 def test_what_a_user_measures_is_ignored_by_git_and_references_are_not(tracked):

@@ -45,7 +45,7 @@ def check(names=None, progress=True):
     """Measure experiments again that claims are held against; yield the `Outcome` of every claim.
 
     Those that are named are measured now. Without names it is all, but for what was measured here by the very same
-    source, which a commit has. A name of no such experiment is a ValueError.
+    source. A name of no such experiment is a ValueError.
     """
     known = list(dict.fromkeys(claim.experiment for claim in claims()))
     for name in names or []:

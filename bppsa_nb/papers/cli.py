@@ -22,7 +22,7 @@ class _Explained(Exception):
 
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
-_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
+_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError)
 
 
 def main(argv=None):
@@ -59,6 +59,11 @@ def _figures(arguments):
     if arguments.explain:
         return _explain(arguments)
     done, scale = [], arguments.scale or "quick"
+    if arguments.reference and not arguments.device:
+        try:
+            provenance.check_committed()
+        except ValueError as error:
+            raise _Explained(error) from error
     with experiments.references(arguments.reference), _keeping("figures", done):
         for name in _chosen(arguments.only, experiments.names(), "figure"):
             start = time.perf_counter()
@@ -290,8 +295,8 @@ def _parser():
     add("--reference", action="store_true", help="record references in data/results/, which git tracks, and say what "
         "they replace; with --device, draw references even if something was measured here")
     add = command(_notebooks, "notebooks", "run the notebooks headless",
-        "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source, of a "
-        "commit, measured here before is not measured again; `bppsa-nb figures` does so.", (ValueError,))
+        "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source "
+        "measured here before is not measured again; `bppsa-nb figures` does so.", (ValueError,))
     add("--scale", **scale)
     add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
     add("--jobs", type=int, choices=range(1, 9), default=1, help="run so many at once, but for cells that are timed")

@@ -35,7 +35,6 @@ SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
 MEASURED, REFERENCES = "measured", "results"  # folders in data/
 # Those in use, the preferred one first, which is also where tables are recorded.
 _used = ContextVar("folders", default=(MEASURED, REFERENCES))
-_measuring = ContextVar("measuring", default=False)
 
 
 def names():
@@ -71,7 +70,7 @@ def _is_experiment(path):
 def references(wanted=True):
     """Read references only, and record what is measured as a reference, saying what it replaces; if `wanted`.
 
-    Recording one raises a `provenance.UncommittedError` before anything is measured, where the source has changes.
+    Where no commit has the source, `run` then raises a ValueError before anything is measured.
     """
     before = _used.set((REFERENCES,) if wanted else _used.get())
     try:
@@ -89,36 +88,31 @@ def run(name, scale="quick", seed=0, progress=True):
     module = load(name)
     check_choice("scale", scale, SCALES)
     now = provenance.describe(name, scale, seed)
-    path = _where(now)
+    if _used.get()[0] == REFERENCES:
+        provenance.check_committed()
+    path = _path(now, _used.get()[0])
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
-    measuring = _measuring.set(True)
-    try:
-        measured = module.measure(scale, generator(seed, "seed"), sweep)
-    finally:
-        _measuring.reset(measuring)
+    found = module.measure(scale, generator(seed, "seed"), sweep)
     if (written := getattr(module, "FIGURE", None)) and written.backend:
-        measured.attrs.setdefault("backend", written.backend)
-    now["dirty"] = provenance.source_state()[1] or now["dirty"]  # or was, at the beginning
-    try:
-        _write(measured, now)
-    except provenance.UncommittedError:
-        sweep.finish()  # its points are in the table that it names
-        raise
+        found.attrs.setdefault("backend", written.backend)
+    _write(found, now)
     sweep.finish()
     return _read(path)
 
 
 def measured(name, scale="quick", seed=0, progress=True):
-    """Return what this very source, which a commit has, measured here before, or else `run` it now.
+    """Return what this very source measured here before, whatever its commit is called, or else `run` it now.
 
-    Where a data set was downloaded since, what another one stood in for is measured again.
+    What is put together of recordings is so anew. Where a data set was downloaded since, what another one stood in for
+    is measured again.
     """
     now = provenance.describe(name, scale, seed)
-    if now["dirty"] is False and (now["device"], scale) in recordings(name, MEASURED):
+    if (now["device"], scale) in recordings(name, MEASURED):
         path = _path(now, MEASURED)
         found = _read(path)
-        same = all(found.attrs["provenance"].get(key) == value for key, value in now.items() if key != "date")
-        if same and not (found.attrs["provenance"]["data"] == "stand-in" and _fetched_since(path)):
+        origin = found.attrs["provenance"]
+        same = all(origin.get(key) == now[key] for key in now.keys() - {"commit", "dirty", "date"})
+        if same and not origin.get("collected") and not (origin["data"] == "stand-in" and _fetched_since(path)):
             return found
     return run(name, scale, seed, progress)
 
@@ -139,10 +133,7 @@ def table(name, scale="quick", device=None):
     has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`. If there
     is no recording, a FileNotFoundError says how to make one.
     """
-    path = place(name, scale, device)
-    if _measuring.get() and _used.get()[0] == REFERENCES:  # a reference of it names a commit that has it
-        provenance.check_committed([str(each.relative_to(files.root())) for each in (path, path.with_suffix(".json"))])
-    return _read(path)
+    return _read(place(name, scale, device))
 
 
 def place(name, scale="quick", device=None):
@@ -236,29 +227,13 @@ def _folders(names):
     return [files.root() / "data" / name for name in names]
 
 
-def _where(origin):
-    """Return where a table that is measured now is recorded."""
-    if _used.get()[0] == REFERENCES:
-        provenance.check_committed()
-    return _path(origin, _used.get()[0])
-
-
 def _path(origin, folder):
     return _folders([folder])[0] / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
 
 
 def _write(table, now, notes=None):
-    """Write a table; if it is a reference, say what it replaces. Return its place, a text.
-
-    If it may be none, for the source was changed while it was measured, it is kept with what is measured here, and an
-    UncommittedError says so.
-    """
-    try:
-        path = _where(now)
-    except provenance.UncommittedError as error:
-        path = _path(now, MEASURED)
-        tables.write(table, now, path, notes)
-        raise provenance.UncommittedError(f"{error}; {path.relative_to(files.root())} has what was measured") from None
+    """Write a table; if it is a reference, say what it replaces. Return its place, a text."""
+    path = _path(now, _used.get()[0])
     place = str(path.relative_to(files.root()))
     described, before = path.with_suffix(".json"), "new"
     if described.exists():

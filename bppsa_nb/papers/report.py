@@ -1,7 +1,7 @@
 """The reproduction report: every claim of the papers, evaluated on the recorded tables; and how to measure it again."""
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import again, experiments, provenance
+from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import claims
 from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET, require
 from bppsa_nb.papers.claims.tolerance import ALL
@@ -21,25 +21,16 @@ Of references, one at the paper's scale decides; what the quick scale gives, whi
 it.
 
 `bppsa-nb report --check` measures again at the quick scale. It compares what it finds with the quick reference, number
-by number, within each claim's **tolerance**. A claim that held and is missed now is outside, too. The
-[artifact appendix](docs/artifact.md) has every command, what it takes, and what to expect.
+by number, within each claim's **tolerance**. A claim that held and is missed now is outside, too. With the name of an
+experiment, which each claim has beside its tolerance, it measures only that one: `bppsa-nb report --check NAME`.
 
 """
-MARKS = "<!-- begin claims -->\n", "<!-- end claims -->\n"
 
 
 def write(path=None):
-    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first.
-
-    With the former, the claims in a checkout's `docs/artifact.md` are written anew, too.
-    """
+    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first."""
     with experiments.references(wanted=path is None):
         composed = text()
-    page = files.root() / "docs/artifact.md"
-    if path is None and page.is_file():
-        before, after = page.read_text(encoding="utf-8").split(MARKS[0])
-        with files.atomic_write(page, "w") as file:
-            file.write(MARKS[0].join([before, appendix() + MARKS[1] + after.split(MARKS[1])[1]]))
     path = path or files.root() / "REPRODUCTION.md"
     with files.atomic_write(path, "w") as file:
         file.write(composed)
@@ -51,7 +42,8 @@ def text():
     lines, used = [INTRODUCTION, *tolerances(), ""], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):
-        heads = "no.", "where", "claim", "the paper", "ours", "machine, scale, data", "verdict", "tolerance"
+        heads = "no.", "where", "claim", "the paper", "ours", "machine, scale, data", "verdict"
+        heads += "tolerance", "experiment"
         lines += [f"## {paper}\n", _row(*heads), "|" + " --- |" * len(heads)]
         for number, claim in enumerate(known, 1):
             if claim.paper == paper:
@@ -59,7 +51,7 @@ def text():
                 used |= {(each["name"], each["scale"], each["device"]): each for each in origins}
                 machine = _machine(origins[0]) if origins else "—"
                 said = claim.where, claim.says, claim.number, ours, machine
-                lines.append(_row(str(number), *said, f"**{verdict}**", claim.tolerance.says))
+                lines.append(_row(str(number), *said, f"**{verdict}**", claim.tolerance.says, claim.experiment))
         lines.append("")
     lines += ["## Recordings\n", "| table | scale | machine | date | commit | seed |", "|" + " --- |" * 6]
     for origin in sorted(used.values(), key=lambda origin: (origin["name"], origin["scale"], origin["device"])):
@@ -71,36 +63,6 @@ def text():
 def tolerances():
     """Explain the tolerances, a list of lines."""
     return [f"- **{each.says}**: {each.why}." for each in ALL]
-
-
-def appendix():
-    """Compose the claims of the artifact appendix, by experiment: command, costs, what to expect, tolerance."""
-    lines, known = [*tolerances(), ""], list(enumerate(claims(), 1))
-    with experiments.references():
-        costs = experiments.table("costs").set_index("name")
-        for name in dict.fromkeys(claim.experiment for _, claim in known):
-            rows, reference = [], None
-            for number, claim in known:
-                if claim.experiment == name:
-                    try:
-                        said, verdict, reference = again.expected(claim)
-                        shown = f"{said}: **{verdict}**"
-                    except LookupError as needed:
-                        said, origins, verdict = evaluate(claim)
-                        on = f" ({_machine(origins[0])})" if origins else ""
-                        shown = f"*Not here: {needed}.* {said.split('<br>')[0]}{on}: **{verdict}**"
-                    rows.append(_row(str(number), f"{claim.where}: {claim.says}", shown, claim.tolerance.says))
-            lines += [_costs(name, costs.loc[name], reference), ""]
-            lines += [_row("no.", "claim", "what to expect", "tolerance"), "|" + " --- |" * 4, *rows, ""]
-    return "\n".join(lines)
-
-
-def _costs(name, cost, reference):
-    """Say which command measures an experiment, and what it takes; without a reference, on another machine."""
-    if reference is None:
-        return f"**`bppsa-nb figures --only {name} --scale paper`**"
-    took = f"{cost['seconds']:.0f} s, {cost['memory'] / 2**20:.0f} MiB of memory, {cost['bytes'] / 1e3:.0f} kB of disk"
-    return f"**`bppsa-nb report --check {name}`**: {took}; data: {reference.attrs['provenance']['data']}"
 
 
 def _row(*cells):

@@ -55,12 +55,22 @@ def legend(fig, kinds, **styles):
     panels.legend(fig, panels.patches(colors), **styles)
 
 
-def compare(ax, rows, title, longest, **styles):
-    """Draw rows of a schedule, with its `makespan`, and what it gains on the longest one, in the title."""
-    plot(ax, rows, legend=False, unit="", until=longest, **styles)
-    makespan = rows["makespan"].iloc[0]
-    gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
-    ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+def stacked(axes, rows, by, titles, unit="unit times", gains=True, **styles):
+    """Draw schedules below each other over one axis of time: one for each value of a column, {value: title}.
+
+    Titles say how long each takes and, with `gains`, what it gains on the longest.
+    """
+    rows = rows.assign(end=rows["start"] + rows["duration"])
+    longest = rows["end"].max()
+    for ax, (value, title) in zip(axes, titles.items(), strict=True):
+        mine = rows[rows[by] == value]
+        plot(ax, mine, legend=False, unit="", until=longest, **styles)
+        makespan = mine["end"].max()
+        gain = f", {longest / makespan:.2f}×" if gains and makespan < longest else ""
+        ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+        ax.tick_params(labelbottom=False)
+    ax.tick_params(labelbottom=True)
+    ax.set_xlabel(unit)
 
 
 def iteration(timeline):

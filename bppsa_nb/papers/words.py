@@ -15,7 +15,7 @@ import string
 
 import numpy as np
 
-UNITS = {"ms": 1e3, "µs": 1e6, "percent": 100, "points": 100, "MB": 1e-6, "GB": 1e-9}
+UNITS = {"ms": 1e3, "µs": 1e6, "percent": 100, "points": 100, "MB": 1e-6, "GB": 1e-9, "GiB": 2**-30}
 
 
 def fill(template, facts, phrases=None):

@@ -167,7 +167,7 @@ def test_references_are_recorded_only_on_request_which_says_what_they_replace(to
 
 def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, run):
     monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    assert "this is no git checkout of the project" in run(*FIRST, "--reference", ends=1)
+    assert "first commit or stash what `git status" in run(*FIRST, "--reference", ends=1)
     assert toys.first.measured == 0 and recorded(project, "results") == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import dictionary, experiments
+from bppsa_nb.papers import dictionary
 
 DATA = Path(__file__).parents[2] / "data"
 PATHS = sorted([*DATA.glob("results/*/*.csv"), *DATA.glob("paper/*.csv")])
@@ -59,11 +59,6 @@ def test_nothing_is_described_that_is_not_there():
             assert [key for key in entries if not any(fnmatchcase(column, key) for column in known)] == [], title
     units = [entry["unit"] for entries in written["columns"].values() for entry in entries.values() if "unit" in entry]
     assert set(units) == set(written["units"])
-
-
-def test_tables_that_are_no_figure_s_have_titles():
-    benchmarks = {name for name, _ in TABLES.values() if "/" not in name} - set(experiments.names())
-    assert set(dictionary.read()["tables"]) - UNRECORDED == benchmarks - UNRECORDED
 
 
 def test_what_several_tables_say_alike_is_said_once():

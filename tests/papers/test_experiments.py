@@ -1,7 +1,6 @@
 import base64
 import importlib
 import json
-import os
 import platform
 import re
 import shutil
@@ -9,8 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +140,7 @@ def test_run_records_what_it_returns(toy, tmp_path):
     assert set(origin["versions"]) == {"bppsa-nb", "python", "numpy", "numba", "numba-cuda", "scipy"}
     assert origin["versions"]["numpy"] == np.__version__
     assert origin["cores"] >= 1 and len(origin["cpu"]) > 2
-    assert origin.keys() == provenance.KEYS | {"reference"}
+    assert origin.keys() == provenance.KEYS | {"source", "reference"}
     assert platform.node() not in json.dumps(origin)  # the host is nobody's business
 
 
@@ -170,7 +167,7 @@ def test_a_stopped_sweep_goes_on_at_the_first_unmeasured_point(toy, tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    "what, value", [("seed", 7), ("versions", {"numpy": "another"}), ("commit", "another"), ("date", "2099-01-01")]
+    "what, value", [("seed", 7), ("versions", {"numpy": "another"}), ("source", "another"), ("date", "2099-01-01")]
 )
 def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, describe_as, capsys, what, value):
     stop_at(toy, 4)
@@ -378,6 +375,20 @@ def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path, monk
     assert (words["alt"], words["caption"]) == ("A line up to 25.", toy.CAPTION)
 
 
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """Give the folder of a checkout that has all of `SOURCE`, and is no repository yet."""
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(tmp_path / "bppsa_nb" / "__init__.py"))
+    for name in provenance.SOURCE:
+        path = tmp_path / name if "." in name else tmp_path / name / "folder" / "a.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    provenance.source_hash.cache_clear()
+    yield tmp_path
+    provenance.source_hash.cache_clear()
+
+
 def git(folder, *arguments):
     if shutil.which("git") is None:
         pytest.skip("needs git")
@@ -385,193 +396,82 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
 
-MISNAMED = os.fsdecode(b"caf\xe9" if sys.platform == "linux" else b"cafe")  # Latin-1, which other systems refuse
+def hashed():
+    provenance.source_hash.cache_clear()
+    return provenance.describe("toy", "quick", 0)["source"]
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Give a package in a checkout, whose name is no text, and which is no repository yet."""
-    package = tmp_path / MISNAMED / "bppsa_nb"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    monkeypatch.setattr(files, "root", lambda: package.parent)
-    monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(package / "__init__.py"))
-    return package
+@pytest.mark.parametrize("name", provenance.SOURCE)
+def test_a_changed_byte_of_the_source_is_another_source(source, name):
+    before = hashed()
+    path = source / name if "." in name else source / name / "folder" / "a.py"
+    for other in ("__pycache__/b.pyc", ".hidden/b.py", ".hidden.py", "a.py~"):
+        (path.parent / other).parent.mkdir(exist_ok=True)
+        (path.parent / other).write_text("")
+    assert hashed() == before
+    path.write_text("2")
+    assert provenance.describe("toy", "quick", 0)["source"] == before  # this process has loaded what was there
+    assert hashed() != before
+    path.write_text("1")
+    path.rename(path.with_name("b.py"))
+    assert hashed() != before
 
 
-def begin(package, monkeypatch):
-    """Commit what there is, and have a program begin after it."""
-    git(package.parent, "init")
-    git(package.parent, "add", "--force", ".")
-    git(package.parent, "commit", "-m", "Begin")
-    monkeypatch.setattr(provenance, "_BEGAN", time.time() + 1e-3)
+def test_what_the_same_source_measured_is_taken_and_another_one_measures_again(source, toy, monkeypatch):
+    (source / "pyproject.toml").unlink()  # in which nothing measured is found by tests
+    for content, times in (("1", 1), ("1", 1), ("2", 2), ("1", 3)):
+        (source / "benchmarks" / "folder" / "a.py").write_text(content)
+        hashed()
+        experiments.measured("toy", progress=False)
+        assert toy.measured == [0, 1, 2] * times
+    monkeypatch.setattr(provenance, "source_state", lambda: (40 * "a", True))  # the commit may be any, or none
+    experiments.measured("toy", progress=False)
+    assert toy.measured == [0, 1, 2] * 3
+    measure = toy.measure
+    monkeypatch.setattr(toy, "measure", lambda *how: [table := measure(*how), table.attrs.update(collected=True)][0])
+    for times in (4, 5):  # other recordings may have come
+        experiments.run("toy", progress=False) if times == 4 else experiments.measured("toy", progress=False)
+        assert toy.measured == [0, 1, 2] * times
 
 
-def test_a_reference_needs_a_commit_of_all_that_makes_it(package, monkeypatch):
-    assert provenance.source_state() == (None, None)  # no repository
-    with pytest.raises(provenance.UncommittedError, match="no git checkout"):
-        provenance.check_committed()
-    for name in provenance.SOURCE:
-        path = package.parent / name
-        path = path if path.suffix else path / "a.py"
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text("")
-    begin(package, monkeypatch)
-    (package.parent / "figures").mkdir()
-    (package.parent / "figures" / "a.png").write_text("")  # which nothing is made of
-    provenance.check_committed()
+def test_a_reference_needs_a_commit_of_all_that_makes_it(source, monkeypatch):
+    git(source.parent, "init")
+    git(source.parent, "commit", "--allow-empty", "-m", "Begin")  # of another repository, around it
+    assert provenance.source_state() == (None, None)
+    git(source, "init")
+    git(source, "add", ".")
+    git(source, "commit", "-m", "Begin")
+    monkeypatch.setenv("GIT_INDEX_FILE", str(source / "index"))  # as in a hook
+    (source / "figures").mkdir()
+    (source / "figures" / "a.png").write_text("")  # which nothing is made of
     commit, dirty = provenance.source_state()
     assert len(commit) == 40 and dirty is False
-    git(package.parent, "config", "status.showUntrackedFiles", "no")
-    (package.parent / "pyproject.toml").write_text("a = 1")
-    (package.parent / "benchmarks" / "b.py").write_text("")
-    assert provenance.source_state() == (commit, True)
-    with pytest.raises(provenance.UncommittedError, match="but pyproject.toml, benchmarks/b.py differ from .*: commit"):
-        provenance.check_committed()
-
-
-def edit(package, text="a = 1\n"):
-    (package / "a.py").write_text(text)
-    os.utime(package / "a.py", (1, 1))
-
-
-def flagged(flag):
-    return lambda package: (git(package, "update-index", flag, "a.py"), edit(package))
-
-
-def excluded(package):
-    (package.parent / ".git/info/exclude").write_text("b.py\nbuild/\n__pycache__/\n*~\n.*\n")
-    for name in ("b.py", "build/c.py", "__pycache__/d.pyc", ".hidden", "e.py~"):
-        (package / name).parent.mkdir(exist_ok=True)
-        (package / name).write_text("")
-
-
-def nested(package):
-    """Change what a submodule holds, that git is told to take no notice of."""
-    (package / "sub").mkdir()
-    git(package / "sub", "init")
-    git(package / "sub", "commit", "--allow-empty", "-m", "Begin")
-    git(package.parent, "add", "bppsa_nb/sub")
-    git(package.parent, "commit", "-m", "Nest")
-    git(package.parent, "config", "-f", ".gitmodules", "submodule.sub.path", "bppsa_nb/sub")
-    git(package.parent, "config", "submodule.sub.ignore", "all")
-    git(package.parent, "config", "diff.ignoreSubmodules", "all")
-    (package / "sub" / "s.py").write_text("")
-    os.utime(package / "sub", (1, 1))
-
-
-def stashed(package):
-    edit(package)
-    git(package.parent, "stash")
-    os.utime(package / "a.py", (time.time() + 60,) * 2)
-
-
-SAID = f"bppsa_nb/{os.fsencode(MISNAMED).decode(errors='backslashreplace')}"
-CHANGED = {  # a way in which the source is not what the commit has, and which files are named
-    "untracked": (lambda package: (package / "b.py").write_text(""), "bppsa_nb/b.py"),
-    "untracked, no text": (lambda package: (package / f"{MISNAMED}.py").write_text(""), f"{SAID}.py"),
-    "touched, no text": (lambda package: os.utime(package / MISNAMED, (time.time() + 60,) * 2), SAID),
-    "ignored": (excluded, "bppsa_nb/b.py, bppsa_nb/build/c.py"),
-    "staged": (lambda package: (edit(package), git(package, "add", ".")), "bppsa_nb/a.py"),
-    "deleted": (lambda package: (package / "a.py").unlink(), "bppsa_nb/a.py"),
-    "assumed": (flagged("--assume-unchanged"), "bppsa_nb/a.py"),
-    "skipped": (flagged("--skip-worktree"), "bppsa_nb/a.py"),
-    "nested": (nested, "bppsa_nb/sub"),
-    "printed": (lambda package: (package.parent / "data/paper/a.py").write_text("1"), "data/paper/a.py"),
-    "stashed while it ran": (stashed, "bppsa_nb/a.py"),
-    "unreadable": (lambda package: (package.parent / ".git/config").write_text("[core"), None),
-}
-
-
-@pytest.mark.parametrize("how", CHANGED)
-def test_no_way_around_the_commit(package, monkeypatch, how):
-    change, named = CHANGED[how]
-    for path in (package / "a.py", package / MISNAMED, package.parent / "data/paper/a.py"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    begin(package, monkeypatch)
-    commit, dirty = provenance.source_state()
-    assert not dirty
-    change(package)
-    assert provenance.source_state()[1] in ((True,) if named else (True, None))
-    match = f"but {re.escape(named)} differ from {commit[:10]}" if named else "no git checkout"
-    with pytest.raises(provenance.UncommittedError, match=match if how != "nested" else "but .*bppsa_nb/sub.* differ"):
-        provenance.check_committed()
-
-
-def test_another_owners_checkout_is_one(package, monkeypatch, tmp_path):
-    begin(package, monkeypatch)
-    before, own = provenance.source_state(), tmp_path / "git"
-    own.write_text(f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec "{shutil.which("git")}" "$@"\n')
-    own.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(subprocess.CalledProcessError):  # git's own answer
-        git(package, "status")
-    assert provenance.source_state() == before and before[1] is False
-
-
-def test_what_is_not_in_the_folder_does_not_count(package, monkeypatch, tmp_path):
-    edit(package, "")
-    begin(package, monkeypatch)
-    before = provenance.source_state()
-    edit(package)
-    git(package, "add", ".")
-    git(package, "restore", "--source=HEAD", "--worktree", ".")  # staged, and not what is measured by
-    os.utime(package / "a.py", (1, 1))
-    index = (package.parent / ".git/index").read_bytes()
-    git(tmp_path, "init", "other")
-    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "CONFIG_COUNT", "SHALLOW_FILE"):
-        monkeypatch.setenv(f"GIT_{name}", str(tmp_path / "other" / ".git"))  # as in a hook
-    assert provenance.source_state() == before and not before[1]
     provenance.check_committed()
-    assert (package.parent / ".git/index").read_bytes() == index
+    (source / "benchmarks" / "b.py").write_text("")
+    assert provenance.source_state() == (commit, True)
+    with pytest.raises(ValueError, match="commit or stash what `git status bppsa_nb .*` shows"):
+        provenance.check_committed()
+    monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(source.parent / "site-packages/bppsa_nb/__init__.py"))
+    assert provenance.source_state() == (None, None)  # an installed package that is at work there
 
 
-def test_a_source_that_changes_while_it_measures_makes_no_reference(toy, tmp_path, monkeypatch, capsys):
-    measure, state, kept = toy.measure, [4 * "0123456789", False], "measured/.* has what was measured"
-    monkeypatch.setattr(provenance, "source_state", lambda: tuple(state))
-    monkeypatch.setattr(toy, "measure", lambda *how: [measure(*how), state.__setitem__(1, True)][0])
-    with experiments.references(), pytest.raises(provenance.UncommittedError, match=kept):
-        experiments.run("toy", progress=False)
-    assert not list(tmp_path.glob("data/results/**/*.*")) and experiments.unfinished() == []
-    assert experiments.table("toy").attrs["provenance"]["dirty"] is True
-    state[1] = False
-    with experiments.references():
-        monkeypatch.setattr(toy, "measure", measure)
-        assert experiments.run("toy", progress=False).attrs["provenance"]["dirty"] is False
-    monkeypatch.setattr(toy, "measure", lambda *how: [measure(*how), state.__setitem__(1, True)][0])
-    assert experiments.run("toy", progress=False).attrs["provenance"]["dirty"] is True
-    with experiments.references(), pytest.raises(provenance.UncommittedError, match=kept):
-        experiments.record(pandas.DataFrame({"n": [1]}), "other", "quick", 0)
-
-
-def test_a_reference_is_made_of_committed_references(package, monkeypatch):
-    def measure(scale, rng, progress):
-        return experiments.table("other").drop(columns="m")
-
-    monkeypatch.setattr(experiments, "load", lambda name: types.SimpleNamespace(measure=measure))
-    begin(package, monkeypatch)
-    with experiments.references():
-        other = experiments.record(pandas.DataFrame({"n": [1], "m": [2]}), "other", "quick", 0)
-        experiments.table("other")  # to look at it
-        with pytest.raises(provenance.UncommittedError, match=f"but {other}, {other[:-3]}json differ"):
-            experiments.run("toy", progress=False)
-        begin(package, monkeypatch)
-        assert list(experiments.run("toy", progress=False)) == ["n"]
-
-
-def test_another_repository_around_the_package_or_at_work_does_not_count(package, tmp_path, monkeypatch):
-    git(tmp_path, "init")
-    git(tmp_path, "commit", "--allow-empty", "-m", "Begin")
-    assert provenance.source_state() == (None, None)  # around the checkout
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    assert provenance.source_state() == (None, None)  # where an installed package works
+def test_who_copied_the_source_can_name_its_commit(source, monkeypatch):
     monkeypatch.setenv("BPPSA_NB_COMMIT", 40 * "a")
-    assert provenance.source_state() == (40 * "a", False)  # whoever copied the source says so
+    assert provenance.source_state() == (40 * "a", False)
     for named in ("", "nonsense", 39 * "a"):
         monkeypatch.setenv("BPPSA_NB_COMMIT", named)
-        with pytest.raises(provenance.UncommittedError, match="BPPSA_NB_COMMIT must be the 40 digits of a commit"):
+        with pytest.raises(ValueError, match="BPPSA_NB_COMMIT must be the 40 digits of a commit"):
             provenance.source_state()
+
+
+@pytest.mark.parametrize("state", [(4 * "0123456789", True), (None, None)])
+def test_a_reference_is_refused_before_anything_is_measured(toy, monkeypatch, state):
+    monkeypatch.setattr(provenance, "source_state", lambda: state)
+    with experiments.references(), pytest.raises(ValueError, match="first commit or stash"):
+        experiments.run("toy", progress=False)
+    assert toy.measured == []
+    origin = experiments.run("toy", progress=False).attrs["provenance"]
+    assert (origin["commit"], origin["dirty"]) == state and len(origin["source"]) == 64
 
 
 KEPT = '{"provenance": {"name": "toy"}, "points": %s}'

@@ -58,7 +58,7 @@ def test_rows_have_as_many_cells_as_the_head(project):
     path = project / "elsewhere" / "report.md"
     report.write(path)
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    assert {row.replace("\\|", "").count("|") for row in rows} == {7, 9}
+    assert {row.replace("\\|", "").count("|") for row in rows} == {7, 10}
     papers = {each.paper for each in claims()}
     assert len(rows) == len(claims()) + 2 * (len(papers) + 1)  # the head of every paper's, and of the recordings'
 
@@ -71,11 +71,11 @@ def test_counted_claims_are_evaluated_on_the_table(steps, verdict, committed):
     assert ours.endswith(f"{steps[-1]} at n = 8") and origin["name"] == "steps_and_work"
     row = next(line for line in report.text().splitlines() if FIRST in line)
     machine = f"{provenance.cpu_name()} ({provenance.cores()} cores), quick, synthetic"
-    assert row.endswith(f"| {machine}, measured here | **{verdict}** | every cell |")
+    assert row.endswith(f"| {machine}, measured here | **{verdict}** | every cell | steps_and_work |")
     with experiments.references():
         experiments.record(counted(steps), "steps_and_work", "quick", 0)
         row = next(line for line in report.text().splitlines() if FIRST in line)
-    assert row.endswith(f"| {machine} | **{verdict}** | every cell |")
+    assert row.endswith(f"| {machine} | **{verdict}** | every cell | steps_and_work |")
 
 
 def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measured_here(project, committed):

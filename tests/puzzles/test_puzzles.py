@@ -8,11 +8,12 @@ import threading
 import xml.etree.ElementTree as ET
 from functools import partial
 
+import puzzle_answers
 import pytest
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
-from bppsa_nb.puzzles import limits
+from bppsa_nb.puzzles import contents, limits
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,12 @@ def misplaced(a, op, pairs, levels):
     for d in range(levels):
         for l, r in pairs(d):
             a[l], a[r] = a[r], op(a[r], a[l])
+        yield
+
+
+def loop(a, op):
+    for i in range(1, len(a)):
+        a[i] = op(a[i - 1], a[i])
         yield
 
 
@@ -107,27 +114,43 @@ def test_a_damaged_record_is_named_and_hides_no_verdict(cache, text):
     assert cache.read_bytes() == text.encode("latin-1")
 
 
-def test_hints_and_solutions_are_printed(capsys):
+@pytest.mark.parametrize("name", puzzles.NAMES)
+def test_solutions_are_right_and_stubs_are_not(name, capsys):
+    puzzle = puzzles.puzzle(name)
+    if name in contents.KERNELS:
+        pytest.importorskip("numba_cuda", reason="needs a CUDA compiler: the gpu extra")
+    assert not puzzle.check(puzzle_answers.made(name, puzzle.stub))
+    assert not puzzle.check(None) and not puzzle.check(lambda *_: None)
+    puzzles.solution(name)
+    text = capsys.readouterr().out
+    assert '"""' not in text and text.startswith(puzzle.text()) and text.count(puzzle.explained[:30]) == 1
+    assert puzzle.check(puzzle_answers.made(name, puzzle.text())) and len(puzzle.hints) == 3
+
+
+def test_hints_are_printed(capsys):
     puzzles.hint("down_sweep")
     puzzles.hint("down_sweep", 3)
     first, third = capsys.readouterr().out.splitlines()
     assert first.startswith("The left half needs") and third.startswith("a[l], a[r] = a[r]")
-    puzzles.solution("down_sweep")
-    text, names = capsys.readouterr().out, {}
-    assert '"""' not in text and "_rule" not in text and "The left half begins where its block begins" in text
-    exec(text.partition("\n\n")[0], names)
-    assert puzzles.check("down_sweep", names["down_sweep"])
-    for depth in (0, 4, "a"):
-        with pytest.raises(ValueError, match=f"depth must be from 1 to 3, got {depth!r}"):
-            puzzles.hint("diamond", depth)
 
 
-def test_there_is_no_such_puzzle():
-    for call, *given in ((puzzles.check, "scan", len), (puzzles.hint, 3), (puzzles.solution, [])):
-        with pytest.raises(ValueError, match=r"name must be a puzzle, one of totals, reduce.*; got "):
+DEPTH, LETTERS = "depth must be from 1 to 3, got {!r}", "letters must be a text such as \"abcd\", got {!r}"
+REFUSED = [
+    (puzzles.check, ("scan", len), "name must be a puzzle, one of totals, reduce"),
+    (puzzles.solution, ([],), "name must be a puzzle, one of totals, reduce"),
+    (puzzles.hint, ("total",), "got 'total'; did you mean totals"),
+    *((puzzles.hint, ("diamond", depth), DEPTH.format(depth)) for depth in (0, 4, "a")),
+    *((puzzles.show, (loop, letters), LETTERS.format(letters)) for letters in ([3, 1, 7], "", None)),
+    (puzzles.show, (lambda a, op: None, "abc"), "a scan pauses after each level, by yield; this one returned None"),
+    (puzzles.show, (never_paused, "abc"), "still running after 0.2 seconds. Does every loop of yours end"),
+]
+
+
+def test_what_is_asked_wrongly_is_refused(monkeypatch):
+    monkeypatch.setattr(puzzles, "SECONDS", 0.2)
+    for call, given, message in REFUSED:
+        with pytest.raises((ValueError, TypeError, TimeoutError), match=re.escape(message)):
             call(*given)
-    with pytest.raises(ValueError, match="got 'total'; did you mean totals"):
-        puzzles.hint("total")
 
 
 @pytest.mark.parametrize("answer", [endless, by_helper, partial(by_helper), Endless(), keeps_everything])
@@ -153,16 +176,12 @@ def test_what_fills_the_memory_is_ended(monkeypatch):
     assert puzzles.check("pairs", pairs).message == "it fills the memory. Does every loop of yours end?"
 
 
-@pytest.mark.parametrize(
-    "answer, message",
-    [
-        (leaves, "a list of 4, SystemExit on line 3 of yours: an answer returns, and leaves Python running"),
-        (presses_ctrl_c, "it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C"),
-    ],
-)
-def test_no_answer_ends_python(answer, message, monkeypatch):
+def test_no_answer_ends_python(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert repr(puzzles.check("reduce", answer)) == f"✗ {message}" and not sys.stdin.closed
+    left = "a list of 4, SystemExit on line 3 of yours: an answer returns, and leaves Python running"
+    assert puzzles.check("reduce", leaves).message == left and not sys.stdin.closed
+    pressed = "it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C"
+    assert puzzles.check("reduce", presses_ctrl_c).message == pressed
 
 
 def test_ctrl_c_interrupts(foreground):
@@ -192,24 +211,11 @@ def test_what_is_wrong_is_red_and_the_right_scan_stands_beside_it():
     assert red(own) == [] and "it ends as I, a, ab, abc, abcd, abcde, abcdef, abcdefg" in own.get("aria-label")
 
 
-def test_a_scan_of_ones_own_is_shown(monkeypatch):
-    def loop(a, op):
-        for i in range(1, len(a)):
-            a[i] = op(a[i - 1], a[i])
-            yield
-
+def test_a_scan_of_ones_own_is_shown():
     shown = puzzles.show(loop, "abc")
     assert repr(shown) == "a b c\na ab c\na ab abc" and shown.joins == 2
     drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
     assert drawn.get("aria-label") == "A list of 3 before a scan and after each of 2 levels; it ends as a, ab, abc."
-    for letters in ([3, 1, 7], "", None):
-        with pytest.raises(ValueError, match=re.escape(f'letters must be a text such as "abcd", got {letters!r}')):
-            puzzles.show(loop, letters)
-    with pytest.raises(TypeError, match="a scan pauses after each level, by yield; this one returned None"):
-        puzzles.show(lambda a, op: None, "abc")
-    monkeypatch.setattr(puzzles, "SECONDS", 0.2)
-    with pytest.raises(TimeoutError, match=r"still running after 0.2 seconds\. Does every loop of yours end"):
-        puzzles.show(never_paused, "abc")
     assert "I" in repr(puzzles.show(lambda a, op, identity: iter([a.append(identity)]), "a", puzzles.IDENTITY))
 
 

@@ -5,10 +5,11 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 
-DRAWN, COUNTED, DEVICES, BATCHES = 8, 16, 4, 4
+DRAWN, COUNTED = 8, 16  # layers
 SCHEDULES = {  # name: policy, flush
     "GPipe": ("gpipe", True),
     "1F1B": ("1f1b", True),
@@ -28,61 +29,73 @@ PANELS = {
 }
 
 
-def run(name, layers):
-    """Schedule the example by one of `SCHEDULES`."""
-    policy, flush = SCHEDULES[name]
-    return schedule.pipeline(schedule.Network.uniform(layers), DEVICES, BATCHES, policy, flush)
-
-
 def measure(scale, rng, progress):
-    """Schedule the small example, one row per operation, and count both: one row per schedule."""
-    rows = []
-    for name in PANELS:
-        rows += timelines.rows(run(name, DRAWN), part="timeline", schedule=name, layers=DRAWN)
+    """Schedule both sizes on four devices: one row per operation that is drawn, and one per size and schedule."""
+    runs, rows = {}, []
     for layers in (DRAWN, COUNTED):
         for name, (policy, flush) in SCHEDULES.items():
-            timeline = run(name, layers)
-            timeline.check()
-            row = {"part": "count", "schedule": name, "layers": layers, "policy": policy, "flush": float(flush)}
-            row |= {"makespan": timeline.makespan, "bound": timeline.lower_bound}
-            row |= {"iteration": timelines.iteration(timeline)}
-            rows.append(row | {"idle": timeline.idle.max(), "peak_memory": timeline.peak_memory.max()})
+            runs[layers, name] = schedule.pipeline(schedule.Network.uniform(layers), 4, 4, policy, flush)
+    for name in PANELS:
+        rows += timelines.rows(runs[DRAWN, name], part="timeline", schedule=name, layers=DRAWN)
+    for (layers, name), run in runs.items():
+        run.check()
+        row = {"part": "count", "schedule": name, "layers": layers, "policy": run.policy, "flush": float(run.flush)}
+        row |= {"makespan": run.makespan, "bound": run.lower_bound, "iteration": timelines.iteration(run)}
+        rows.append(row | {"idle": run.idle.max(), "peak_memory": run.peak_memory.max()})
     return pd.DataFrame(rows)
 
 
-def speedups(table, layers=COUNTED):
-    """Divide GPipe's iteration by each one's: a Series by schedule."""
-    counts = where(table, part="count", layers=layers).set_index("schedule")["iteration"]
-    return counts["GPipe"] / counts
+def facts(table):
+    """Compare iterations over the larger number of layers with GPipe's, and count units of both."""
+    counts = where(table, part="count").pivot(index="schedule", columns="layers", values=["makespan", "iteration"])
+    iteration = counts["iteration"][COUNTED].loc[list(SCHEDULES)]
+    return {"units": counts["makespan"], "speedup": iteration["GPipe"] / iteration}
 
 
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
     heights = [1] * len(PANELS) + [1.9]
-    fig, axes = pyplot.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights, layout="constrained")
-    drawn = table[table["part"] == "timeline"].astype({"worker": int})
-    longest = (drawn["start"] + drawn["duration"]).max()
-    for ax, (name, title) in zip(axes, PANELS.items(), strict=False):
-        events = drawn[drawn["schedule"] == name]
-        timelines.plot(ax, events, legend=False, unit="", until=longest)
-        end = (events["start"] + events["duration"]).max()
-        ax.set_title(f"{title}: {end:g} units", loc="left", size=10)
-        ax.tick_params(labelbottom=False)
-    ax.tick_params(labelbottom=True)
-    ax.set_xlabel("unit times, 8 layers")
+    fig, (*axes, ax) = pyplot.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights, layout="constrained")
+    drawn = where(table, part="timeline")
+    timelines.stacked(axes, drawn, "schedule", PANELS, unit=f"unit times, {DRAWN} layers", gains=False)
     timelines.legend(fig, ("F", "δO", "δW"))
-    _bars(axes[-1], speedups(table))
-    return fig
-
-
-def _bars(ax, found):
-    paper = {"fast-forwarding": 1.22, "modulo, no flush": 1.62}
-    colors = [COLORS["matrix" if name in PANELS else "chunked"] for name in found.index]
-    ax.barh(found.index, found, color=colors, height=0.7)
-    for i, (name, ratio) in enumerate(found.items()):
+    speedup, paper = facts(table)["speedup"], {"fast-forwarding": 1.22, "modulo, no flush": 1.62}
+    colors = [COLORS["matrix" if name in PANELS else "chunked"] for name in speedup.index]
+    ax.barh(speedup.index, speedup, color=colors, height=0.7)
+    for i, (name, ratio) in enumerate(speedup.items()):
         says = f"  ({paper[name]:.2f} in the paper)" if name in paper else ""
         ax.text(ratio + 0.01, i, f"{ratio:.2f}{says}", va="center", size=9)
     ax.axvline(1, color="black", lw=1.1)
     ax.invert_yaxis()
-    ax.set(xlim=(0, 2.1), xlabel="speedup over GPipe, 16 layers")
+    ax.set(xlim=(0, 2.1), xlabel=f"speedup over GPipe, {COUNTED} layers")
     ax.grid(False)
+    return fig
+
+
+FIGURE = Figure(
+    title="Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules",
+    origin="counted",
+    caption="""The paper's two speedups for 16 layers take two policies: {speedup[fast-forwarding]:.2f}× comes out with
+    a flush, 1.62× ({speedup[modulo, no flush]:.3f}) without. (a) to (c) are the paper's; 1F1B and the zero-bubble
+    schedules (Qi et al. 2023) stand beside them. Dark bars are drawn above. Simulated: four GPUs, four micro-batches A
+    to D, every operation one unit, no cost of communication. With a flush, no GPU begins its gradients before its last
+    forward pass. ZB-H2 may start its next iteration before all GPUs have ended: its bar counts the longest span of a
+    GPU. It gains on ZB-H1 from five micro-batches on.""",
+    alt="""Five timelines of four GPUs with forward passes, output gradients and weight gradients in three colors, and
+    bars of eight speedups over GPipe. GPipe and 1F1B are the longest, {units[8][GPipe]} units, with gaps between
+    gradients. Fast-forwarding takes {units[8][fast-forwarding]}, ZB-H1 {units[8][ZB-H1]}, and modulo allocation without
+    a flush {units[8][modulo, no flush]}, with hardly a gap. Bars for 16 layers: 1F1B {speedup[1F1B]:.2f},
+    fast-forwarding {speedup[fast-forwarding]:.2f} with a flush and {speedup[fast-forwarding, no flush]:.2f} without,
+    modulo allocation {speedup[modulo]:.2f} and {speedup[modulo, no flush]:.2f}, zero-bubble ones
+    {speedup[ZB-H1]:.2f}.""",
+    claims=[
+        Claim("§7.4, Figure 13", "Fast-forwarding over GPipe, 16 layers of equal costs.", "1.22×",
+              "{speedup[fast-forwarding]:.3f}× with a flush ({units[16][GPipe]} / {units[16][fast-forwarding]} units), "
+              "{speedup[fast-forwarding, no flush]:.3f}× without",
+              lambda f: 1.22 <= f["speedup"]["fast-forwarding"] < 1.23),
+        Claim("§7.4, Figure 13", "With modulo allocation besides.", "1.62×",
+              "{speedup[modulo, no flush]:.3f}× without ({units[16][GPipe]} / {units[16][modulo, no flush]} units), "
+              "{speedup[modulo]:.3f}× with a flush",
+              lambda f: 1.62 <= f["speedup"]["modulo, no flush"] < 1.63),
+    ],
+)

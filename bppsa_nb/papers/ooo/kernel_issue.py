@@ -3,6 +3,7 @@
 import numpy as np
 
 from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
 
 PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLORS["matrix"])}
@@ -19,21 +20,29 @@ def plot(table):
     fig, parts = panels.machines(table, 10, 1.3 + 0.55 * names)
     for part, rows in parts:
         for ax, cell in zip(part.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
-            _bars(ax, rows[rows["cell"] == cell])
+            mine = rows[rows["cell"] == cell]
+            places = np.arange(len(mine))[::-1]
+            for shift, (what, (label, color)) in zip((0.2, -0.2), PARTS.items(), strict=True):
+                median, low, high = (1e6 * mine[f"{what}{end}"] for end in ("", "_low", "_high"))
+                style = {"height": 0.38, "color": color, "lw": 0, "error_kw": {"lw": 1}, "label": label}
+                bars = ax.barh(places + shift, median, xerr=[median - low, high - median], **style)
+                ax.bar_label(bars, fmt="{:,.0f}", padding=4, size=8)
+            ax.set_yticks(places, mine["name"], size=8)
+            ax.set(xlim=(0, 1.2e6 * mine["run_high"].max()), xlabel="µs")
             ax.set_title(f"{cell}, one training step", size=10)
+            ax.grid(axis="y", visible=False)
     panels.legend(fig)
     return fig
 
 
-def _bars(ax, rows):
-    places = np.arange(len(rows))[::-1]
-    for shift, (part, (label, color)) in zip((0.2, -0.2), PARTS.items(), strict=True):
-        median, low, high = (1e6 * rows[f"{part}{end}"].to_numpy() for end in ("", "_low", "_high"))
-        ax.barh(places + shift, median, height=0.38, color=color, lw=0, label=label)
-        ax.hlines(places + shift, low, high, color="black", lw=1)
-        for value, end, place in zip(median, high, places + shift, strict=True):
-            ax.annotate(f"{value:,.0f}", (end, place), (4, 0), textcoords="offset points", va="center", size=8)
-    ax.set_yticks(places, rows["name"], size=8)
-    ax.set_xlim(0, 1.2e6 * rows["run_high"].max())
-    ax.set_xlabel("µs")
-    ax.grid(axis="y", visible=False)
+FIGURE = Figure(
+    title="Issuing kernels, and running them",
+    origin="waiting",
+    needs=["kernel_issue.paper"],
+    caption="""Where the two bars of a pair are close, the device waits for the host. They are a training step on a GPU
+    that has nothing else to do: until the host has issued all its kernels, and until the device is done with them. A
+    recorded graph issues all kernels of a step at once. Medians of one run by benchmarks/run.py, warm, all in turns;
+    lines: quartiles.""",
+    alt="""Pairs of horizontal bars for the training steps of the RNN and the GRU, by PyTorch and here, without and with
+    a recorded graph: microseconds to issue a step's kernels, and until the step is done.""",
+)

@@ -47,13 +47,6 @@ def test_every_schedule_has_a_row_per_table_and_none_passes_the_bound(table):
     assert (rows[rows["schedule"] == "limited"]["memory"] <= joint_regions.LIMIT * (1 + 1e-9)).all()
 
 
-def test_memory_is_the_most_while_something_runs(network):
-    result = joint_regions.schedules(network, joint_regions.corun(0.6, 1.5))["joint"]
-    labels, most = joint_regions.while_main_runs(result)
-    assert labels == [f"δO{i}" for i in range(11, 1, -1)] + [f"F{i}" for i in range(1, 12)]
-    assert most.max() == result.peak_memory[0]
-
-
 def waiting(timeline):
     """How long the main stream waits before it ends."""
     main = timeline.operations.worker == 0

@@ -1,8 +1,8 @@
 """Figures 10 to 12 and 14 of ooo backprop in shape: costs as stated, and ratios that must hold."""
 
 import numpy as np
-import pandas
 import pytest
+from measuring import measure
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
@@ -39,12 +39,12 @@ def test_resnet_101_has_its_layers_and_weights():
 def test_without_batch_normalization_it_would_double(monkeypatch):
     resnet = data_parallel_throughput.resnet
     monkeypatch.setattr(data_parallel_throughput, "resnet", lambda *name: resnet(*name).assign(normalized=0))
-    rows = pandas.DataFrame(data_parallel_throughput._memory("ResNet-50"))
-    assert data_parallel_throughput.more_memory(rows, "ResNet-50") == pytest.approx(1.06, abs=0.01)
+    found = data_parallel_throughput.facts(measure(data_parallel_throughput, GPUS=(16,), RATIOS=(0.5,)))
+    assert found["more"]["ResNet-50"] == pytest.approx(1.06, abs=0.01)
 
 
 def test_whoever_puts_weight_gradients_off_keeps_no_more_than_before_they_could_be_computed(pipelines):
-    held = pipeline_throughput.memory(pipelines)
+    held = pipeline_throughput.facts(pipelines)["held"]
     for system in ("OOO-Pipe1", "OOO-Pipe2"):
         assert (held.loc[system] > held.loc["GPipe"]).tolist() == [False, True]
     # Six layers on a GPU, of four micro-batches; the gradients at one of them, and those that come to it; the gradient

@@ -13,7 +13,7 @@ from bppsa_nb.schedule import draw
 
 
 def test_rows_are_the_schedule_and_fill_it_with_idle_time():
-    timeline = schedule.data_parallel(reverse_first_k.example(), "fifo")
+    timeline = schedule.data_parallel(reverse_first_k.EXAMPLE, "fifo")
     rows = pd.DataFrame(timelines.rows(timeline, idle=True, name="x"))
     assert set(rows["name"]) == {"x"} and len(rows) > len(timeline.operations)
     gpu = rows[rows["worker"] == 0].sort_values("start")
@@ -34,16 +34,12 @@ def test_rows_of_a_broken_schedule_are_refused():
         timelines.rows(broken)
 
 
-def test_random_orders_are_schedules_that_differ_and_give_the_same_gradients():
+def test_random_orders_respect_what_gradients_need_and_give_the_same():
     runs = measure(reorder_gradients, RUNS=6).query("policy == 'random'")
     assert runs["order"].nunique() > 3 and (runs["difference"] == 0).all()
-    timeline = schedule.pipeline(schedule.Network.uniform(5), 1, 2)
-    orders = set()
-    for seed in range(10):
-        shuffled = reorder_gradients.shuffled(timeline, np.random.default_rng(seed))
-        shuffled.check()
-        orders.add(tuple(shuffled.order(0)))
-    assert len(orders) == 10
+    for order in runs["order"].str.split():
+        assert sorted(order) == sorted([*(f"δO{i}" for i in range(2, 6)), *(f"δW{i}" for i in range(1, 6))])
+        assert all(order.index(f"δO{int(each[2]) + 1}") < order.index(each) for each in order if each[2] < "5")
 
 
 def test_drawings_of_schedules_know_every_kind_of_operation():
