@@ -25,6 +25,7 @@ HOW_TO = (
     "own_data",
     "more_than_chains",
     "calibrate",
+    "speed",
     "measure",
     "gpu",
     "machines",
