@@ -8,7 +8,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.bppsa.gpipe import pipeline
+from bppsa_nb.papers.bppsa.figure_11 import pipeline
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace

@@ -57,13 +57,6 @@ def _pipeline_space(table):
     return ours, verdict(ratio.max() <= 3 * ratio.min())
 
 
-def _full_pipeline(table):
-    devices, batches = table["worker"].nunique(), table["batch"].nunique()
-    busy = table.groupby("start")["worker"].nunique()
-    ours = f"{batches} micro-batches for {devices} devices, all busy for {(busy == devices).sum()} step"
-    return ours, verdict(busy.max() == devices == batches)
-
-
 def claims():
     """List them, in the order of the report."""
     return [
@@ -81,6 +74,4 @@ def claims():
               "Θ(max(n/p, 1)) M_Jacob", "space", _space),
         Claim(PAPER, "§3.6, Appendix B", "A pipeline's space per device grows again with its length.",
               "Θ(L/K + K)", "space", _pipeline_space),
-        Claim(PAPER, "Figure 11", "To fill a pipeline, as many micro-batches must enter as it has devices.",
-              "K micro-batches", "figure_11", _full_pipeline),
     ]
