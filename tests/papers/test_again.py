@@ -32,7 +32,7 @@ def one_more_product(monkeypatch):
     """Equation 7: count one ⋄ too many, in scans of one length by one method."""
     traced = timelines.traced
 
-    def counted(n, method, levels):
+    def counted(n, method, levels=None):
         run = traced(n, method, levels)
         if (n, method) == (64, "blelloch"):
             object.__setattr__(run, "work", run.work + 1)
@@ -55,15 +55,16 @@ def next_seed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, plant, found",
+    "name, plant",
     [
-        more("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
-        ("fast_forward", no_modulo, {72, 73, 74, 75}), ("reorder_gradients", next_seed, {70}),
+        more("steps_and_work", one_more_product),  # every cell of the table is all claims'
+        ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
         # Claims about differences, which hold with any seed: losses tell.
-        large("figure_07", next_seed, {17, 18}),
+        large("figure_07", next_seed),
     ],
 )
-def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant, found):
+def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant):
+    found = {number for number, claim in enumerate(claims(), 1) if claim.experiment == name}
     assert outcomes(name) == dict.fromkeys(found, again.WITHIN)
     plant(monkeypatch)
     assert cli.main(["report", "--check", name]) == 1
@@ -118,7 +119,7 @@ def test_what_the_same_committed_source_measured_is_measured_again_only_by_name(
 
 
 def test_names_that_no_claim_is_held_against_are_refused(capsys):
-    with pytest.raises(ValueError, match="no claim is held against 'figure_5', but against steps_and_work, crossover"):
+    with pytest.raises(ValueError, match="no claim is held against 'figure_5', but against .*figure_11, "):
         list(again.check(["figure_5"]))
     assert cli.main(["report", "--check", "figure_5"]) == 1
     assert cli.main(["report", "--check", "--output", "mine.md"]) == 1
