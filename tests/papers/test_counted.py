@@ -18,7 +18,7 @@ from bppsa_nb.schedule import events as timeline
 REPEATABLE = ["figure_01", "figure_02", "figure_03", "figure_04", "figure_11", "graph_rules", "gru_graphs"]
 REPEATABLE += ["fast_forward", "reorder_gradients", "reverse_first_k", "micro_batches", "layer_blocks"]
 REPEATABLE += ["predicted_steps", more("data_parallel_throughput"), more("pipeline_throughput")]
-LONGER = ["steps_and_work", "table_3", "figure_10"]
+LONGER = ["steps_and_work", "table_3"]
 
 
 @pytest.mark.parametrize("name", [*REPEATABLE, *(pytest.param(name, marks=pytest.mark.full) for name in LONGER)])
