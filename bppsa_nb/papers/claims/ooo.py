@@ -1,4 +1,4 @@
-"""Claims about out-of-order backprop (Sections 3, 5, 7.3 and 7.4), and about PipeDream's staleness (Appendix C).
+"""Claims about out-of-order backprop (Sections 3, 5, 7.3 and 7.4).
 
 Speedups of clusters are shown beside simulations from stated costs, which decide nothing: `ours` says so.
 """
@@ -7,9 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
-from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, rows_of, times, verdict
-from bppsa_nb.papers.claims.tolerance import TRAINED
+from bppsa_nb.papers.claims.claim import OOO, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.ooo import figure_13_micro_batches as micro_batches
 from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
 from bppsa_nb.papers.ooo import figures_12_14_pipeline_throughput as pipeline_throughput
@@ -129,20 +127,6 @@ def _over_pipedream(table):
     return ours, compare(ends, [1.14, 1.63])
 
 
-def _stale(table):
-    """Ask whether accuracy is lower in the end, of the longest training, at every learning rate."""
-    gaps = staleness.gaps(table)
-    gaps = rows_of(gaps, devices=4)
-    texts = []
-    for images, rows in gaps.groupby("images"):
-        updates = images // staleness.BATCH * table.loc[table["images"] == images, "epoch"].max()
-        points = [f"{100 * row.mean:.1f} ({100 * row.least:.1f} to {100 * row.most:.1f})" for row in rows.itertuples()]
-        rates = ", ".join(f"{rate:g}" for rate in rows["lr"])
-        texts.append(f"{', '.join(points)} points lower after {updates} updates with learning rates {rates}")
-    longest = gaps[gaps["images"] == gaps["images"].max()]
-    return "; ".join(texts), verdict((longest["mean"] > 0).all())
-
-
 def claims():
     """List them, in the order of the report."""
     flushed, free = "with a flush", "without"
@@ -183,6 +167,4 @@ def claims():
               "pipeline_throughput", _many_gpus, gpu=True),
         Claim(OOO, "§7.4, Figure 14", "OOO-Pipe2 over PipeDream.", "1.14× to 1.63× (V100)", "pipeline_throughput",
               _over_pipedream, gpu=True),
-        Claim(PAPER, "Appendix C, Figure 12", "PipeDream's stale weights cost accuracy with Adam.",
-              "2.6 points top-1 (VGG-16, ImageNet, 4 devices)", "staleness", _stale, TRAINED),
     ]

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.claims import claims, distributed, forward, ooo, sparse
+from bppsa_nb.papers.claims import claims, distributed, forward, sparse
 from bppsa_nb.papers.claims.claim import (
     ARTICLE,
     BETTER,
@@ -77,17 +77,6 @@ def test_calls_are_few_and_the_same_for_all_lengths(combined, told, verdict):
     ]
     ours, found = judge(distributed, "Split over n devices", table)
     assert found == verdict and f"{combined} on 4 ranks{told}" in ours
-
-
-@pytest.mark.parametrize("stale, verdict", [((0.5, 0.6), REPRODUCED), ((0.5, 0.75), MISSED)])
-def test_stale_weights_must_cost_accuracy_at_every_rate_of_the_longest_training(stale, verdict):
-    table = [
-        {"images": images, "lr": lr, "devices": devices, "epoch": 3, "seed": 0, "accuracy": accuracy}
-        for images, ends in ((40, (0.9, 0.9)), (400, stale))
-        for lr, end in zip((0.001, 0.003), ends, strict=True)
-        for devices, accuracy in ((1, 0.7), (4, end))
-    ]
-    assert judge(ooo, "PipeDream's stale weights", table)[1] == verdict
 
 
 def test_over_thousands_of_iterations_losses_of_lenet_decide_nothing():
