@@ -38,7 +38,7 @@ def test_ranks_are_measured_counted_and_predicted(measured):
 def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
     predicted = measured[measured["part"] == "predicted exscan"]
     assert sorted(predicted["ranks"].unique()) == [1, 2]
-    assert {row["ranks"] for row in rank_scaling._predicted_exscans(measured, cores=1)} == {1}
+    assert {row["ranks"] for row in rank_scaling.predicted_exscans(measured, cores=1)} == {1}
     for width in rank_scaling.WIDTHS:
         found, between = rank_scaling.operator_costs(measured, width), rank_scaling.link(measured)[0]
         row = predicted[(predicted["width"] == width) & (predicted["ranks"] == 2)].iloc[0]
@@ -46,7 +46,7 @@ def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
 
 
 def test_ranks_beyond_cores_take_turns(measured):
-    few, enough = (pd.DataFrame(rank_scaling._predicted_times(measured, cores)) for cores in (1, 2))
+    few, enough = (pd.DataFrame(rank_scaling.predicted_times(measured, cores)) for cores in (1, 2))
     np.testing.assert_allclose(few["total"] / enough["total"], few["ranks"])
 
 
