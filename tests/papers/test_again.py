@@ -32,7 +32,7 @@ def one_more_product(monkeypatch):
     """Equation 7: count one ⋄ too many, in scans of one length by one method."""
     traced = timelines.traced
 
-    def counted(n, method, levels):
+    def counted(n, method, levels=None):
         run = traced(n, method, levels)
         if (n, method) == (64, "blelloch"):
             object.__setattr__(run, "work", run.work + 1)
@@ -57,13 +57,14 @@ def next_seed(monkeypatch):
 @pytest.mark.parametrize(
     "name, plant",
     [
-        more("steps_and_work", one_more_product), ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
+        more("steps_and_work", one_more_product),  # every cell of the table is all claims'
+        ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
         # Claims about differences, which hold with any seed: losses tell.
         large("figure_07", next_seed),
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant):
-    found = [number for number, claim in enumerate(claims(), 1) if claim.experiment == name]
+    found = {number for number, claim in enumerate(claims(), 1) if claim.experiment == name}
     assert outcomes(name) == dict.fromkeys(found, again.WITHIN)
     plant(monkeypatch)
     assert cli.main(["report", "--check", name]) == 1
@@ -116,7 +117,7 @@ def test_what_the_same_source_measured_is_measured_again_only_by_name(monkeypatc
 
 
 def test_names_that_no_claim_is_held_against_are_refused(capsys):
-    with pytest.raises(ValueError, match="no claim is held against 'figure_5', but against steps_and_work, crossover"):
+    with pytest.raises(ValueError, match="no claim is held against 'figure_5', but against .*figure_11, "):
         list(again.check(["figure_5"]))
     assert cli.main(["report", "--check", "figure_5"]) == 1
     assert cli.main(["report", "--check", "--output", "mine.md"]) == 1

@@ -36,8 +36,9 @@ def timed(forward, bp, bppsa, T=1000, B=16, backend="cuda"):
 
 def counted(steps):
     n = [2, 4, 8]
-    table = pandas.DataFrame({"n": n, "method": "blelloch", "p": float("nan"), "steps": steps})
-    return table.assign(work=[2, 6, 14], mm=[0, 1, 4])
+    table = pandas.DataFrame({"n": n, "method": "blelloch", "p": float("nan"), "steps": steps, "part": "steps"})
+    columns = "H", "linear", "blelloch", "matrices", "activations"
+    return table.assign(work=[2, 6, 14], mm=[0, 1, 4], **dict.fromkeys(columns, float("nan")))
 
 
 FIRST = "With a worker for every"
@@ -140,18 +141,6 @@ def test_rows_of_the_printed_tables_are_compared_with_the_same_rows_of_ours(desc
     assert decide(row)[0] == "10 s / 2 s: 5× overall, 9× backward"
     assert decide(row)[2] == words.BETTER
     assert decide(claim("One epoch at T = 30000"))[1] is None
-
-
-def test_counted_claims_hold_for_scans_that_run(monkeypatch):
-    sizes = {"steps_and_work": 64, "space": 16, "crossover": (30,)}
-    # Long enough for every H: n / log n is above the largest one, 256, from n = 3000 on.
-    monkeypatch.setattr(experiments.load("crossover"), "PAPER", {"H": 20, "T": (10, 30, 100, 300, 1000, 3000)})
-    for name in ("steps_and_work", "space", "crossover", "figure_11"):
-        if name in sizes:
-            monkeypatch.setattr(experiments.load(name), "SCALES", {"quick": sizes[name]})
-        experiments.run(name, progress=False)
-        verdicts = [decide(each)[2] for each in claims() if each.experiment == name]
-        assert set(verdicts) == {words.REPRODUCED}, name
 
 
 @pytest.mark.parametrize("factor, verdict", [(3, words.REPRODUCED), (9, words.MISSED)])

@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
 
 # Operator, channels out (None: as many as come in), device.
@@ -99,3 +100,14 @@ def _arrow(ax, start, end, color):
 
 def _text(ax, x, y, text, *, ha="center", va="center", size=8):
     ax.text(x, y, text, ha=ha, va=va, size=size, linespacing=1.15)
+
+
+FIGURE = Figure(
+    title="Figure 2: a network as a chain, spread over devices",
+    origin="counted",
+    caption="""Going back, only the last device can start: every gradient is the next one times a transposed Jacobian
+    (Equation 3). Gradients of parameters (Equation 2) hang off that chain. Going forward, every layer maps x to the
+    next x (Equation 1). Below squares: rows and columns of Jacobians. At the bottom: numbers of parameters.""",
+    alt="""Seven layers of a small convolutional network in a row, on three devices. Underneath, from right to left, the
+    chain of gradients and transposed Jacobians, with parameter gradients below convolutions and the linear layer.""",
+)

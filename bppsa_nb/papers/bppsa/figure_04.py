@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.scan.blelloch import down_sweep, up_sweep
 from bppsa_nb.scan.trace import Traced, record
 from bppsa_nb.schedule import draw
@@ -42,3 +43,15 @@ def plot(table):
         ax.set_title(f"{phase.capitalize()}-sweep:  {left} ← {right}")
     axes[0].legend(handles=draw.legend_handles()[3:], loc="center left", bbox_to_anchor=(1.02, 0.5))
     return fig
+
+
+FIGURE = Figure(
+    title="Figure 4: the primitives of the up-sweep and the down-sweep",
+    origin="counted",
+    caption="""A ⋄ B = B A, and the order matters. Up-sweep: A is closer to the loss, so it comes first. Down-sweep: B,
+    from above, holds everything closer to the loss than A's block. B moves to the left, and multiplies A from the
+    loss's side: B ⋄ A. Blelloch's own scan would take A ⋄ B.""",
+    alt="""Two drawings of positions l and r before and after a step. Up-sweep: A at l stays, r becomes A ⋄ B, a
+    matrix-matrix product. Down-sweep: B moves to l along a dashed line, and r becomes B ⋄ A, a matrix-vector
+    product.""",
+)

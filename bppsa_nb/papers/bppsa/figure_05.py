@@ -8,35 +8,35 @@ from matplotlib.patches import Patch
 
 from bppsa_nb import sparse
 from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
 
-KINDS = {  # color, label, as in `bppsa_nb.sparse.kinds_of_zeros`
-    0: ("#f4f4f4", "guaranteed zero"),
-    1: (COLORS["chunked"], "possible zero"),
-    2: (COLORS["linear"], "non-zero"),
+KINDS = {  # in the order of `bppsa_nb.sparse.kinds_of_zeros`
+    "guaranteed zero": "#f4f4f4",
+    "possible zero": COLORS["chunked"],
+    "non-zero": COLORS["linear"],
 }
-OPERATORS = ("Convolution", "Max-pooling", "ReLU")
 
 
 def measure(scale, rng, progress):
     """Make the three matrices from random weights and inputs: a row for every stored entry."""
     tables = []
-    for operator, (sizes, jacobian_T) in zip(OPERATORS, matrices(rng), strict=True):
-        entries = jacobian_T.tocoo()
-        values = {"row": entries.row, "column": entries.col, "value": entries.data.astype(float)}
-        shape = {"operator": operator, "sizes": sizes, "rows": jacobian_T.shape[0], "columns": jacobian_T.shape[1]}
-        tables.append(pd.DataFrame(values).assign(**shape))
+    for operator, (sizes, jacobian_T) in matrices(rng).items():
+        entries, (rows, columns) = jacobian_T.tocoo(), jacobian_T.shape
+        table = pd.DataFrame({"row": entries.row, "column": entries.col, "value": entries.data.astype(float)})
+        tables.append(table.assign(operator=operator, sizes=sizes, rows=rows, columns=columns))
     return pd.concat(tables, ignore_index=True)
 
 
 def matrices(rng):
-    """Make the transposed Jacobians, in the order of `OPERATORS`: what maps to what, and a scipy.sparse.csr_array."""
+    """Make the transposed Jacobian of each operator: what maps to what, and a scipy.sparse.csr_array."""
     weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
-    return [
-        ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)),
-        ("2 × 2: 2 × 4 × 4\n→ 2 × 2 × 2", sparse.max_pool2d_jacobian_T(x, 2)),
-        ("2 × 4 × 4\n→ 2 × 4 × 4", sparse.relu_jacobian_T(x)),
-    ]
+    convolution = sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)
+    return {
+        "Convolution": ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", convolution),
+        "Max-pooling": ("2 × 2: 2 × 4 × 4\n→ 2 × 2 × 2", sparse.max_pool2d_jacobian_T(x, 2)),
+        "ReLU": ("2 × 4 × 4\n→ 2 × 4 × 4", sparse.relu_jacobian_T(x)),
+    }
 
 
 def kinds(table):
@@ -49,17 +49,26 @@ def kinds(table):
 
 def plot(table):
     """Draw the matrices side by side, a square to an entry."""
-    colors = ListedColormap([color for color, _ in KINDS.values()])
-    groups = [(operator, table[table["operator"] == operator]) for operator in OPERATORS]
-    widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for _, rows in groups]
+    groups = dict(list(table.groupby("operator", sort=False)))
+    widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for rows in groups.values()]
     fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
-    for ax, (operator, rows) in zip(axes, groups, strict=True):
+    for ax, (operator, rows) in zip(axes, groups.items(), strict=True):
         entries = kinds(rows)
-        ax.imshow(entries, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
-        sparsity = 1 - len(rows) / entries.size
-        ax.set_title(f"{operator}\n{rows['sizes'].iloc[0]}\nsparsity {sparsity:.3f}", size=9)
+        ax.imshow(entries, cmap=ListedColormap([*KINDS.values()]), vmin=0, vmax=2, interpolation="none")
+        ax.set_title(f"{operator}\n{rows['sizes'].iloc[0]}\nsparsity {1 - len(rows) / entries.size:.3f}", size=9)
         ax.set(xlabel="output", ylabel="input")
         ax.grid(visible=False)
-    handles = [Patch(facecolor=color, edgecolor="#999999", lw=0.5, label=label) for color, label in KINDS.values()]
-    panels.legend(fig, handles)
+    panels.legend(fig, [Patch(fc=color, ec="#999999", lw=0.5, label=label) for label, color in KINDS.items()])
     return fig
+
+
+FIGURE = Figure(
+    title="Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU",
+    origin="counted",
+    caption="""Most entries are guaranteed zeros; in larger images nearly all are (Table 1). They follow from the
+    architecture, and are not stored. Possible zeros depend on the input. They are stored, so that every input has the
+    same pattern. Rows are inputs, columns outputs, both flattened channel by channel.""",
+    alt="""Three matrices in three colors, mostly guaranteed zeros. Convolution: bands of non-zeros along the diagonals
+    of blocks. Max-pooling: a non-zero and three possible zeros to each column, in steps. ReLU: a diagonal of both,
+    mixed.""",
+)

@@ -5,18 +5,38 @@ from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.bppsa.gpipe import pipeline
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-
-DEVICES = 8
 
 
 def measure(scale, rng, progress):
     """Schedule the forward pass: one row per micro-batch and device."""
-    events, needs = pipeline(DEVICES, DEVICES)
+    events, needs = pipeline(8, 8)
     timeline.check(events, needs)
     return pd.DataFrame(event._asdict() | {"batch": int(event.label)} for event in events)
+
+
+def pipeline(devices, batches, backward=False):
+    """Run micro-batches through devices, and back if wanted, everything as early as it can be (GPipe).
+
+    Returns events of kinds "F0", "B0" ..., and what each waits for.
+    """
+    order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
+    if backward:
+        order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]
+    number = {task: i for i, task in enumerate(order)}
+    tasks = [timeline.Event(device, 0, 1, str(batch), f"{way}{batch}") for way, batch, device in order]
+    before = [(way, batch, device - 1 if way == "F" else device + 1) for way, batch, device in order]
+    return timeline.in_order(tasks, [[number[task]] if task in number else [] for task in before])
+
+
+def facts(table):
+    """Count devices, micro-batches, and how many devices are busy at a time."""
+    busy = table.groupby("start")["worker"].nunique()
+    devices = table["worker"].nunique()
+    counted = {"devices": devices, "batches": table["batch"].nunique(), "busy": busy.max()}
+    return counted | {"steps": (busy == devices).sum()}
 
 
 def plot(table):
@@ -34,3 +54,19 @@ def plot(table):
     handles += panels.lines({f"{lanes} devices, all busy": "black"}, lw=2, ls="--")
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return fig
+
+
+FIGURE = Figure(
+    title="Figure 11: the forward pass of a pipeline",
+    origin="counted",
+    caption="""For all devices to be busy at once (dashed), as many micro-batches must have entered (solid) as there are
+    devices. Each device keeps what it was handed for each until the backward pass: space that grows with the pipeline.
+    Colors and numbers: micro-batches.""",
+    alt="""A timing diagram of eight devices: eight micro-batches run through them as a staircase, a step later on each.
+    A solid box frames all of them on the first device, a dashed box the moment at which all devices are busy.""",
+    claims=[
+        Claim("Figure 11", "To fill a pipeline, as many micro-batches must enter as it has devices.", "K micro-batches",
+              "{batches} micro-batches for {devices} devices, all busy for {steps} step",
+              lambda f: f["busy"] == f["devices"] == f["batches"]),
+    ],
+)

@@ -6,6 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 
@@ -17,9 +18,8 @@ B, H = 16, 20
 COUNTED = {"quick": (3,), "paper": (3, 5, 6, 7, 8)}  # ranks on which ⋄ calls alone are looked at
 COUNTED_STEPS = 100
 WIDTHS = (4, 8, 20, 40)  # of maps that are scanned
-METHODS = {"linear": ("linear", COLORS["linear"], "s"), "chunked": ("chunked", COLORS["chunked"], "o")}
-RANKS = {1: "-", 2: "--", 4: ":"}
-_SHADES = {1: COLORS["baseline"], 2: COLORS["vector"], 4: COLORS["identity"]}
+METHODS = {"linear": (COLORS["linear"], "s"), "chunked": (COLORS["chunked"], "o")}
+RANKS = {1: ("-", COLORS["baseline"]), 2: ("--", COLORS["vector"]), 4: (":", COLORS["identity"])}
 
 
 def measure(scale, rng, progress):
@@ -35,9 +35,9 @@ def measure(scale, rng, progress):
 
     table = progress.collect(points, measure_point, rng)
     cores = provenance.cores()
-    rows = _predicted_times(table, cores) + _predicted_exscans(table, cores)
-    table = pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
-    table.attrs |= {"backend": "cpu", "cores": cores, "B": B, "H": H}
+    predicted = predicted_times(table, cores) + predicted_exscans(table, cores)
+    table = pd.concat([table, pd.DataFrame(predicted)], ignore_index=True)
+    table.attrs["cores"] = cores
     return table
 
 
@@ -94,9 +94,10 @@ def operator_costs(table, width):
     return OperatorCosts(*seconds, int(rows["bytes"].iloc[0]))
 
 
-def _predicted_times(table, cores):
+def predicted_times(table, cores):
+    """Predict a backward pass, of every length, number of ranks and method that was timed: a row each."""
     rows, (between, _) = [], link(table)
-    for (T, p, method), _ in _timed(table).groupby(["steps", "ranks", "method"]):
+    for (T, p, method), _ in timed(table).groupby(["steps", "ranks", "method"]):
         predict = scan if method == "chunked" else sequential
         # MPI's ranks poll, so those that wait keep a core busy: with more ranks than cores, they take turns.
         seconds = predict(int(T), int(p), costs(table, T), between) * max(1, p / cores)  # NumPy makes floats of them
@@ -104,7 +105,7 @@ def _predicted_times(table, cores):
     return rows
 
 
-def _predicted_exscans(table, cores):
+def predicted_exscans(table, cores):
     """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
     rows, (between, _) = [], link(table)
     for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
@@ -123,51 +124,61 @@ def ratios(table):
     return (measured / predicted).dropna()
 
 
-def values(table):
-    """Return what words need beside the table: what the longest chain took, ⋄ calls, and the fitted link."""
-    ranks, (between, _) = _timed(table), link(table)
-    longest = where(ranks, steps=ranks["steps"].max()).assign(milliseconds=1e3 * ranks["total"])
-    chunked = where(longest, method="chunked")
-    longest = longest.drop_duplicates(["method", "ranks"]).sort_values("method", ascending=False, kind="stable")
-    counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max().reset_index()
-    peaks = list(chunked.groupby("ranks")["memory"].max() / 2**20)
-    fitted = {"latency": 1e6 * between.latency, "bandwidth": between.bandwidth / 1e9}
-    return {"longest": longest, "ratios": list(ratios(table)), "peaks": peaks, "counted": counted} | fitted
-
-
-def _timed(table):
+def timed(table):
     """Return rows of ranks, but those where ⋄ calls alone are looked at."""
-    return table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    return where(table, part="rank").query(f"steps != {COUNTED_STEPS}")
+
+
+def facts(table):
+    """Say what the longest chain took and held, how often ranks computed ⋄, and what fits to messages."""
+    ranks, (between, _) = timed(table), link(table)
+    longest = where(ranks, steps=ranks["steps"].max())
+    held = where(longest, method="chunked").groupby("ranks")["memory"].max() / 2**20
+    calls = where(table, part="rank", done_by="chunked").query("ranks > 1")
+    lengths = calls.groupby(["ranks", "rank"])["combined"].nunique().max()
+    return {
+        "ratios": ratios(table),
+        "T": longest["steps"].max(),
+        "seconds": {m: {"total": where(longest, method=m).groupby("ranks")["total"].first()} for m in METHODS},
+        "held": held,
+        "share": held * held.index / held.get(1, np.nan),
+        "calls": calls.groupby("ranks")["combined"].max(),
+        "same": lengths == 1,
+        "lengths": "whatever T is" if lengths == 1 else "depending on T",
+        "combined": where(table, part="rank", method="chunked").groupby("ranks")["combined"].max(),
+        "latency": between.latency,
+        "bandwidth": between.bandwidth / 1e9,
+    }
 
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
-    ranks = _timed(table)
+    ranks = timed(table)
     _draw_times(axes[0, 0], table, ranks)
-    _draw_memory(axes[0, 1], ranks[ranks["method"] == "chunked"])
+    _draw_memory(axes[0, 1], where(ranks, method="chunked"))
     _draw_calls(axes[1, 0], where(table, part="rank", method="chunked"))
     _draw_messages(axes[1, 1], table)
     for ax in axes[0]:
         panels.log_scale(ax, "x", "{x:,}", sorted(ranks["steps"].astype(int).unique()))
         ax.set_xlabel("steps, T")
+    for ax in (axes[0, 1], axes[1, 1]):
+        ax.legend(loc="upper left", fontsize=8)
     return fig
 
 
 def _draw_times(ax, table, ranks):
-    predicted = table[table["part"] == "predicted"]
-    for method, (name, color, marker) in METHODS.items():
-        for p, dash in RANKS.items():
-            line, dots = (where(rows, method=method, ranks=p) for rows in (predicted, ranks))
-            dots = dots.drop_duplicates("steps")
+    for method, (color, marker) in METHODS.items():
+        for p, (dash, _) in RANKS.items():
+            line, dots = where(table, part="predicted", method=method, ranks=p), where(ranks, method=method, ranks=p)
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
+            dots = dots.drop_duplicates("steps")
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
-            look["label"] = f"{name}, {p} rank{'s' if p > 1 else ''}"
+            look["label"] = f"{method}, {p} rank{'s' if p > 1 else ''}"
             panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
-    found, cores = ratios(table), table.attrs["cores"]
-    T = found.index.get_level_values("steps").max()
+    found, T = ratios(table), ranks["steps"].max()
     texts = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
-    texts = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *texts])
+    texts = "\n".join([f"{table.attrs['cores']} cores; at T = {T:,.0f},", "measured / predicted:", *texts])
     ax.text(0.98, 0.02, texts, transform=ax.transAxes, ha="right", size=8)
     panels.log_scale(ax, "y", "{x:,g}")
     ax.set_ylim(0.2 * 1e3 * ranks["total"].min(), 30e3 * ranks["total"].max())
@@ -176,25 +187,23 @@ def _draw_times(ax, table, ranks):
 
 
 def _draw_memory(ax, ranks):
-    for p, color in _SHADES.items():
-        rows = ranks[ranks["ranks"] == p].groupby("steps")["memory"].max() / 2**20
-        words = f"{p} rank{'s' if p > 1 else ''}: {rows.iloc[-1]:.1f} MiB at T = {rows.index[-1]:,.0f}"
-        ax.plot(rows.index, rows, "o", color=color, label=words)
-        steps = np.geomspace(rows.index[0], rows.index[-1], 20)
+    for p, (_, color) in RANKS.items():
+        held = where(ranks, ranks=p).groupby("steps")["memory"].max() / 2**20
+        words = f"{p} rank{'s' if p > 1 else ''}: {held.iloc[-1]:.1f} MiB at T = {held.index[-1]:,.0f}"
+        ax.plot(held.index, held, "o", color=color, label=words)
+        steps = np.geomspace(held.index[0], held.index[-1], 20)
         ax.plot(steps, (steps / p + 1) * B * H * 4 / 2**20, "-", color=color, lw=1.1)
     panels.log_scale(ax, "y")
     ax.set(ylabel="MiB of the rank with the most", title="(b) peak memory of a rank")
-    ax.legend(loc="upper left", fontsize=8)
 
 
 def _draw_calls(ax, ranks):
-    most = ranks.groupby("ranks")["combined"].max()
-    apart = ranks.groupby("ranks")["steps"].nunique()
-    limit = np.arange(1, most.index.max() + 1)
+    found = ranks.groupby("ranks").agg(most=("combined", "max"), lengths=("steps", "nunique"))
+    limit = np.arange(1, found.index.max() + 1)
     ax.step(limit, 2 * np.ceil(np.log2(limit)), "--", where="mid", color=COLORS["baseline"], label="2⌈log₂ p⌉")
-    ax.plot(most.index, most, "o", color=COLORS["matrix"], label="the rank with the most calls")
-    for p in apart[apart > 1].index:
-        ax.annotate(f"{apart[p]} lengths", (p, most[p]), (0, -13), textcoords="offset points", ha="center", size=8)
+    ax.plot(found.index, found["most"], "o", color=COLORS["matrix"], label="the rank with the most calls")
+    for p, most, lengths in found[found["lengths"] > 1].itertuples():
+        ax.annotate(f"{lengths} lengths", (p, most), (0, -13), textcoords="offset points", ha="center", size=8)
     ax.set_xticks(limit)
     ax.set(xlabel="ranks, p", ylabel="⋄ in one backward pass", title="(c) ⋄ calls of a rank", ylim=(-0.9, None))
     ax.legend(loc="lower right", fontsize=8)
@@ -210,14 +219,41 @@ def _draw_messages(ax, table):
     ax.plot(size, 1e6 * between.seconds(size), "-", color=gray, lw=1.1, label=words)
     for p in (2, 4):
         dots, line = (where(table, part=part, ranks=p).sort_values("bytes") for part in ("exscan", "predicted exscan"))
-        words = f"Exscan of maps, {p} ranks" + ("" if len(line) else " that take turns")
-        ax.plot(dots["bytes"], 1e6 * dots["seconds"], "s", color=_SHADES[p], label=words)
+        words, color = f"Exscan of maps, {p} ranks" + ("" if len(line) else " that take turns"), RANKS[p][1]
+        ax.plot(dots["bytes"], 1e6 * dots["seconds"], "s", color=color, label=words)
         if len(line):
             off = np.sqrt(np.mean((line["seconds"].to_numpy() / dots["seconds"].to_numpy() - 1) ** 2))
             words = f"predicted, off by {off:.0%}"
-            ax.plot(line["bytes"], 1e6 * line["seconds"], "--", color=_SHADES[p], lw=1.1, label=words)
+            ax.plot(line["bytes"], 1e6 * line["seconds"], "--", color=color, lw=1.1, label=words)
     ax.set_xscale("log")
     panels.log_scale(ax, "y", "{x:,.0f}")
     ax.set_ylim(top=0.5e9 * dots["seconds"].max())
     ax.set(xlabel="bytes of a message, or of a map", ylabel="microseconds", title="(d) messages, and Exscan with ⋄")
-    ax.legend(loc="upper left", fontsize=8)
+
+
+FIGURE = Figure(
+    title="The scan over MPI ranks: time, memory and ⋄ calls, measured",
+    origin="timed",
+    backend="cpu",
+    caption="""Measured times are {ratios:.2g} times the predicted ones. The chain is an RNN's, B = 16, H = 20, float32,
+    with one thread per rank. (a) One backward pass; dots: medians, lines: predicted from one rank. From three ranks on,
+    some multiply H × H matrices. p ranks on c < p cores take p / c times as long, which the prediction counts. (b) The
+    most memory of a rank during the call, above what it had before; lines: its gradients alone. (c) How often a rank
+    computed ⋄ in the scan over ranks, Exscan, and the limit. (d) Messages between two ranks, fitted by α + β bytes;
+    Exscan, predicted from that and ⋄ on one rank.""",
+    alt="""Four plots. (a) Milliseconds over T; at T = {T:,.0f}, {seconds:each times;} ranks. (b) MiB over T, at most
+    {held:.1f on _} ranks. (c) The most ⋄ calls of a rank, {combined:.0f on _}, beside a staircase, the limit. (d)
+    Microseconds over bytes: messages, with the fitted line {latency:.1f µs} + bytes / ({bandwidth:.1f} GB/s), and
+    Exscan.""",
+    phrases={"times": "{_} {total:.3g ms on _}"},
+    claims=[
+        Claim("§1, §3.6", "Split over n devices, the backward pass takes logarithmically many steps.",
+              "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)",
+              "⋄ calls of a rank, counted: {calls:.0f on _} ranks, {lengths}",
+              lambda f: (f["calls"] <= 2 * np.ceil(np.log2(f["calls"].index))).all() and f["same"], "printed"),
+        Claim("§3.6, on ranks", "A device's space falls with the number of devices.",
+              "Θ(max(n/p, 1)) M_Jacob (here: within a fourth of 1/p)",
+              "MiB above what a rank had before, T = {T:,.0f}: {held:.1f on _} ranks; times p, {share:.2f} of one "
+              "rank's", lambda f: f["share"].max() <= 1.25, "memory"),
+    ],
+)

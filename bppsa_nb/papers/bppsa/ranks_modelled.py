@@ -1,10 +1,14 @@
 """Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
 
+import functools
+import itertools
+
 import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
 from bppsa_nb.papers.tables import where
@@ -12,31 +16,27 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
 RANKS = tuple(2**i for i in range(11))
-BATCH, CYCLES, COARSENING = 16, 2, 4
+BATCH = 16
 SPLITS = (1, 2, 4, 8, 16)  # micro-batches
 STEPS = {"RNN": 30000, "narrow": 4096, "wide": 4096}
-NETWORKS = {  # cell, width, steps that are timed
-    "RNN": ("rnn", 20, 2000),
-    "narrow": ("residual", 8, 256),
-    "wide": ("residual", 128, 48),
-}
+NETWORKS = {"RNN": ("rnn", 20, 2000), "narrow": ("residual", 8, 256), "wide": ("residual", 128, 48)}  # the last: timed
+NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
 WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
 ROUNDS = {"quick": 5, "paper": 15}
-NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
-LONGER = "uneven scan"
-METHODS = {  # color
+ROADS = {
     "scan": COLORS["blelloch"],
-    LONGER: COLORS["truncated"],
+    "uneven scan": COLORS["truncated"],
     "rank after rank": COLORS["linear"],
     "GPipe": COLORS["pipeline"],
     "MGRIT": COLORS["multigrid"],
 }
-DASHES = {SLOW: "--", FAST: "-"}
+SPEEDS = {"slow": (SLOW, "--"), "fast": (FAST, "-")}
+NEEDS_RANKS = "not measurable here: needs many machines"
 
 
 def measure(scale, rng, progress):
     """Time steps and ⋄ on one rank, and predict: rows of costs, times, memory and widths."""
-    points = [{"network": name, "batch": B} for name in NETWORKS for B in (BATCH, 1)]
+    points = [{"network": network, "batch": B} for network in NETWORKS for B in (BATCH, 1)]
     points += [{"network": f"RNN of {width}", "batch": BATCH} for width in WIDTHS[scale]]
 
     def measure_point(point, rng):
@@ -51,31 +51,38 @@ def measure(scale, rng, progress):
         rows += _memory(network, known[network, BATCH])
     for network in [*(f"RNN of {width}" for width in WIDTHS[scale]), "RNN"]:
         rows += _times(network, known[network, BATCH])
-    table = pd.concat([measured.assign(part="cost"), pd.DataFrame(rows)], ignore_index=True)
-    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
-    return table
+    return pd.concat([measured.assign(part="cost"), pd.DataFrame(rows)], ignore_index=True)
 
 
 def _times(network, one, sample=None):
     """Predict a network's backward pass and, where costs of a single sample are given too, its step of training."""
     steps, batch, rows = STEPS.get(network, STEPS["RNN"]), on_ranks.costs(one, BATCH), []
     part = {"part": "time" if sample else "width", "network": network, "width": one["width"]}
-    for name, link in LINKS.items():
-        for ranks in RANKS:
-            same = part | {"link": name, "ranks": ranks}
-            for task in ("backward", "step") if sample else ("backward",):
-                how = steps, ranks, batch, link, task == "step"
-                roads = {"scan": (scan(*how), None), "rank after rank": (sequential(*how), None)}
-                roads |= {LONGER: longest_at_the_loss(*how)} if sample else {}
-                for road, (seconds, longer) in roads.items():
-                    rows.append(same | {"road": road, "task": task, "seconds": seconds, "longer": longer})
-            if sample:
-                single = on_ranks.costs(sample, 1)
-                splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, single, m), link) for m in SPLITS}
-                best = min(splits, key=splits.get)
-                found = {"seconds": splits[best][0], "micro_batches": best, "bubble": splits[best][1]}
-                rows.append(same | {"road": "GPipe", "task": "step"} | found)
-    return rows + (_cycles(network, steps, batch) if sample and network != "RNN" else [])
+    tasks = ("backward", "step") if sample else ("backward",)
+    for ranks, (name, link), task in itertools.product(RANKS, LINKS.items(), tasks):
+        same, how = part | {"link": name, "ranks": ranks, "task": task}, (steps, ranks, batch, link, task == "step")
+        rows.append(same | {"road": "scan", "seconds": scan(*how)})
+        rows.append(same | {"road": "rank after rank", "seconds": sequential(*how)})
+        if sample:
+            seconds, longer = longest_at_the_loss(*how)
+            rows.append(same | {"road": "uneven scan", "seconds": seconds, "longer": longer})
+        if task == "step":
+            single = on_ranks.costs(sample, 1)
+            splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, single, m), link) for m in SPLITS}
+            best = min(splits, key=splits.get)
+            found = {"seconds": splits[best][0], "micro_batches": best, "bubble": splits[best][1]}
+            rows.append(same | {"road": "GPipe"} | found)
+        if task == "step" and network != "RNN" and ranks in RANKS[::2]:
+            recorded = _cycles(steps, ranks)
+            took = {"F": batch.forward, "δO": batch.sweep, "δW": batch.gradients}
+            seconds = timeline.makespan(recorded.timeline(took, link.seconds(batch.state))[0])
+            rows.append(same | {"road": "MGRIT", "seconds": seconds})
+    return rows
+
+
+@functools.lru_cache(maxsize=1)  # one link after the other is of the same cycles
+def _cycles(steps, ranks):
+    return record(steps, ranks, cycles=2, coarsening=4)
 
 
 def _micro_batch(batch, sample, count):
@@ -85,27 +92,14 @@ def _micro_batch(batch, sample, count):
     return Costs(*steps, batch.state // count, batch.operator)
 
 
-def _cycles(network, steps, batch):
-    """Schedule recorded cycles of MGRIT, on every fourth number of ranks."""
-    rows, took = [], {"F": batch.forward, "δO": batch.sweep, "δW": batch.gradients}
-    for ranks in RANKS[::2]:
-        step = record(steps, ranks, CYCLES, COARSENING)
-        for name, link in LINKS.items():
-            seconds = timeline.makespan(step.timeline(took, link.seconds(batch.state))[0])
-            same = {"part": "time", "network": network, "road": "MGRIT", "link": name, "task": "step"}
-            rows.append(same | {"ranks": ranks, "seconds": seconds})
-    return rows
-
-
 def _memory(network, row):
     """Count the bytes that a rank holds, parameters left out."""
     steps, rows, state = STEPS[network], [], 4 * BATCH * row["width"]
     for ranks in RANKS:
         held = -(-steps // ranks)
         inside = 2 * held * state  # states of its own steps, and gradients
-        jacobians = held * 4 * BATCH * row["matrix"]
         sizes = {
-            "scan": inside + jacobians + 3 * row["bytes"],
+            "scan": inside + held * 4 * BATCH * row["matrix"] + 3 * row["bytes"],  # and Jacobians, and maps
             "GPipe": inside + ranks * state,
             "GPipe, nothing computed again": inside + (ranks - 1) * held * state,
             "GPipe, the same 16 samples": inside / BATCH + state,
@@ -117,39 +111,57 @@ def _memory(network, row):
 
 def by_road(table, network, task="backward", link=FAST):
     """Return modelled seconds: a row for each number of ranks, a column for each road."""
-    rows = where(table, network=network, task=task, link=link)
+    rows = where(table, network=network, task=task, link=link).astype({"ranks": int})
     return rows.pivot_table("seconds", "ranks", "road", "first")  # of the RNN, there are rows of two parts
 
 
-def crossings(table, network, task="backward", link=FAST):
+def crossing(table, network, task="backward", link=FAST):
     """Find from how many ranks on the scan pays (None: never), on how many it is fastest, and its speedup there."""
     times = by_road(table, network, task, link)
     scan, other = times["scan"], times["rank after rank"]
     wins = times.index[(scan < other) & (times.index > 2)]  # two ranks do the same in the same time
-    return (int(wins[0]) if len(wins) else None), int(scan.idxmin()), float(other.min() / scan.min())
+    pays = int(wins[0]) if len(wins) else None
+    leads = f"faster than rank after rank from {pays} ranks on" if pays else "never faster than rank after rank"
+    return {"pays": pays, "leads": leads, "best": int(scan.idxmin()), "speedup": other.min() / scan.min()}
 
 
-def values(table):
-    """Return what words need beside the table: where the scan pays, and what an uneven one gains."""
-    scans = {}
-    for network, task in ("RNN", "backward"), ("RNN", "step"), ("narrow", "step"), ("wide", "step"):
-        texts = []
-        for link, name in zip(DASHES, ("slow", "fast"), strict=True):
-            pays, best, speedup = crossings(table, network, task, link)
-            leads = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
-            texts.append(f"over the {name} link it {leads}, and {speedup:.2g} times as fast at its best, on {best}")
-        scans[f"{network}, {task}"] = "; ".join(texts)
-    times = by_road(table, "RNN")
-    gains = (times["rank after rank"] / times[LONGER]).rename("gain")
-    uneven = gains.loc[[4, times.index[len(times) // 2]]].reset_index()
-    return {"scans": scans, "uneven": uneven}
-
-
-def crossed(table):
-    """Return `crossings` of RNNs over the fast link: a row for each width of a state."""
+def widths(table):
+    """Find `crossing` of RNNs over the fast link: a row for each width of a state."""
     rows = where(table, part="width").drop_duplicates("network").sort_values("width")
-    found = [(row.width, *crossings(table, row.network)) for row in rows.itertuples()]
-    return pd.DataFrame(found, columns=["width", "pays", "best", "speedup"], dtype=float)
+    found = pd.DataFrame([crossing(table, network) for network in rows["network"]])
+    return found.astype({"pays": float}).assign(width=rows["width"].to_list())
+
+
+def facts(table):
+    """Compare the scan with the other roads: where it pays, what it gains, and what a rank holds in MiB."""
+    found, ends = {}, [4, RANKS[-1]]
+    for task in ("backward", "step"):
+        times = by_road(table, "RNN", task)
+        gains = times.rdiv(times["rank after rank"], axis=0)
+        few = {"scan": gains["scan"][ends], "uneven": gains["uneven scan"][ends]}
+        found[task] = few | {"middle": gains["uneven scan"][[4, RANKS[len(RANKS) // 2]]]} | crossing(table, "RNN", task)
+    held = where(table, part="memory").astype({"ranks": int})
+    held = held.pivot(index="ranks", columns=["network", "road"], values="memory") / 2**20
+    sparse = {}
+    for network in ("RNN", "wide"):
+        scan, full = held[network]["scan"], held[network]["GPipe"]
+        when = f"from {scan.index[scan < full][0]} ranks on" if (scan < full).any() else "on no number of ranks"
+        sparse[network] = {"name": NAMES[network], "when": when, "one": scan[1] / full[1]}
+    drawn = ("RNN", "backward"), ("RNN", "step"), ("narrow", "step"), ("wide", "step")
+    return found | {
+        "scans": {
+            ", ".join(each): {speed: crossing(table, *each, link) for speed, (link, _) in SPEEDS.items()}
+            for each in drawn
+        },
+        "best": {NAMES[network]: {"seconds": by_road(table, network, "step").min()} for network in NAMES},
+        "held": held["RNN"],
+        "least": held["RNN"]["GPipe"].min(),
+        "at": held["RNN"]["GPipe"].idxmin(),
+        "last": held["RNN"].tail(1),
+        "ranks": RANKS[-1],
+        "sparse": sparse,
+        "widths": widths(table),
+    }
 
 
 def plot(table):
@@ -157,58 +169,57 @@ def plot(table):
     fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
     _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
     _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")
-    _draw_memory(axes[0, 2], table[table["part"] == "memory"])
+    _draw_memory(axes[0, 2], where(table, part="memory"))
     _draw_times(axes[1, 0], table, "narrow", "step", "(d) step, ")
     _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
-    _draw_widths(axes[1, 2], table)
+    _draw_widths(axes[1, 2], widths(table))
     for ax in axes.flat[:5]:
         panels.sizes_axis(ax, RANKS[::2])
         ax.set_xlabel("ranks")
         panels.log_scale(ax, "y", "{x:,.10g}")
-    axes[0, 1].legend(loc="upper right", fontsize=8)
-    axes[1, 0].legend(loc="upper right", fontsize=8)
+    for ax in (axes[0, 1], axes[1, 0], axes[1, 2]):
+        ax.legend(loc="upper right", fontsize=8)
     return fig
 
 
 def _draw_times(ax, table, network, task, title):
     rows = where(table, part="time", network=network, task=task)
-    for road, color in METHODS.items():
-        for link, dash in DASHES.items():
+    words = []
+    for speed, (link, dash) in SPEEDS.items():
+        for road, color in ROADS.items():
             part = where(rows, road=road, link=link)
             if len(part):
-                label = road if dash == "-" else None
+                label = road if speed == "fast" else None
                 ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
-    words = []
-    for link, dash in DASHES.items():
-        pays, best, speedup = crossings(table, network, task, link)
-        scan_times = by_road(table, network, task, link)["scan"]
-        for ranks, marker in ((pays, "v"), (best, "^")):
+        found, times = crossing(table, network, task, link), by_road(table, network, task, link)["scan"]
+        for ranks, marker in ((found["pays"], "v"), (found["best"], "^")):
             if ranks is not None:
-                ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
-        texts = f"pays from {pays}" if pays else "never pays"
-        words.append(f"{'slow' if dash == '--' else 'fast'} link: {texts}; best {best}, {speedup:.2g}×")
+                ax.plot(ranks, 1e3 * times[ranks], marker, color="black", ms=6, zorder=5)
+        pays = f"pays from {found['pays']}" if found["pays"] else "never pays"
+        words.append(f"{speed} link: {pays}; best {found['best']}, {found['speedup']:.2g}×")
     ax.text(0.02, 0.02, "\n".join(words), transform=ax.transAxes, size=8)
-    seconds = 1e3 * rows["seconds"]
-    ax.set_ylim(seconds.min() / 4, 8 * seconds.max())  # with room for words and a legend
+    ax.set_ylim(1e3 * rows["seconds"].min() / 4, 8e3 * rows["seconds"].max())  # with room for words and a legend
     ax.set(ylabel="milliseconds", title=title + NAMES[network])
 
 
 def _draw_memory(ax, rows):
-    for network, dash in (("RNN", "-"), ("wide", ":")):
-        for road, color in (("scan", METHODS["scan"]), ("GPipe", METHODS["GPipe"])):
-            part = where(rows, network=network, road=road)
-            words = f"{road}, {NAMES[network]}"
-            ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
-    for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
-        part = where(rows, network="RNN", road=road)
-        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=METHODS["GPipe"], lw=1.1, label=f"{road}, RNN")
+    for network, road, dash, label in (
+        ("RNN", "scan", "-", f"scan, {NAMES['RNN']}"),
+        ("RNN", "GPipe", "-", f"GPipe, {NAMES['RNN']}"),
+        ("wide", "scan", ":", f"scan, {NAMES['wide']}"),
+        ("wide", "GPipe", ":", f"GPipe, {NAMES['wide']}"),
+        ("RNN", "GPipe, nothing computed again", "--", "GPipe, nothing computed again, RNN"),
+        ("RNN", "GPipe, the same 16 samples", "-.", "GPipe, the same 16 samples, RNN"),
+    ):
+        part, color = where(rows, network=network, road=road), ROADS[road.split(",")[0]]
+        lw = 1.1 if "," in road else None
+        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, lw=lw, label=label)
     ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
     ax.set(ylabel="MiB per rank", title="(c) memory")
     ax.legend(loc="upper right", fontsize=7)
 
 
-def _draw_widths(ax, table):
-    rows = crossed(table)
+def _draw_widths(ax, rows):
     for column, mark, role, label in (
         ("pays", "o", "linear", "ranks from which the scan pays"),
         ("best", "s", "baseline", "ranks at its best"),
@@ -223,4 +234,54 @@ def _draw_widths(ax, table):
     panels.log_scale(ax, shown="{x:,g}", ticks=rows["width"])
     ax.set_ylim(0.3, 4e4)
     ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
-    ax.legend(loc="upper right", fontsize=8)
+
+
+FIGURE = Figure(
+    title="Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT",
+    origin="timed",
+    backend="cpu",
+    caption="""On the fast link, an uneven scan takes the RNN back {backward[middle]:.3g times as fast on _} ranks as
+    rank after rank. Uneven: the segment at the loss, which needs no product, gets as many steps as pay. Modelled, not
+    measured: steps and ⋄ take what one rank of this machine takes. Messages take 30 µs and 25 Gb/s (slow, dashed) or 2
+    µs and 200 Gb/s (fast). RNN: 30,000 steps; residual networks: 4096 dense layers; 16 samples, float32. GPipe has the
+    best number of micro-batches; MGRIT two V-cycles, FCF, blocks of 4 layers, approximate gradients. Triangles down:
+    from how many ranks on the scan is faster than rank after rank. Triangles up: where it is fastest, with its speedup
+    over the best of rank after rank. (c) What a rank holds, parameters aside; GPipe, a micro-batch of 16 samples per
+    rank.""",
+    alt="""Six plots on logarithmic axes, five over 1 to 1024 ranks, a line for each method and link. (a) The RNN's
+    backward pass. The scan: {scans[RNN, backward]:each link;}. (b) Its step. The scan: {scans[RNN, step]:each link;}.
+    (c) MiB per rank: the scan falls, GPipe falls, then rises. (d), (e) Steps of residual networks of 8 and of 128
+    units. The narrow one's scan: {scans[narrow, step]:each link;}. The wide one's: {scans[wide, step]:each link;}. (f)
+    Over an RNN's width, where the scan pays, on how many ranks it is fastest, and its speedup there,
+    {widths:each best;}.""",
+    phrases={
+        "link": "over the {_} link it is {leads}, and {speedup:.2g} times as fast at its best, on {best}",
+        "best": "{width:g}: {best:g} and {speedup:.2g}",
+        "network": "{_}: {seconds:.3g ms (_)}",
+        "held": "{name}: {when} ({one:×} on one)",
+        "width": "H = {width:g}: {leads}, {speedup:×} at best",
+    },
+    claims=[
+        *(Claim(f"§2.2, {how}", "BPPSA becomes more advantageous as the number of devices increases.",
+                "no number printed",
+                f"modelled from measured costs: {{{task}[scan]:× on _}} ranks; {{{task}[leads]}}; with a longer run at "
+                f"the loss {{{task}[uneven]:× on _}}; fastest on {{{task}[best]}}, {{{task}[speedup]:×}} the best of "
+                "the other", lambda f: NEEDS_RANKS)
+          for task, how in (("backward", "backward pass"), ("step", "whole step"))),
+        Claim("§2.2, other roads", "Pipelines meet diminishing returns: their bubble grows with their length.",
+              "no number printed", "modelled, best of up to 1024 ranks: {best:each network;}", lambda f: NEEDS_RANKS),
+        Claim("§2.2, Appendix B", "A pipeline's space limits how many devices it can have, BPPSA's does not.",
+              "Θ(L/K + K)",
+              "counted, RNN: the pipeline's least is {least:.2g} MiB on {at} ranks, {last[GPipe]:.2g} on {ranks}; the "
+              "scan's falls to {last[scan]:.2g}. A pipeline whose batch stays as it is holds "
+              "{last[GPipe, the same 16 samples]:.2g} there, but is not full",
+              lambda f: f["at"] < f["ranks"] and f["held"]["scan"].is_monotonic_decreasing, "printed"),
+        # Jacobians of shared weights cost no more than a few states, and dense ones do.
+        Claim("§3.6, M_Jacob", "Jacobians take little space only because most of their entries need none.",
+              "M_Jacob ≪ O(M_x²)", "counted, less than a full pipeline holds: {sparse:each held;}",
+              lambda f: f["sparse"]["RNN"]["one"] <= 2 < f["sparse"]["wide"]["one"], "printed"),
+        Claim("§3.6, width", "BPPSA is faster where n / log n exceeds the dimension of x.",
+              "n / log n = 102 for 1024 devices",
+              "modelled, backward pass of RNNs on up to {ranks} ranks: {widths:each width;}", lambda f: NEEDS_RANKS),
+    ],
+)

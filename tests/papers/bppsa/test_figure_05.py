@@ -8,9 +8,9 @@ from bppsa_nb.papers.bppsa import figure_05
 def test_kinds_of_zeros_survive_the_table_and_are_drawn():
     table = measure(figure_05)
     found = {operator: figure_05.kinds(rows) for operator, rows in table.groupby("operator", sort=False)}
-    assert tuple(found) == figure_05.OPERATORS
     fig, matrices = figure_05.plot(table), figure_05.matrices(np.random.default_rng(0))
-    for ax, kinds, (_, matrix) in zip(fig.axes, found.values(), matrices, strict=True):
+    assert list(found) == list(matrices)
+    for ax, kinds, (_, matrix) in zip(fig.axes, found.values(), matrices.values(), strict=True):
         np.testing.assert_array_equal(kinds, sparse.kinds_of_zeros(matrix))
         np.testing.assert_array_equal(ax.images[0].get_array(), kinds)
     # What the alt text says is there.

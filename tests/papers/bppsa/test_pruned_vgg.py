@@ -1,11 +1,12 @@
-"""Figures 3 and 10, and the planned products, on networks small enough to count by hand."""
+"""Figures 3 and 10, on networks small enough to count by hand."""
 
 import numpy as np
 import pytest
 from measuring import measure
 from scipy import sparse as scipy_sparse
 
-from bppsa_nb.papers.bppsa import figure_03, figure_10, planned_products, vgg
+from bppsa_nb.papers.bppsa import figure_03, figure_10
+from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge
 from bppsa_nb.sparse import Conv2d, CSRPattern, Flatten, Linear, MaxPool2d, Network, ReLU, prune
 
 
@@ -74,7 +75,7 @@ def test_maxima_leave_out_the_zeros_of_a_sample_and_the_pattern_alone():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """A network of three convolutions in the place of VGG-11."""
+    """Measure a network of three convolutions in the place of VGG-11."""
 
     def build(rng):
         channels, operators = 3, []
@@ -88,15 +89,14 @@ def tiny(monkeypatch):
         return network
 
     names = [f"{word}{number}" for number in (1, 2, 3) for word in ("conv", "relu", "pool")]
-    monkeypatch.setattr(vgg, "pruned", build)
+    monkeypatch.setattr(figure_10, "pruned", build)
     monkeypatch.setattr(figure_10, "operators", lambda: names)
-    return build
+    return measure(figure_10, ROUNDS={"quick": (1, 1)})
 
 
-def test_figure_10(tiny):
-    table = measure(figure_10)
-    assert table.attrs["data"] == "stand-in"
-    parts = {storage: rows for storage, rows in table.groupby("storage")}
+def test_steps_are_counted_for_each_way_to_store(tiny):
+    assert tiny.attrs["data"] == "stand-in"
+    parts = {storage: rows for storage, rows in tiny.groupby("storage")}
     assert len(parts["BP"]) == 9
     stored, planned = parts["maxima"], parts["planned"]
     assert list(stored["left"]) == list(planned["left"])
@@ -107,16 +107,24 @@ def test_figure_10(tiny):
     assert baseline["conv2"] == 4 * 6 * 9 * 256 and baseline["relu1"] == baseline["pool1"] == 4 * 32 * 32
 
 
-def test_planned_products(tiny):
-    table = measure(planned_products, ROUNDS={"quick": (1, 1)})
-    assert table.attrs["data"] == "stand-in"
-    counted = measure(figure_10)
-    planned = counted[counted["storage"] == "planned"]
-    made = table[table["part"] == "products"]
-    assert list(made["left"]) == list(planned["left"])
-    assert np.array_equal(made["multiply_adds"], planned["multiply_adds"])
-    products = made[made["kind"] == "mm"]
-    assert products["error"].max() < 1e-6 and (products["performed"] <= products["multiply_adds"]).all()
-    assert list(table.loc[table["part"] == "backward", "method"]) == ["ordinary", "linear", "truncated"]
-    sums = planned_products.levels(table)
-    assert sums["multiply_adds"].sum() == products["multiply_adds"].sum() and (sums["planned"] > 0).all()
+def test_planned_products_of_two_matrices_and_backward_passes_are_timed(tiny):
+    products = (tiny["storage"] == "planned") & (tiny["kind"] == "mm")
+    for column in figure_10.WAYS:
+        assert (tiny[column] > 0).equals(products)
+    assert list(tiny["method"].dropna()) == list(figure_10.METHODS)
+    assert (tiny.dropna(subset="method")[["seconds", "bytes"]] > 0).all(axis=None)
+    assert tiny.dropna(subset="method")["kept"].tolist()[0] == 0 < tiny["kept"].iloc[-1]
+
+
+def test_claims_are_about_the_costliest_steps_and_the_slowest_level(tiny):
+    def verdicts(**columns):
+        found = figure_10.facts(tiny.assign(**columns))
+        return [judge(claim, figure_10, found)[2] for claim in figure_10.FIGURE.claims]
+
+    seconds = {"planned": 1.0, "scipy": tiny["level"] + 0.5, "scipy_nonzero": 1.0}
+    costs = {"multiply_adds": tiny["storage"].map({"BP": 5, "maxima": 10, "planned": 20}), "dense": 20_001}
+    assert verdicts(**seconds, **costs) == [REPRODUCED] * 3
+    assert verdicts(**seconds | {"planned": tiny["level"] ** 2}, **costs) == [MISSED, REPRODUCED, REPRODUCED]
+    more = {"multiply_adds": costs["multiply_adds"].where(tiny["level"] != 2, 11)}
+    assert verdicts(**seconds, **costs | {"dense": 20_000}) == [REPRODUCED, REPRODUCED, MISSED]
+    assert verdicts(**seconds, **costs | more | {"dense": 20_001})[1] == MISSED

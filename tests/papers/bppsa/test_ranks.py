@@ -7,6 +7,7 @@ import pytest
 from bppsa_nb.distributed.predict import Interconnect
 from bppsa_nb.papers import on_ranks
 from bppsa_nb.papers.bppsa import rank_scaling, ranks_modelled
+from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge
 from bppsa_nb.papers.progress import Progress
 
 
@@ -38,7 +39,7 @@ def test_ranks_are_measured_counted_and_predicted(measured):
 def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
     predicted = measured[measured["part"] == "predicted exscan"]
     assert sorted(predicted["ranks"].unique()) == [1, 2]
-    assert {row["ranks"] for row in rank_scaling._predicted_exscans(measured, cores=1)} == {1}
+    assert {row["ranks"] for row in rank_scaling.predicted_exscans(measured, cores=1)} == {1}
     for width in rank_scaling.WIDTHS:
         found, between = rank_scaling.operator_costs(measured, width), rank_scaling.link(measured)[0]
         row = predicted[(predicted["width"] == width) & (predicted["ranks"] == 2)].iloc[0]
@@ -46,7 +47,7 @@ def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
 
 
 def test_ranks_beyond_cores_take_turns(measured):
-    few, enough = (pd.DataFrame(rank_scaling._predicted_times(measured, cores)) for cores in (1, 2))
+    few, enough = (pd.DataFrame(rank_scaling.predicted_times(measured, cores)) for cores in (1, 2))
     np.testing.assert_allclose(few["total"] / enough["total"], few["ranks"])
 
 
@@ -58,6 +59,23 @@ def test_the_fit_finds_latency_and_bandwidth_again():
     assert error == pytest.approx(0, abs=1e-9)
     wrong = messages.assign(seconds=messages["seconds"] * [1.1, 0.9, 1.1, 0.9, 1.1])
     assert 0.05 < rank_scaling.fit(wrong)[1] < 0.15
+
+
+@pytest.mark.parametrize(
+    "short, long, held, told, verdicts",
+    [
+        (2, 2, 5, "2 on 2 ranks, whatever T is", [REPRODUCED, REPRODUCED]),
+        (3, 3, 8, "3 on 2 ranks, whatever T is", [MISSED, MISSED]),
+        (1, 2, 6.25, "2 on 2 ranks, depending on T", [MISSED, REPRODUCED]),
+    ],
+)
+def test_calls_are_few_and_the_same_for_all_lengths_and_memory_is_shared(measured, short, long, held, told, verdicts):
+    two = (measured["part"] == "rank") & (measured["ranks"] == 2)
+    calls = measured["combined"].mask(two, long).mask(two & (measured["steps"] == 30), short)
+    table = measured.assign(combined=calls, memory=measured["memory"].where(measured["ranks"] != 2, held))
+    table["memory"] = table["memory"].mask(measured["ranks"] == 1, 10.0)
+    found = [judge(claim, rank_scaling, rank_scaling.facts(table)) for claim in rank_scaling.FIGURE.claims]
+    assert told in found[0][0] and [verdict for *_, verdict in found] == verdicts
 
 
 COSTS = {"forward": 1e-6, "sweep": 1e-6, "gradients": 1e-6, "jacobian": 0.0, "product": 10e-6, "bytes": 1000}
@@ -86,12 +104,12 @@ def modelled():
 
 @pytest.mark.outer
 def test_the_scan_pays_beyond_as_many_ranks_as_a_product_has_sweeps(modelled):
-    pays, best, speedup = ranks_modelled.crossings(modelled, "RNN")
-    assert (pays, best) == (16, 128)  # (10 + 1) / p, and ranks are powers of two
-    assert speedup == pytest.approx(128 / 11, rel=0.1)
-    assert ranks_modelled.crossings(modelled, "RNN of 60")[0] == 128  # 9 times as much to multiply
-    slow = made(product=1e-3)
-    assert ranks_modelled.crossings(slow, "RNN")[0] is None
+    found = ranks_modelled.crossing(modelled, "RNN")
+    assert (found["pays"], found["best"]) == (16, 128)  # (10 + 1) / p, and ranks are powers of two
+    assert found["speedup"] == pytest.approx(128 / 11, rel=0.1)
+    assert ranks_modelled.crossing(modelled, "RNN of 60")["pays"] == 128  # 9 times as much to multiply
+    never = ranks_modelled.crossing(made(product=1e-3), "RNN")
+    assert never["pays"] is None and never["leads"].startswith("never")
 
 
 def test_gpipe_takes_the_split_that_ends_first(modelled):
@@ -114,6 +132,26 @@ def test_memory_falls_with_ranks_and_a_pipeline_s_rises_again(modelled):
     assert held["GPipe, nothing computed again"][4] == 128 * 2 * state + 3 * 128 * state
     assert held["GPipe, the same 16 samples"][4] == 128 * 2 * state / 16 + state
     assert (held["scan"].diff().dropna() < 0).all() and held["GPipe"][128] > held["GPipe"][16]
+
+
+def test_claims_about_space_are_held_against_what_is_counted(modelled):
+    def verdicts(table):
+        found = [judge(claim, ranks_modelled, ranks_modelled.facts(table)) for claim in ranks_modelled.FIGURE.claims]
+        return [verdict for *_, verdict in found]
+
+    ranks = modelled["ranks"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks_modelled, "RANKS", (1, 2, 4, 8, 16, 32, 64, 128))
+        needs = ranks_modelled.NEEDS_RANKS
+        assert verdicts(modelled)[:3] == [needs] * 3 and verdicts(modelled)[5] == needs
+        wide = modelled["network"] == "wide"
+        falling = modelled["memory"].where(modelled["road"] != "GPipe", 1 / ranks)
+        rising = falling.where((modelled["road"] != "GPipe") | (ranks < 128), 1)
+        for memory, space in ((rising, REPRODUCED), (falling, MISSED), (rising.where(ranks != 4, 2**30), MISSED)):
+            assert verdicts(modelled.assign(memory=memory))[3] == space
+        for one, sparse in ((2.0, REPRODUCED), (2.1, MISSED)):
+            memory = rising.where((modelled["road"] != "scan") | wide, one / ranks)
+            assert verdicts(modelled.assign(memory=memory))[4] == sparse
 
 
 def test_cycles_are_scheduled_for_residual_networks_only(modelled):

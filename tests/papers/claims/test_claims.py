@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.claims import claims, distributed, forward, ooo, sparse
+from bppsa_nb.papers.claims import claims, forward, sparse
 from bppsa_nb.papers.claims.claim import (
     ARTICLE,
     BETTER,
@@ -64,30 +64,6 @@ def test_few_corrections_must_do_in_nine_of_ten_checks_at_any_rate(share, verdic
 def test_trained_networks_must_fail_sometimes_and_fresh_ones_never(share, verdict):
     assert judge(forward, "Untrained", checks(share))[1] == verdict
     assert judge(forward, "Untrained", [row | {"met": False} for row in checks(share)])[1] == MISSED
-
-
-@pytest.mark.parametrize("combined, told, verdict", [(3, ", whatever", REPRODUCED), (4, ", depending on T", MISSED)])
-def test_calls_are_few_and_the_same_for_all_lengths(combined, told, verdict):
-    table = [
-        {"part": "rank", "done_by": "chunked", "ranks": p, "steps": T, "rank": rank}
-        | {"combined": 0 if p == 1 else combined if (rank, T) == (3, 30000) else 3}
-        for T in (1000, 30000)
-        for p in (1, 4)
-        for rank in range(p)
-    ]
-    ours, found = judge(distributed, "Split over n devices", table)
-    assert found == verdict and f"{combined} on 4 ranks{told}" in ours
-
-
-@pytest.mark.parametrize("stale, verdict", [((0.5, 0.6), REPRODUCED), ((0.5, 0.75), MISSED)])
-def test_stale_weights_must_cost_accuracy_at_every_rate_of_the_longest_training(stale, verdict):
-    table = [
-        {"images": images, "lr": lr, "devices": devices, "epoch": 3, "seed": 0, "accuracy": accuracy}
-        for images, ends in ((40, (0.9, 0.9)), (400, stale))
-        for lr, end in zip((0.001, 0.003), ends, strict=True)
-        for devices, accuracy in ((1, 0.7), (4, end))
-    ]
-    assert judge(ooo, "PipeDream's stale weights", table)[1] == verdict
 
 
 def test_over_thousands_of_iterations_losses_of_lenet_decide_nothing():
