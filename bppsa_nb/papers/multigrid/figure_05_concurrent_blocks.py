@@ -10,19 +10,13 @@ from matplotlib import pyplot
 from bppsa_nb import multigrid
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import Claim, Figure, compare
+from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
-STYLES = {
-    "level 0": ("blocks of the finest level", "#56B4E9"),
-    "level 1": ("level 1", "#E69F00"),
-    "level 2": ("level 2", "#009E73"),
-    "level 3": ("level 3", "#CC79A7"),
-    "loop": ("the loop over layers", "#999999"),
-}
 KERNEL, IMAGE, COARSENING = 7, 28, 4
 
 
@@ -39,13 +33,13 @@ def measure(scale, rng, progress):
     turns = [{method: clock(net, u0, options) for method, options in methods.items()} for _ in range(2 + runs)]
     rows = []
     for method in methods:
-        runs = [turn[method] for turn in turns[2:]]  # the first two touch the memory
-        ends = [timeline.makespan(events) for events in runs]
-        for events, end in zip(runs, ends, strict=True):
+        runs = sorted((turn[method] for turn in turns[2:]), key=timeline.makespan)  # the first two touch the memory
+        for events in runs:
+            end = timeline.makespan(events)
             row = {"part": "run", "method": method, "seconds": end, "blocks": len(events), "threads": THREADS}
             at_once = sum(event.duration for event in events) / end
             rows.append(row | {"at_once": at_once, "most_at_once": most_at_once(events)})
-        for event in runs[int(np.argsort(ends)[len(ends) // 2])]:
+        for event in runs[len(runs) // 2]:
             kind = "loop" if method == "loop" else event.kind
             rows.append({"part": "event", "method": method} | event._replace(kind=kind)._asdict())
     return pd.DataFrame(rows)
@@ -115,9 +109,11 @@ def plot(table):
     runs = where(table, part="run").groupby("method", sort=False)[["seconds", "at_once", "most_at_once"]].median()
     events = where(table, part="event").astype({"worker": int})
     events[["start", "duration"]] *= 1e3
-    style = {"worker": [f"thread {i}" for i in range(1 + events["worker"].max())], "unit": "", "legend": False}
+    roles = "chunked", "vector", "identity", "truncated", "baseline"
+    colors = {kind: COLORS[role] for kind, role in zip(sorted(events["kind"].unique()), roles, strict=False)}
+    threads = [f"thread {i}" for i in range(1 + events["worker"].max())]
+    style = {"worker": threads, "colors": colors, "unit": "", "legend": False}
     style["until"] = 1.02 * (events["start"] + events["duration"]).max()
-    style["colors"] = {kind: color for kind, (_, color) in STYLES.items() if kind in set(events["kind"])}
     fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         bars = timelines.events(where(events, method=method), label="")
@@ -127,7 +123,7 @@ def plot(table):
         words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel("ms on CPU threads")
-    panels.legend(fig, panels.patches({STYLES[kind][0]: color for kind, color in style["colors"].items()}))
+    panels.legend(fig, panels.patches(colors))
     return fig
 
 

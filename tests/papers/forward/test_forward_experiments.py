@@ -5,7 +5,6 @@ import pytest
 from measuring import measure
 
 from bppsa_nb.papers.forward import (
-    along_training,
     corrections_over_length,
     forward_over_ranks,
     forward_speed,
@@ -59,42 +58,41 @@ def test_newton_solves_what_is_linear_at_once_and_its_diagonal_does_not():
 
 def test_states_of_each_network_are_found_as_their_kind_allows():
     table = measure(newton_and_chunks, SIZES={"quick": {"iterations": 2}})
-    found = {
-        (kind, method): newton_and_chunks.iterations(table, kind, method)
-        for kind in newton_and_chunks.KINDS
-        for method in newton_and_chunks.METHODS
-    }
-    assert found["fresh", "newton"] <= 4 and found["fresh", "chunks"] <= 3
-    assert found["latch", "newton"] is None and found["chaos", "newton"] is None
-    count = newton_and_chunks.T // newton_and_chunks.LENGTH  # of which two begin right: the guess is where one ends
-    assert 1 < found["latch", "chunks"] < found["chaos", "chunks"] == count - 2
-    exponents = table.groupby("network")["exponent"].first()
-    assert exponents["latch"] < exponents["fresh"] < 0 < exponents["chaos"]
+    facts = newton_and_chunks.facts(table)
+    right = facts["right"]
+    assert right["fresh", "newton"] <= 4 and right["fresh", "chunks"] <= 3
+    assert ("latch", "newton") not in right and ("chaos", "newton") not in right
+    count = newton_and_chunks.CHUNKS  # of which two begin right: the guess is where one ends
+    assert 1 < right["latch", "chunks"] < right["chaos", "chunks"] == count - 2
+    latch, fresh, chaos = (facts["networks"][name]["exponent"] for name in ("two basins", "a fresh network", "chaos"))
+    assert latch < fresh < 0 < chaos
 
 
 def test_newton_turns_with_the_exponent():
     table = measure(lyapunov_turn, SIZES={"quick": {"radii": (0.5, 5), "seeds": 2}})
-    calm, wild = (table[table["radius"] == radius] for radius in (0.5, 5))
+    facts, calm, wild = lyapunov_turn.facts(table), *(table[table["radius"] == radius] for radius in (0.5, 5))
     assert (calm["exponent"] < -0.4).all() and (wild["exponent"] > 0.1).all()
     assert calm["newton"].max() <= 4 and wild["newton"].min() > lyapunov_turn.T / 2
+    assert facts["calm"].tolist() == [calm["newton"].median()] and facts["wild"].tolist() == [wild["newton"].median()]
     assert calm["repairs"].max() <= 2 and (wild["repairs"] == lyapunov_turn.CHUNKS - 2).all()
-    basins = table[table["network"] == lyapunov_turn.BASINS]
-    assert (basins["exponent"] < -0.5).all() and basins["newton"].min() > 20
+    assert facts["latch"]["exponent"] < -0.5 and facts["latch"]["newton"] > 20
 
 
-def test_training_is_observed_and_left_alone():
-    table = measure(along_training, SIZES={"quick": {"T": 64, "iterations": 4, "every": 2}})
-    assert table["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
-    assert table["corrections"].between(1, 4).all() and table["steps"].between(4 / 64, 2).all()
-    assert table["error"].max() < 2e-5 and table["rounding"].max() < 1e-5
-
-
-def test_every_network_is_tried_at_every_length():
-    table = measure(corrections_over_length, SIZES={"quick": (30, 90)}, DRAWS={"quick": 1})
-    assert set(table["T"]) == {30, 90} and set(table["network"]) == set(corrections_over_length.KINDS)
-    full = table[table["network"] != "quasi"]
-    assert full["corrections"].between(1, 5).all()
-    assert table[table["network"] == "quasi"]["corrections"].min() > full["corrections"].max()
+def test_fresh_networks_are_tried_at_every_length_and_training_is_observed_and_left_alone():
+    training = {"quick": {"T": 64, "iterations": 4, "every": 2}}
+    table = measure(corrections_over_length, SIZES={"quick": (30, 90)}, TRAINING=training)
+    learning = table[table["network"] == "learning"]
+    assert learning["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
+    assert learning["corrections"].between(1, 4).all() and learning["steps"].between(4 / 64, 2).all()
+    assert learning["error"].max() < 2e-5 and learning["rounding"].max() < 1e-5
+    facts = corrections_over_length.facts(table)
+    assert set(facts["lengths"]) == {30, 90} and set(facts["counts"]) == set(corrections_over_length.KINDS)
+    assert facts["newton"].between(1, 5).all()
+    assert min(each.min() for each in facts["counts"]["quasi"].values()) > facts["newton"].max()
+    assert facts["longest"].index.size == 1 and facts["every"] == 2 and facts["first_met"] and facts["failed"] == 0
+    table.loc[learning.index[-1], ["corrections", "met"]] = 60, False  # the last look, at the fastest rate
+    facts = corrections_over_length.facts(table)
+    assert facts["few"][19].tolist() == [1, 1, pytest.approx(2 / 3)] and facts["failed"] == 1 / 2
 
 
 def test_dependent_steps_of_a_training_step():
