@@ -1,9 +1,12 @@
 """The experiments on going forward in parallel: what they count, at small sizes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from measuring import measure
 
+from bppsa_nb.papers import experiment
+from bppsa_nb.papers.experiment import MISSED, REPRODUCED
 from bppsa_nb.papers.forward import (
     corrections_over_length,
     forward_over_ranks,
@@ -90,9 +93,36 @@ def test_fresh_networks_are_tried_at_every_length_and_training_is_observed_and_l
     assert facts["newton"].between(1, 5).all()
     assert min(each.min() for each in facts["counts"]["quasi"].values()) > facts["newton"].max()
     assert facts["longest"].index.size == 1 and facts["every"] == 2 and facts["first_met"] and facts["failed"] == 0
-    table.loc[learning.index[-1], ["corrections", "met"]] = 60, False  # the last look, at the fastest rate
-    facts = corrections_over_length.facts(table)
-    assert facts["few"][19].tolist() == [1, 1, pytest.approx(2 / 3)] and facts["failed"] == 1 / 2
+
+
+@pytest.mark.parametrize(
+    "share, few, fails", [(0, REPRODUCED, MISSED), (0.1, REPRODUCED, REPRODUCED), (0.15, MISSED, REPRODUCED)]
+)
+def test_few_corrections_must_do_in_nine_of_ten_checks_and_trained_networks_fail_sometimes(share, few, fails):
+    """Of twenty checks at each rate, the first is of a fresh network; a share of those at the largest rate failed."""
+    rows = [
+        {"rate": rate, "iteration": i, "met": not (failed := rate == 1e-3 and i >= 20 - round(20 * share))}
+        | {"corrections": 60 if failed else 3, "network": "learning", "steps": 0.5, "error": 0.0, "rounding": 0.0}
+        | {"dtype": "float64", "T": 100, "draw": 0}
+        for rate in (1e-5, 1e-3)
+        for i in range(20)
+    ]
+    said, found = verdicts(rows)
+    assert found == {19: few, 3: few, "fails": fails}
+    assert f"100% at rate 1e-05 and {1 - share:.0%} at rate 0.001" in said
+    assert verdicts([row | {"corrections": 4} for row in rows])[1][3] == MISSED
+    assert verdicts([row | {"met": False} for row in rows])[1]["fails"] == MISSED  # fresh ones never
+
+
+def verdicts(rows):
+    """Return what the claim about three corrections says of checks, and the verdicts on it and the others."""
+    facts, found = corrections_over_length.facts(pd.DataFrame(rows)), {}
+    starts = {19: "Newton's method", 3: "Three Newton", "fails": "Untrained"}
+    for claim in corrections_over_length.FIGURE.claims:
+        for name, start in starts.items():
+            if claim.says.startswith(start):
+                said, _, found[name] = experiment.judge(claim, corrections_over_length, facts)
+    return said, found
 
 
 def test_dependent_steps_of_a_training_step():

@@ -77,7 +77,7 @@ def test_facts_compare_runs_of_a_seed():
     facts = experiment.facts(pd.DataFrame(rows))
     assert facts["gained"].tolist() == pytest.approx([0.03, -0.02])
     assert facts["large"].to_dict() == pytest.approx({64: -0.02})
-    assert facts["most"] == pytest.approx(0.015) and facts["at_four"]["two"] == pytest.approx(0.005)
+    assert facts["most"] == pytest.approx(0.015) and facts["largest"]["two"] == pytest.approx(0.005)
     assert facts["ends"]["many"].tolist() == pytest.approx([-0.01, -0.01])
     assert facts["ends"]["multigrid"].tolist() == pytest.approx([0.855, 0.83])
     assert facts["ends"][["first", "last"]].to_numpy().tolist() == [[5, 6], [65, 66]]
