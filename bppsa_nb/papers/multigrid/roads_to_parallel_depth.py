@@ -1,5 +1,7 @@
 """One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib import pyplot
 
@@ -24,15 +26,15 @@ NAMES = {  # timeline, time and worker at which a kind is named
     "J": ("Jacobians made,\nmultiplied", 4, 232, 4),
 }
 COUNTS = {"steps": "steps in\na row", "work": "times\nthe work", "memory": "memory,\nstates"}
-STYLES = {
-    "pipeline, 32 samples": {"color": COLORS["pipeline"], "marker": "s"},
-    "pipeline, 4 samples": {"color": COLORS["pipeline"], "marker": "s", "ls": ":"},
-    "multigrid, 1 cycle": {"color": COLORS["multigrid"], "marker": "o"},
-    "multigrid, 2 cycles": {"color": COLORS["multigrid"], "marker": "o", "ls": "--"},
-    "scan, q = 2": {"color": COLORS["blelloch"], "marker": "^", "ls": ":"},
-    "scan, q = 8": {"color": COLORS["blelloch"], "marker": "^"},
-    "scan, q = 32": {"color": COLORS["blelloch"], "marker": "^", "ls": "--"},
-    "back-propagation": {"color": COLORS["linear"]},
+WAYS = {  # how a step is scheduled on so many layers and workers; a color's role, a marker, a dash
+    "pipeline, 32 samples": (partial(methods.pipeline, micro_batches=32), "pipeline", "s", "-"),
+    "pipeline, 4 samples": (partial(methods.pipeline, micro_batches=4), "pipeline", "s", ":"),
+    "multigrid, 1 cycle": (partial(methods.layer_parallel, cycles=1), "multigrid", "o", "-"),
+    "multigrid, 2 cycles": (partial(methods.layer_parallel, cycles=2), "multigrid", "o", "--"),
+    "scan, q = 2": (partial(methods.scan, width=2), "blelloch", "^", ":"),
+    "scan, q = 8": (partial(methods.scan, width=8), "blelloch", "^", "-"),
+    "scan, q = 32": (partial(methods.scan, width=32), "blelloch", "^", "--"),
+    "back-propagation": (methods.pipeline, "linear", "", "-"),
 }
 
 
@@ -61,14 +63,9 @@ def measure(scale, rng, progress):
 
 
 def _schedule(point, rng):
-    depth, workers = point["depth"], point["workers"]
-    steps = {"back-propagation": methods.pipeline(depth, workers)}
-    steps |= {f"pipeline, {batch} samples": methods.pipeline(depth, workers, batch) for batch in (32, 4)}
-    steps["multigrid, 1 cycle"] = methods.layer_parallel(depth, workers, 1)
-    steps["multigrid, 2 cycles"] = methods.layer_parallel(depth, workers, 2)
-    steps |= {f"scan, q = {width}": methods.scan(depth, workers, width) for width in (2, 8, 32)}
-    rows = []
-    for name, step in steps.items():
+    depth, rows = point["depth"], []
+    for name, (way, *_) in WAYS.items():
+        step = way(**point)
         timeline.check(step.events, step.needs)
         row = {"part": "over depth", "road": name, "speedup": 3 * depth / step.time, "steps": step.steps}
         if not name.startswith("pipeline"):  # whose passes overlap
@@ -125,7 +122,10 @@ def _draw_more(axes, rows):
     """Draw speedups of the deepest network over workers, and the critical path over depth."""
     deepest = where(rows, depth=rows["depth"].max())
     path = where(rows, workers=1)
-    styles = {name: style | {"label": name} for name, style in STYLES.items()}
+    styles = {
+        name: {"color": COLORS[role], "marker": mark, "ls": dash, "label": name}
+        for name, (_, role, mark, dash) in WAYS.items()
+    }
     panels.curves(axes[0], deepest, "workers", "speedup", "road", styles, ms=4)
     panels.curves(axes[1], deepest, "workers", "backward_speedup", "road", styles, ms=4)
     panels.curves(axes[2], path, "depth", "steps", "road", styles, ms=4)

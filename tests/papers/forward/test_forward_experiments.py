@@ -108,21 +108,17 @@ def test_few_corrections_must_do_in_nine_of_ten_checks_and_trained_networks_fail
         for i in range(20)
     ]
     said, found = verdicts(rows)
-    assert found == {19: few, 3: few, "fails": fails}
-    assert f"100% at rate 1e-05 and {1 - share:.0%} at rate 0.001" in said
-    assert verdicts([row | {"corrections": 4} for row in rows])[1][3] == MISSED
-    assert verdicts([row | {"met": False} for row in rows])[1]["fails"] == MISSED  # fresh ones never
+    assert found == [few, fails, few] and f"100% at rate 1e-05 and {1 - share:.0%} at rate 0.001" in said
+    assert verdicts([row | {"corrections": 4} for row in rows])[1][2] == MISSED
+    assert verdicts([row | {"met": False} for row in rows])[1][1] == MISSED  # fresh ones never
 
 
 def verdicts(rows):
-    """Return what the claim about three corrections says of checks, and the verdicts on it and the others."""
-    facts, found = corrections_over_length.facts(pd.DataFrame(rows)), {}
-    starts = {19: "Newton's method", 3: "Three Newton", "fails": "Untrained"}
-    for claim in corrections_over_length.FIGURE.claims:
-        for name, start in starts.items():
-            if claim.says.startswith(start):
-                said, _, found[name] = experiment.judge(claim, corrections_over_length, facts)
-    return said, found
+    """Return what the claim about three corrections says of checks, and the verdicts on all about training."""
+    facts, claims = corrections_over_length.facts(pd.DataFrame(rows)), corrections_over_length.FIGURE.claims
+    about = [claim for claim in claims if claim.says.startswith(("Newton's", "Untrained", "Three"))]
+    judged = [experiment.judge(claim, corrections_over_length, facts) for claim in about]
+    return judged[-1][0], [verdict for *_, verdict in judged]
 
 
 def test_dependent_steps_of_a_training_step():

@@ -161,7 +161,7 @@ def test_timelines_show_all_workers_and_counts_and_other_sizes_follow():
     took = events.groupby("road")["duration"].sum() / 96
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
     over = table[table["part"] == "over depth"].set_index(["depth", "workers", "road"])
-    sizes = itertools.product([(16, 1), (64, 1), (64, 4)], roads_to_parallel_depth.STYLES)
+    sizes = itertools.product([(16, 1), (64, 1), (64, 4)], roads_to_parallel_depth.WAYS)
     assert set(over.index) == {(*size, road) for size, road in sizes}
     exact = ["back-propagation", "pipeline, 32 samples", "pipeline, 4 samples"]
     assert over["speedup"].loc[:, 1].loc[:, exact].tolist() == [1.0] * 6
