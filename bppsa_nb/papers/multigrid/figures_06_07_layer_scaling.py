@@ -1,5 +1,6 @@
 """Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured here and simulated beyond."""
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
@@ -7,8 +8,8 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
-from bppsa_nb.distributed.predict import SHARED_MEMORY
 from bppsa_nb.papers import on_ranks, panels, provenance
+from bppsa_nb.papers.experiment import Claim, Figure, compare
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
 from bppsa_nb.papers.tables import where
@@ -21,29 +22,12 @@ DEPTHS = {"quick": {FEW: 1024, MANY: 128}, "paper": {FEW: 4096, MANY: 512}}
 ROUNDS = {"quick": {FEW: 5, MANY: 4}, "paper": {FEW: 9, MANY: 5}}
 COARSENING, LEVELS, CYCLES = 4, 4, 2
 DEPTH, RANKS = 4096, (1, 2, 4, 8, 16, 24, 32, 64)  # of the simulation
-METHODS = {  # name, color, marker
-    "multigrid": ("multigrid", COLORS["multigrid"], "o"),
-    "serial": ("model partitioning", COLORS["linear"], "s"),
+CASES = {  # of which task, and over what
+    "inference": (FEW, "inference", "speedup"),
+    "training": (FEW, "training", "speedup"),
+    "few": (FEW, "training", "gain"),
+    "many": (MANY, "training", "gain"),
 }
-DASHES = {SLOW: "--", FAST: ":"}
-EVERY_LINK = {"shared memory": SHARED_MEMORY} | LINKS
-# What the paper's text says of its GPUs: (GPUs, speedup).
-INFERENCE = [(1, 1 / 4), (4, 1.25), (24, 4)]  # over serial propagation on one GPU
-TRAINING, OVER_PARTITIONING = 3.5, 5  # at most, over serial propagation and over model partitioning
-LARGE = [(4, 1.3), (64, 10.2)]  # over model partitioning, Figure 7
-WAITING = 0.97  # of the time at 64 GPUs
-INTENSITY = {4: 0.928, 64: 0.345}  # “the computation to communication ratio”, Figure 7
-
-
-def parameters(channels, convolutions, dense=0):
-    """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
-
-    Weights and biases of the opening convolution, of the residual ones, all with kernels of 7 x 7, of dense layers
-    between them, whose input and output have the size of a state, and of the last one with its 10 outputs.
-    """
-    state = channels * IMAGE**2
-    opening, residual = (channels * (inputs * KERNEL**2 + 1) for inputs in (1, channels))
-    return opening + convolutions * residual + dense * state * (state + 1) + 10 * (state + 1)
 
 
 def measure(scale, rng, progress):
@@ -63,17 +47,12 @@ def measure(scale, rng, progress):
     for channels, depth in DEPTHS[scale].items():
         one = where(measured, channels=channels, ranks=1)
         costs = _costs(one.set_index(["method", "task"])["compute"], depth)
-        for ranks in sorted({point["ranks"] for point in points if point["channels"] == channels}):
-            rows += _simulated("predicted", channels, depth, ranks, costs, "shared memory")
-        for link in LINKS:
-            for ranks in RANKS:
-                rows += _simulated("simulated", channels, DEPTH, ranks, costs, link)
+        for link, ranks in itertools.product(LINKS, RANKS):
+            rows += _simulated(channels, ranks, costs, link)
     table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
     key = ["channels", "part", "link", "task"]
     alone = where(table, method="serial", ranks=1).set_index(key)["seconds"]
-    table = table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
-    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in EVERY_LINK.items()}}
-    return table
+    return table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
 
 
 def _run(channels, depth, ranks, rounds, seed):
@@ -110,103 +89,102 @@ def _costs(seconds, depth):
 _record = lru_cache(maxsize=32)(record)  # networks and links differ in costs only
 
 
-def _simulated(part, channels, depth, ranks, costs, link):
-    message = EVERY_LINK[link].seconds(4 * channels * IMAGE**2)
-    rows = []
+def _simulated(channels, ranks, costs, link):
+    message, rows = LINKS[link].seconds(4 * channels * IMAGE**2), []
     for method, levels in ("multigrid", LEVELS), ("serial", 1):
-        step = _record(depth, ranks, CYCLES, COARSENING, levels)
+        step = _record(DEPTH, ranks, CYCLES, COARSENING, levels)
         for task, recorded in ("inference", step.part("F")), ("training", step):
             events, _ = recorded.timeline(costs[method], message)
             seconds, compute = timeline.makespan(events), recorded.work(costs[method]) / ranks
-            row = {"channels": channels, "depth": depth, "ranks": ranks, "part": part, "link": link}
+            row = {"channels": channels, "depth": DEPTH, "ranks": ranks, "part": "simulated", "link": link}
             row |= {"method": method, "task": task, "seconds": seconds}
             rows.append(row | {"compute": compute, "communication": seconds - compute})
     return rows
 
 
-def values(table):
-    """Return what words need beside the table: where multigrid passes serial propagation."""
-    few, rows = where(table, channels=FEW, part="simulated"), []
-    for (task, link), part in few.groupby(["task", "link"], sort=False):
-        speedup = (part["alone"] / part["seconds"]).groupby([part["method"], part["ranks"]]).first()
-        passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
-        leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
-        ends = {method: speedup[method, RANKS[-1]] for method in METHODS}
-        rows.append({"task": task, "link": link, "passes": leads, "ranks": RANKS[-1]} | ends)
-    return {"leads": pd.DataFrame(rows).sort_values("task", kind="stable")}
+def ratios(table):
+    """Add `speedup` over serial propagation on one rank, and `gain` over that on as many; what share of time `waits`.
+
+    `source` is a link of the simulation, or "measured".
+    """
+    key = ["channels", "part", "link", "task", "ranks"]
+    table = table.join(where(table, method="serial").set_index(key)["seconds"].rename("partitioned"), on=key)
+    return table.assign(
+        speedup=table["alone"] / table["seconds"],
+        gain=table["partitioned"] / table["seconds"],
+        waits=table["communication"] / (table["compute"] + table["communication"]),
+        source=table["link"].where(table["part"] == "simulated", table["part"]),
+    )
+
+
+def facts(table):
+    """Compare multigrid with serial propagation, on one rank and on as many: simulated over Ethernet, and measured."""
+    by = ratios(table).set_index(["method", "task", "source", "channels", "ranks"]).sort_index()
+    multigrid, serial, links = by.loc["multigrid"], by.loc["serial"], [*LINKS]
+    found = {
+        "slower": 1 / multigrid["speedup"]["inference", "measured", FEW, 1],
+        "waits": multigrid["waits"]["training", SLOW, FEW, RANKS[-1]],
+    }
+    for name, (channels, task, ratio) in CASES.items():
+        simulated, measured = (multigrid[ratio][task, source, channels] for source in (SLOW, "measured"))
+        found[name] = {"simulated": simulated, "measured": measured.tail(1)}
+    for task in ("inference", "training"):
+        over = [multigrid["speedup"][task, link, FEW] for link in links]
+        first = [each.index[each > 1].min() for each in over]
+        found[task]["passes"] = [f"passes 1 on {ranks} ranks" if ranks > 0 else "stays below 1" for ranks in first]
+        found[task]["multigrid"] = [each[RANKS[-1]] for each in over]
+        found[task]["serial"] = [serial["speedup"][task, link, FEW, RANKS[-1]] for link in links]
+    return found
 
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
-    few = table[table["channels"] == FEW]
-    for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):
-        _draw_speedups(ax, few[few["task"] == task])
-        ax.set_title(title, loc="left", size=10)
+    table = ratios(table)
+    few = where(table, channels=FEW)
+    labels = {"measured": "multigrid, measured"} | {link: f"simulated, {link}" for link in LINKS}
+    for ax, task, letter in zip(axes[0], ("inference", "training"), "ab", strict=True):
+        rows = where(few, task=task)
+        _draw(ax, where(rows, method="multigrid"), "speedup", "multigrid", labels)
+        _draw(ax, where(rows, method="serial"), "speedup", "linear", {"measured": "model partitioning, measured"}, "s")
+        ax.set_ylabel("speedup over serial propagation")
+        ax.set_title(f"({letter}) {task}", loc="left", size=10)
     _draw_published(*axes[0])
     _draw_decomposition(axes[1, 0], where(few, task="training", method="multigrid"))
-    _draw_against_partitioning(axes[1, 1], table[table["task"] == "training"])
-    ticks = [ranks for ranks in RANKS if ranks.bit_count() == 1]
+    _draw_against_partitioning(axes[1, 1], where(table, task="training", method="multigrid"))
     for ax in axes.flat:
         ax.set_xlabel("ranks (paper: GPUs)")
-        panels.log_scale(ax, ticks=ticks)
+        panels.log_scale(ax, ticks=[ranks for ranks in RANKS if ranks.bit_count() == 1])
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
         ax.minorticks_off()
     return fig
 
 
-def _draw_speedups(ax, rows):
-    """Draw times of serial propagation on one rank over times."""
-    for method, (name, color, marker) in METHODS.items():
-        for source, dash, part in _sources(rows[rows["method"] == method], marker):
-            label = f"{name}, measured" if source == "measured" else f"simulated, {source}"
-            label = label if source == "measured" or method == "multigrid" else None
-            ax.plot(part["ranks"], part["alone"] / part["seconds"], dash, color=color, label=label)
-    ax.set_ylabel("speedup over serial propagation")
-    _write_below(ax, _ratios_in_words("multigrid", rows))
-
-
-def _sources(rows, marker):
-    """Yield links that were simulated, and "measured", each with its style of lines and its rows."""
-    for source, style in {**DASHES, "measured": marker}.items():
-        yield source, style, rows[(rows["link"] == source) | (rows["part"] == source)]
-
-
-def _ratios(rows):
-    """Return measured seconds over those predicted from one rank's, for several ranks."""
-    measured, predicted = (where(rows, part=part).set_index("ranks")["seconds"] for part in ("measured", "predicted"))
-    return (measured / predicted)[measured.index > 1]
-
-
-def _ratios_in_words(name, rows):
-    ratios = _ratios(rows[rows["method"] == "multigrid"])
-    texts = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
-    return f"{name}, measured / predicted: {texts} ranks" if texts else ""
-
-
-def _write_below(ax, text):
-    ax.text(0.98, 0.02, text, transform=ax.transAxes, ha="right", size=8)
+def _draw(ax, rows, y, role, labels, marker="o"):
+    """Draw what was simulated as lines, a label for each, and what was measured as marks."""
+    looks = {SLOW: {"ls": "--"}, FAST: {"ls": ":"}, "measured": {"ls": "", "marker": marker}}
+    styles = {source: look | {"label": labels.get(source)} for source, look in looks.items()}
+    panels.curves(ax, rows, "ranks", y, "source", styles, color=COLORS[role])
 
 
 def _draw_published(inference, training):
-    black = {"color": "black", "lw": 0, "marker": "*", "ms": 9}
-    inference.plot(*zip(*INFERENCE, strict=True), **black, label="multigrid, paper")
+    """Draw what the paper's text says of its GPUs, over serial propagation on one, and over model partitioning."""
+    style = {"color": "black", "lw": 0, "marker": "*", "ms": 9}
+    inference.plot([1, 4, 24], [1 / 4, 1.25, 4], **style, label="multigrid, paper")
     inference.legend(loc="upper left", fontsize=8)
-    training.axhline(TRAINING, color="black", lw=0.8)
-    best = f"paper, multigrid: at most {TRAINING:g},\nand {OVER_PARTITIONING:g} over model partitioning"
-    training.text(RANKS[0], TRAINING * 1.06, best, size=8)
+    training.axhline(3.5, color="black", lw=0.8)
+    training.text(1, 3.5 * 1.06, "paper, multigrid: at most 3.5,\nand 5 over model partitioning", size=8)
 
 
 def _draw_decomposition(ax, rows):
     """Draw what a rank's time goes to, over serial propagation's time on one rank."""
-    for part, color, marker in ("compute", COLORS["matrix"], "o"), ("communication", COLORS["vector"], "s"):
-        for source, dash, drawn in _sources(rows[rows[part] > 0], marker):
-            label = {"measured": f"{part}, measured"}.get(source)
-            ax.plot(drawn["ranks"], drawn[part] / drawn["alone"], dash, color=color, label=label)
-    far = rows[rows["ranks"] == RANKS[-1]].set_index("link")
-    shares = far["communication"] / (far["compute"] + far["communication"])
-    texts = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
-    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{texts}"
+    for part, role, marker in ("compute", "matrix", "o"), ("communication", "vector", "s"):
+        drawn = rows[rows[part] > 0]
+        drawn = drawn.assign(part=drawn[part] / drawn["alone"])
+        _draw(ax, drawn, "part", role, {"measured": f"{part}, measured"}, marker)
+    shares = where(rows, ranks=RANKS[-1]).set_index("source")["waits"]
+    texts = "".join(f"\n{shares[link]:.0%} over {link}" for link in LINKS)
+    text = f"communication at {RANKS[-1]}: 97% in the paper,{texts}"
     ax.text(0.98, 0.97, text, transform=ax.transAxes, ha="right", va="top", size=8)
     seconds = rows[["compute", "communication"]].div(rows["alone"], axis=0)
     ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
@@ -216,16 +194,59 @@ def _draw_decomposition(ax, rows):
 
 
 def _draw_against_partitioning(ax, rows):
-    for channels, color in (FEW, COLORS["chunked"]), (MANY, COLORS["truncated"]):
-        for source, dash, part in _sources(rows[rows["channels"] == channels], "o"):
-            seconds = part.pivot(index="ranks", columns="method", values="seconds")
-            label = f"{channels} channels" if source == SLOW else None
-            ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)
-    ax.plot(*zip(*LARGE, strict=True), "*", color="black", ms=9, label="2 billion parameters, paper")
+    for channels, role in (FEW, "chunked"), (MANY, "truncated"):
+        _draw(ax, where(rows, channels=channels), "gain", role, {SLOW: f"{channels} channels"})
+    ax.plot([4, 64], [1.3, 10.2], "*", color="black", ms=9, label="2 billion parameters, paper")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    texts = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
-    words = f"paper, computation to communication:\n{texts} GPUs"
-    _write_below(ax, _ratios_in_words(f"{MANY} channels", rows[rows["channels"] == MANY]) + f"\n{words}")
+    theirs = "paper, computation to communication:\n92.8% at 4, 34.5% at 64 GPUs"
+    ax.text(0.98, 0.02, theirs, transform=ax.transAxes, ha="right", size=8)
     ax.legend(loc="upper left", fontsize=8)
     ax.set_ylabel("speedup over model partitioning")
     ax.set_title("(d) training: multigrid over model partitioning", loc="left", size=10)
+
+
+FIGURE = Figure(
+    title="Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated",
+    origin="timed",
+    backend="cpu",
+    caption="""On 64 ranks, multigrid is {inference[multigrid]:.2g} times as fast as serial propagation on one in
+    inference, and {training[multigrid]:.2g} times in training (simulated). Model partitioning is
+    {inference[serial]:.2g} and {training[serial]:.2g} times as fast. Dots are measured on this machine's cores, on
+    networks of 1024 layers and, with 20 channels, of 128 (4096 and 512 at the paper's scale). Lines are simulated, all
+    of 4096 layers: a recorded step of training, scheduled. Layer steps cost what one rank measured; a message takes 30
+    µs and 25 Gb/s (the paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. 4 channels, states of 24
+    x 24, kernels of 7 x 7, ReLU; one image, float32, one thread per rank; two V-cycles, FCF, four levels of blocks of
+    4. The caption of the paper's Figure 6 counts 3,248,534 parameters: those of 4 channels (the text says 50) and 4093
+    residual layers. Communication is messages and waiting for other ranks; 24 ranks, a point of the paper, wait longer,
+    as they divide no level's blocks evenly. Model partitioning is serial propagation from rank to rank. Black: the
+    paper's, on V100 GPUs. (d) 20 channels, as in the convolutions of Figure 7; its 15 dense layers are left out.""",
+    alt="""Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are
+    simulated. Speedup over serial propagation by multigrid {inference[passes]} in inference; in training it
+    {training[passes]}. At 64 it is {inference[multigrid]:.2g} and {training[multigrid]:.2g}, by model partitioning
+    {inference[serial]:.2g} and {training[serial]:.2g}. The paper's stars for inference are 0.25, 1.25 and 4 at 1, 4 and
+    24 GPUs; its best in training is a line at 3.5. A rank's time in training: computing and communication. Multigrid
+    over model partitioning, with the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs.""",
+    claims=[
+        Claim("§IV-C, Figure 6a", "On one device, multigrid is slower than serial propagation.",
+              "about 4× slower (V100; how many cycles is not said)",
+              f"{{slower:.1f}}× slower on one CPU rank, {CYCLES} cycles", lambda f: compare(1 / f["slower"], 1 / 4)),
+        Claim("§IV-C, Figure 6a", "Inference over serial propagation on one GPU.", "1.25× on 4 GPUs, 4× on 24 (V100)",
+              "simulated from stated costs: {inference[simulated][4]:×} on 4, {inference[simulated][24]:×} on 24; "
+              "measured: {inference[measured]:× on _ CPU ranks}",
+              lambda f: compare(f["inference"]["simulated"][[4, 24]], [1.25, 4]), gpu=True),
+        Claim("§IV-D, Figure 6b", "Training over serial propagation on one GPU, 3 million parameters.",
+              "up to 3.5× (V100)", "simulated from stated costs: {training[simulated][64]:×} on 64; measured: "
+              "{training[measured]:× on _ CPU ranks}",
+              lambda f: compare(f["training"]["simulated"][64], 3.5), gpu=True),
+        Claim("§IV-D, Figure 6b", "Training over a partitioned model on as many GPUs.", "up to 5× (V100)",
+              "simulated from stated costs: {few[simulated][64]:×} on 64; measured: {few[measured]:× on _ CPU ranks}",
+              lambda f: compare(f["few"]["simulated"][64], 5), gpu=True),
+        Claim("§IV-D, Figure 6c", "On 64 GPUs, communication is nearly all of the time.", "97 % (V100)",
+              f"simulated from stated costs: {{waits:.0%}} of a rank's time over {SLOW}", lambda f: f["waits"] >= 0.9,
+              gpu=True),
+        Claim("§IV-E, Figure 7", "Training over a partitioned model, 2 billion parameters.",
+              "1.3× on 4 GPUs, 10.2× on 64 (V100)", "simulated from stated costs: {many[simulated][4]:×} on 4, "
+              "{many[simulated][64]:×} on 64; measured: {many[measured]:× on _ CPU ranks}",
+              lambda f: compare(f["many"]["simulated"][[4, 64]], [1.3, 10.2]), gpu=True),
+    ],
+)

@@ -9,22 +9,19 @@ Memory is counted in states of the whole batch: states, gradients at states and 
 are with the layers and the same for all.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule
-from bppsa_nb.scan.trace import trace
+from bppsa_nb.papers import timelines
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.schedule.events import Event
 
 LATENCY, TRANSFER = 0.25, 0.25  # layer steps
 COARSENING = 4
-# "layers": from the first state on all layers, as `multigrid.solve` does without options.
-STARTS = {"layers": {}, "skip": {"skip_downcycle": True}, "nested": {"nested_iteration": True}}
 
 
 class Step(NamedTuple):
@@ -68,29 +65,16 @@ def pipeline(depth, workers, micro_batches=1):
     return Step(planned.events, needs, 2 * depth, 3 * depth, memory, planned.makespan - forward)
 
 
-def best_split(depth, workers, batch):
-    """Return the number of micro-batches, a power of two up to the batch, with which a pipeline ends first."""
-    return min((2**i for i in range(batch.bit_length())), key=lambda m: pipeline(depth, workers, m).time)
-
-
-def layer_parallel(depth, workers, cycles, start="layers"):
+def layer_parallel(depth, workers, cycles):
     """Solve for states and for gradients by multigrid: V-cycles, FCF-relaxation, a block or more per worker."""
-    options = {"cycles": cycles, "coarsening": COARSENING, **STARTS[start]}
     workers = min(workers, -(-depth // COARSENING))
-    recorded = record(depth, workers, **options)
+    recorded = record(depth, workers, cycles=cycles, coarsening=COARSENING)
     events, needs = recorded.timeline(message=LATENCY + TRANSFER)
     backward = timeline.makespan(recorded.part("loss", "δO", "δW").timeline(message=LATENCY + TRANSFER)[0])
     states = -(-depth // workers) + 1
     memory = float(max(recorded.stored["F"].max(), states + recorded.stored["δO"].max()))
-    return Step(events, needs, _steps(depth, cycles, start), recorded.work(), memory, backward)
-
-
-@lru_cache(maxsize=64)
-def _steps(depth, cycles, start):
-    return record(depth, cycles=cycles, coarsening=COARSENING, **STARTS[start]).span()  # each block is one task
-
-
-_trace = lru_cache(maxsize=8)(trace)
+    steps = record(depth, cycles=cycles, coarsening=COARSENING).span()  # each block is one task
+    return Step(events, needs, steps, recorded.work(), memory, backward)
 
 
 def scan(depth, workers, width):
@@ -99,7 +83,7 @@ def scan(depth, workers, width):
     Position i of Equation 5's array is with the worker that holds layer N - i, and so is the product that stands there.
     A product of Jacobians takes `width` layer steps, one with a gradient one; so does making a layer's Jacobians.
     """
-    run, owner = _trace(depth, "blelloch"), np.arange(depth) * workers // depth
+    run, owner = timelines.traced(depth, "blelloch"), np.arange(depth) * workers // depth
     held = np.bincount(owner)
     tasks, needs, sending, made = [], [], [], {}
 
@@ -135,18 +119,14 @@ def scan(depth, workers, width):
     return Step(events, waits, steps, work, float(memory), backward)
 
 
-def network(depth, width, rng):
-    """Draw a network of dense layers with tanh, independent weights, over a time of T = 1 (Eq. 2)."""
-    weights = rng.standard_normal((depth, width, width)) / np.sqrt(width)
-    return multigrid.ResidualNetwork(weights, 0.1 * rng.standard_normal((depth, width)), 1 / depth)
-
-
 def errors(depth, width, batch, cycles, rng):
-    """Compute the parameters' gradients by all methods, and how far they are from back-propagation's.
+    """Compute gradients of the parameters by all methods, of dense layers with tanh and a time of T = 1 (Eq. 2).
 
-    Returns ||difference|| / ||gradient||, over all weights and biases, by ("scan", 0) and (start, cycles).
+    Returns ||difference|| / ||gradient||, over all weights and biases, from those of back-propagation: a dict by
+    "scan", and by how many cycles multigrid takes. Weights are drawn independently.
     """
-    net = network(depth, width, rng)
+    weights = rng.standard_normal((depth, width, width)) / np.sqrt(width)
+    net = multigrid.ResidualNetwork(weights, 0.1 * rng.standard_normal((depth, width)), 1 / depth)
     u0, grad_output = rng.standard_normal((2, batch, width))
 
     def gradients(states, gradients):
@@ -154,11 +134,10 @@ def errors(depth, width, batch, cycles, rng):
 
     states = net.forward(u0)
     right = gradients(states, net.backward(states, grad_output))
-    computed = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
-    for start, options in STARTS.items():
-        for k in cycles:
-            options = options | {"cycles": k, "coarsening": COARSENING}
-            solved = multigrid.solve(net, u0, **options).states
-            adjoint = multigrid.solve_adjoint(net, solved, grad_output, **options).states
-            computed[start, k] = gradients(solved, adjoint)
+    computed = {"scan": gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
+    for k in cycles:
+        options = {"cycles": k, "coarsening": COARSENING}
+        solved = multigrid.solve(net, u0, **options).states
+        adjoint = multigrid.solve_adjoint(net, solved, grad_output, **options).states
+        computed[k] = gradients(solved, adjoint)
     return {method: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for method, each in computed.items()}

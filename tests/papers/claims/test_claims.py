@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.claims import claims, forward, sparse
+from bppsa_nb.papers.claims import claims, sparse
 from bppsa_nb.papers.claims.claim import (
     ARTICLE,
     BETTER,
@@ -43,27 +43,6 @@ def test_of_several_numbers_the_worst_decides():
         require([])
 
 
-def checks(share, corrections=3):
-    """Give twenty checks at each rate, the first of a fresh network; a share of those at the largest rate failed."""
-    rows = []
-    for rate in (1e-5, 1e-3):
-        for i in range(20):
-            failed = rate == 1e-3 and i >= 20 - round(20 * share)
-            rows.append({"rate": rate, "iteration": i, "corrections": 60 if failed else corrections, "met": not failed})
-    return rows
-
-
-@pytest.mark.parametrize("share, verdict", [(0, REPRODUCED), (0.1, REPRODUCED), (0.15, MISSED)])
-def test_few_corrections_must_do_in_nine_of_ten_checks_at_any_rate(share, verdict):
-    ours, found = judge(forward, "Three Newton", checks(share))
-    assert found == verdict and f"100% at rate 1e-05, {1 - share:.0%} at rate 0.001" in ours
-    assert judge(forward, "Three Newton", checks(0, corrections=4))[1] == MISSED
-
-
-@pytest.mark.parametrize("share, verdict", [(0, MISSED), (0.5, REPRODUCED)])
-def test_trained_networks_must_fail_sometimes_and_fresh_ones_never(share, verdict):
-    assert judge(forward, "Untrained", checks(share))[1] == verdict
-    assert judge(forward, "Untrained", [row | {"met": False} for row in checks(share)])[1] == MISSED
 
 
 def test_over_thousands_of_iterations_losses_of_lenet_decide_nothing():

@@ -1,11 +1,13 @@
 """The experiments on going forward in parallel: what they count, at small sizes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from measuring import measure
 
+from bppsa_nb.papers import experiment
+from bppsa_nb.papers.experiment import MISSED, REPRODUCED
 from bppsa_nb.papers.forward import (
-    along_training,
     corrections_over_length,
     forward_speed,
     lyapunov_turn,
@@ -56,42 +58,64 @@ def test_newton_solves_what_is_linear_at_once_and_its_diagonal_does_not():
 
 def test_states_of_each_network_are_found_as_their_kind_allows():
     table = measure(newton_and_chunks, SIZES={"quick": {"iterations": 2}})
-    found = {
-        (kind, method): newton_and_chunks.iterations(table, kind, method)
-        for kind in newton_and_chunks.KINDS
-        for method in newton_and_chunks.METHODS
-    }
-    assert found["fresh", "newton"] <= 4 and found["fresh", "chunks"] <= 3
-    assert found["latch", "newton"] is None and found["chaos", "newton"] is None
-    count = newton_and_chunks.T // newton_and_chunks.LENGTH  # of which two begin right: the guess is where one ends
-    assert 1 < found["latch", "chunks"] < found["chaos", "chunks"] == count - 2
-    exponents = table.groupby("network")["exponent"].first()
-    assert exponents["latch"] < exponents["fresh"] < 0 < exponents["chaos"]
+    facts = newton_and_chunks.facts(table)
+    right = facts["right"]
+    assert right["fresh", "newton"] <= 4 and right["fresh", "chunks"] <= 3
+    assert ("latch", "newton") not in right and ("chaos", "newton") not in right
+    count = newton_and_chunks.CHUNKS  # of which two begin right: the guess is where one ends
+    assert 1 < right["latch", "chunks"] < right["chaos", "chunks"] == count - 2
+    latch, fresh, chaos = (facts["networks"][name]["exponent"] for name in ("two basins", "a fresh network", "chaos"))
+    assert latch < fresh < 0 < chaos
 
 
 def test_newton_turns_with_the_exponent():
     table = measure(lyapunov_turn, SIZES={"quick": {"radii": (0.5, 5), "seeds": 2}})
-    calm, wild = (table[table["radius"] == radius] for radius in (0.5, 5))
+    facts, calm, wild = lyapunov_turn.facts(table), *(table[table["radius"] == radius] for radius in (0.5, 5))
     assert (calm["exponent"] < -0.4).all() and (wild["exponent"] > 0.1).all()
     assert calm["newton"].max() <= 4 and wild["newton"].min() > lyapunov_turn.T / 2
+    assert facts["calm"].tolist() == [calm["newton"].median()] and facts["wild"].tolist() == [wild["newton"].median()]
     assert calm["repairs"].max() <= 2 and (wild["repairs"] == lyapunov_turn.CHUNKS - 2).all()
-    basins = table[table["network"] == lyapunov_turn.BASINS]
-    assert (basins["exponent"] < -0.5).all() and basins["newton"].min() > 20
+    assert facts["latch"]["exponent"] < -0.5 and facts["latch"]["newton"] > 20
 
 
-def test_training_is_observed_and_left_alone():
-    table = measure(along_training, SIZES={"quick": {"T": 64, "iterations": 4, "every": 2}})
-    assert table["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
-    assert table["corrections"].between(1, 4).all() and table["steps"].between(4 / 64, 2).all()
-    assert table["error"].max() < 2e-5 and table["rounding"].max() < 1e-5
+def test_fresh_networks_are_tried_at_every_length_and_training_is_observed_and_left_alone():
+    training = {"quick": {"T": 64, "iterations": 4, "every": 2}}
+    table = measure(corrections_over_length, SIZES={"quick": (30, 90)}, TRAINING=training)
+    learning = table[table["network"] == "learning"]
+    assert learning["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
+    assert learning["corrections"].between(1, 4).all() and learning["steps"].between(4 / 64, 2).all()
+    assert learning["error"].max() < 2e-5 and learning["rounding"].max() < 1e-5
+    facts = corrections_over_length.facts(table)
+    assert set(facts["lengths"]) == {30, 90} and set(facts["counts"]) == set(corrections_over_length.KINDS)
+    assert facts["newton"].between(1, 5).all()
+    assert min(each.min() for each in facts["counts"]["quasi"].values()) > facts["newton"].max()
+    assert facts["longest"].index.size == 1 and facts["every"] == 2 and facts["first_met"] and facts["failed"] == 0
 
 
-def test_every_network_is_tried_at_every_length():
-    table = measure(corrections_over_length, SIZES={"quick": (30, 90)}, DRAWS={"quick": 1})
-    assert set(table["T"]) == {30, 90} and set(table["network"]) == set(corrections_over_length.KINDS)
-    full = table[table["network"] != "quasi"]
-    assert full["corrections"].between(1, 5).all()
-    assert table[table["network"] == "quasi"]["corrections"].min() > full["corrections"].max()
+@pytest.mark.parametrize(
+    "share, few, fails", [(0, REPRODUCED, MISSED), (0.1, REPRODUCED, REPRODUCED), (0.15, MISSED, REPRODUCED)]
+)
+def test_few_corrections_must_do_in_nine_of_ten_checks_and_trained_networks_fail_sometimes(share, few, fails):
+    """Of twenty checks at each rate, the first is of a fresh network; a share of those at the largest rate failed."""
+    rows = [
+        {"rate": rate, "iteration": i, "met": not (failed := rate == 1e-3 and i >= 20 - round(20 * share))}
+        | {"corrections": 60 if failed else 3, "network": "learning", "steps": 0.5, "error": 0.0, "rounding": 0.0}
+        | {"dtype": "float64", "T": 100, "draw": 0}
+        for rate in (1e-5, 1e-3)
+        for i in range(20)
+    ]
+    said, found = verdicts(rows)
+    assert found == [few, fails, few] and f"100% at rate 1e-05 and {1 - share:.0%} at rate 0.001" in said
+    assert verdicts([row | {"corrections": 4} for row in rows])[1][2] == MISSED
+    assert verdicts([row | {"met": False} for row in rows])[1][1] == MISSED  # fresh ones never
+
+
+def verdicts(rows):
+    """Return what the claim about three corrections says of checks, and the verdicts on all about training."""
+    facts, claims = corrections_over_length.facts(pd.DataFrame(rows)), corrections_over_length.FIGURE.claims
+    about = [claim for claim in claims if claim.says.startswith(("Newton's", "Untrained", "Three"))]
+    judged = [experiment.judge(claim, corrections_over_length, facts) for claim in about]
+    return judged[-1][0], [verdict for *_, verdict in judged]
 
 
 def test_methods_take_turns_on_every_network():

@@ -1,4 +1,7 @@
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 from measuring import measure
 
@@ -8,7 +11,7 @@ from bppsa_nb.schedule.cycles import record
 
 @pytest.fixture(scope="module")
 def table():
-    return measure(experiment, TIMES={1: 1, 16: 2}, EPOCHS={"quick": 1})
+    return measure(experiment, TIMES=(1, 16), SEEDS=1, EPOCHS={"quick": 1})
 
 
 def test_splits_share_no_digit():
@@ -24,7 +27,7 @@ def test_splits_share_no_digit():
 
 @pytest.mark.outer
 def test_runs_of_a_seed_begin_alike_and_both_learn(table):
-    assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 3 * 2
+    assert table.attrs["data"] == "real" and len(table) == 2 * 3 * 2
     first = table[table["epoch"] == 0].pivot(index=["T", "seed"], columns="method", values="loss")
     assert (first["serial"] == first["multigrid"]).all() and (first["serial"] == first["adaptive"]).all()
     last = table[(table["epoch"] == 1) & (table["T"] == 1)].set_index("method")["accuracy"]
@@ -61,12 +64,24 @@ def test_images_have_a_network_too():
     assert model.forward(Two().batch(None)[0], "numpy").logits.shape == (2, 10)
 
 
-def test_gaps_compare_runs_of_a_seed(table):
-    gaps = experiment.gaps(table).set_index("T")
-    runs = table[(table["epoch"] == 1) & (table["T"] == 16)].pivot(index="seed", columns="method", values="accuracy")
-    gained = runs["multigrid"] - runs["serial"]
-    assert gaps.loc[16, "mean"] == pytest.approx(gained.mean()) and gaps.loc[16, "least"] == gained.min()
-    assert gaps.loc[16, "spread"] == pytest.approx(runs["serial"].std())
+def test_facts_compare_runs_of_a_seed():
+    accuracy = {"serial": (0.5, 0.9), "multigrid": (0.48, 0.88), "adaptive": (0.5, 0.89)}  # after one epoch and two
+    points = itertools.product((4, 64), (0, 1), accuracy, (1, 2))
+    rows = [
+        {"T": T, "seed": seed, "method": method, "epoch": epoch, "accuracy": accuracy[method][epoch - 1] - 0.1 * seed}
+        | {"forward": T, "backward": T + 2 * epoch}
+        for T, seed, method, epoch in points
+    ]
+    rows[2]["accuracy"] += 0.01  # after one epoch, by two cycles, of the first seed
+    rows[3]["accuracy"] += 0.05  # in the end
+    facts = experiment.facts(pd.DataFrame(rows))
+    assert facts["gained"].tolist() == pytest.approx([0.03, -0.02])
+    assert facts["large"].to_dict() == pytest.approx({64: -0.02})
+    assert facts["most"] == pytest.approx(0.015) and facts["largest"]["two"] == pytest.approx(0.005)
+    assert facts["ends"]["many"].tolist() == pytest.approx([-0.01, -0.01])
+    assert facts["ends"]["multigrid"].tolist() == pytest.approx([0.855, 0.83])
+    assert facts["ends"][["first", "last"]].to_numpy().tolist() == [[5, 6], [65, 66]]
+    assert facts["small"]["spread"].tolist() == pytest.approx([np.std([0.9, 0.8], ddof=1)])
 
 
 def test_a_second_axis_counts_steps_of_cycles(table):

@@ -1,50 +1,62 @@
 import numpy as np
-import pandas as pd
 import pytest
 
 from bppsa_nb.distributed import engines
 from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 from bppsa_nb.papers.progress import Progress
+from bppsa_nb.schedule.cycles import record
+
+
+def parameters(channels, convolutions, dense=0):
+    """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
+
+    Weights and biases of the opening convolution, of the residual ones, of dense layers between them, whose input and
+    output have the size of a state, and of the last one with its 10 outputs.
+    """
+    state, kernel = channels * layer_scaling.IMAGE**2, layer_scaling.KERNEL**2
+    opening, residual = (channels * (inputs * kernel + 1) for inputs in (1, channels))
+    return opening + convolutions * residual + dense * state * (state + 1) + 10 * (state + 1)
 
 
 def test_the_paper_s_parameters_are_those_of_4_and_of_20_channels():
-    assert layer_scaling.parameters(4, 4093) == 3_248_534  # the caption of Figure 6
-    assert layer_scaling.parameters(20, 4097, dense=15) == 2_071_328_150  # Section IV-E
+    assert parameters(layer_scaling.FEW, 4093) == 3_248_534  # the caption of Figure 6
+    assert parameters(layer_scaling.MANY, 4097, dense=15) == 2_071_328_150  # Section IV-E
 
 
-def ran(costs):
-    """Stand in for a run on ranks, which takes what the simulation says."""
+def test_costs_are_found_again():
+    costs, seconds = {"F": 3e-5, "δO": 4e-5, "δW": 1e-4}, {}
+    for method, levels in (("multigrid", layer_scaling.LEVELS), ("serial", 1)):
+        step = record(512, 1, layer_scaling.CYCLES, layer_scaling.COARSENING, levels)
+        seconds |= {(method, "inference"): step.part("F").work(costs), (method, "training"): step.work(costs)}
+    found = layer_scaling._costs(seconds, 512)
+    assert found["multigrid"] == pytest.approx(costs) and found["serial"] == pytest.approx(costs)
 
+
+def test_facts_compare_with_serial_propagation_on_one_rank_and_on_as_many(monkeypatch):
     def run(channels, depth, ranks, rounds, seed):
-        both = dict.fromkeys(("multigrid", "serial"), costs)
-        rows = layer_scaling._simulated("measured", channels, depth, ranks, both, "shared memory")
-        return [row | {"low": row["seconds"], "high": row["seconds"]} for row in rows]
+        rows = []
+        for method, seconds in ("multigrid", 8 / ranks), ("serial", 1 + ranks):
+            for task, times in ("inference", 1), ("training", 3):
+                row = {"part": "measured", "link": "shared memory", "method": method, "task": task}
+                row |= {"seconds": seconds * times, "low": 0.0, "high": 9.0}
+                rows.append(row | {"compute": 0.75 * seconds * times, "communication": 0.25 * seconds * times})
+        return rows
 
-    return run
-
-
-@pytest.fixture
-def five_cores(monkeypatch):
+    monkeypatch.setattr(layer_scaling, "_run", run)
     monkeypatch.setattr(layer_scaling.provenance, "cores", lambda: 5)
-
-
-@pytest.mark.outer
-def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkeypatch, five_cores):
-    costs = {"F": 3e-5, "δO": 4e-5, "δW": 1e-4}
-    monkeypatch.setattr(layer_scaling, "_run", ran(costs))
     monkeypatch.setattr(layer_scaling, "DEPTH", 512)
     monkeypatch.setattr(layer_scaling, "RANKS", (1, 2, 8))
     table = layer_scaling.measure("quick", 0, Progress(show=False))
-    key = ["channels", "ranks", "method", "task"]
-    parts = (table[table["part"] == part].set_index(key)["seconds"] for part in ("measured", "predicted"))
-    measured, predicted = parts
+    measured = table[table["part"] == "measured"]
     assert len(measured) == 4 * (3 + 2)  # 1, 2 and 4 ranks; of the small depth, only 2 have a coarsest step each
-    pd.testing.assert_series_equal(measured.sort_index(), predicted.sort_index())
     assert (table["ranks"][table["part"] == "simulated"].max(), table["seconds"].gt(0).all()) == (8, True)
-    ratios = layer_scaling._ratios(
-        table[(table["channels"] == 4) & (table["task"] == "training")].query("method == 'serial'")
-    )
-    np.testing.assert_allclose(ratios, [1, 1])
+    facts = layer_scaling.facts(table)
+    assert facts["slower"] == 8 / 2 and 0 < facts["waits"] < 1
+    assert facts["training"]["measured"].to_dict() == {4: 2 / (8 / 4)}
+    assert facts["few"]["measured"].to_dict() == {4: 5 / (8 / 4)}
+    assert facts["many"]["measured"].to_dict() == {2: 3 / (8 / 2)}
+    assert facts["few"]["simulated"][1] == pytest.approx(facts["training"]["simulated"][1])  # over the same there
+    assert facts["inference"]["serial"] == [pytest.approx(1, abs=0.1)] * 2  # one rank after the other
 
 
 def test_it_is_measured_on_ranks_and_drawn(monkeypatch, rank_session):

@@ -1,10 +1,13 @@
+import itertools
+
 import numpy as np
 import pytest
 from measuring import measure
 
-from bppsa_nb.papers.multigrid import methods, roads_over_depth, roads_to_parallel_depth
+from bppsa_nb.papers.multigrid import methods, roads_to_parallel_depth
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.cycles import record
 
 
 def work(road, workers):
@@ -14,7 +17,6 @@ def work(road, workers):
 ROADS = {
     "pipeline": lambda depth, workers: methods.pipeline(depth, workers, 4),
     "multigrid": lambda depth, workers: methods.layer_parallel(depth, workers, 2),
-    "nested": lambda depth, workers: methods.layer_parallel(depth, workers, 1, "nested"),
     "scan": lambda depth, workers: methods.scan(depth, workers, 3),
 }
 
@@ -43,10 +45,8 @@ def test_back_propagation_over_workers_is_a_staircase():
 
 
 def test_a_pipeline_needs_a_batch():
-    assert methods.best_split(32, 8, 1) == 1
-    split = methods.best_split(32, 8, 16)
-    times = {m: methods.pipeline(32, 8, m).time for m in (1, 2, 4, 8, 16)}
-    assert times[split] == min(times.values()) < times[1] / 2
+    times = [methods.pipeline(32, 8, m).time for m in (1, 2, 4, 8, 16)]
+    assert times == sorted(times, reverse=True) and times[-1] < times[0] / 2  # as long as messages take as little
     assert methods.pipeline(32, 1, 8).time == methods.pipeline(32, 1).time == 3 * 32
 
 
@@ -146,14 +146,13 @@ def test_multigrid_takes_no_more_workers_than_blocks():
 
 def test_only_multigrid_is_approximate_and_cycles_make_it_less_so():
     found = methods.errors(64, 4, 3, (1, 2, 4), np.random.default_rng(0))
-    assert 0 < found["scan", 0] < 1e-13
-    for start in methods.STARTS:
-        assert 1 > found[start, 1] > 5 * found[start, 2] > 25 * found[start, 4] > 1e-12
-    assert found["layers", 2] < found["skip", 2]
+    assert 0 < found["scan"] < 1e-13
+    assert 1 > found[1] > 5 * found[2] > 25 * found[4] > 1e-12
 
 
-def test_timelines_show_all_workers_and_counts():
-    table = measure(roads_to_parallel_depth, DEPTH=32, WORKERS=4)
+def test_timelines_show_all_workers_and_counts_and_other_sizes_follow():
+    small = {"DEPTH": 32, "WORKERS": 4, "DEPTHS": {"quick": (16, 64)}, "MORE_WORKERS": {"quick": (1, 4)}}
+    table = measure(roads_to_parallel_depth, **small)
     events = table[table["part"] == "event"]
     assert events.groupby("road")["worker"].nunique().tolist() == [4] * 5
     counts = table[table["part"] == "road"].set_index("road")
@@ -161,17 +160,11 @@ def test_timelines_show_all_workers_and_counts():
     assert ends.loc[counts.index].tolist() == counts["time"].tolist()
     took = events.groupby("road")["duration"].sum() / 96
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
-
-
-@pytest.mark.outer
-def test_the_table_over_depth_and_workers_has_every_road_with_its_error():
-    table = measure(roads_over_depth, DEPTHS={"quick": (16, 32, 64)}, WORKERS={"quick": (1, 4)})
-    found = roads_over_depth.with_errors(table)
-    assert len(found) == 3 * 2 * (1 + 2 + 3 + 9) and not found.duplicated(["depth", "workers", "road", "start"]).any()
-    is_multigrid = found["road"].str.startswith("multigrid")
-    measured = table[table["part"] == "error"].set_index(["depth", "start", "cycles"])["error"]
-    for _, row in found[is_multigrid].iterrows():
-        assert row["error"] == measured[row["depth"], row["start"], row["cycles"]] > 0
-    assert found.loc[~is_multigrid, "error"].max() < 1e-13
-    alone = found[(found["workers"] == 1) & ~is_multigrid & ~found["road"].str.startswith("scan")]
-    assert alone["speedup"].tolist() == [1.0] * 9
+    over = table[table["part"] == "over depth"].set_index(["depth", "workers", "road"])
+    sizes = itertools.product([(16, 1), (64, 1), (64, 4)], roads_to_parallel_depth.WAYS)
+    assert set(over.index) == {(*size, road) for size, road in sizes}
+    exact = ["back-propagation", "pipeline, 32 samples", "pipeline, 4 samples"]
+    assert over["speedup"].loc[:, 1].loc[:, exact].tolist() == [1.0] * 6
+    facts = roads_to_parallel_depth.facts(table)
+    assert facts["steps"].to_dict() == {depth: record(depth, cycles=2).span() for depth in (16, 64)}
+    assert (facts["workers"], facts["depth"]) == (4, 64) and (facts["whole"]["speedup"] < 4).all()
