@@ -274,6 +274,7 @@ SIZES = [3, 7, 1, 4, 4, 9, 5, 2, 6, 3, 2]  # links enough for a chunk that is mu
 
 def ragged(rng, dtype=np.float64):
     dense = [rng.standard_normal((a, b)).astype(dtype) for a, b in zip(SIZES[:-1], SIZES[1:], strict=True)]
+    dense[3] = np.diag(rng.uniform(1, 2, 4).astype(dtype))
     for matrix in dense:
         matrix[rng.random(matrix.shape) < 0.4] = 0
     local_grads = [rng.standard_normal(n).astype(dtype) for n in SIZES]
@@ -301,27 +302,43 @@ def test_lists_of_matrices_whose_sizes_chain(method, levels, local):
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@or_a_gpu
 @pytest.mark.parametrize(("method", "levels"), [("auto", None), *METHODS])
-def test_batched_csr(method, levels, backend):
+def test_batched_csr(method, levels, backend, few_threads):
     rng = np.random.default_rng(7)
+    dtype = np.float32 if backend == "cuda" else np.float64
     dense, _, _ = ragged(rng)
     links, matrices = [], []
     for t, matrix in enumerate(dense):
         pattern = sparse.csr_array(matrix != 0)
-        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz))  # some are shared by all samples
+        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz)).astype(dtype)  # some are of all samples
         links.append(bp.BatchedCSR(values, pattern.indices, pattern.indptr, matrix.shape))
         values = np.broadcast_to(values, (3, pattern.nnz))
         matrices.append([sparse.csr_array((v, pattern.indices, pattern.indptr), matrix.shape) for v in values])
-    gradient = rng.standard_normal((3, 2))
-    local_grads = [rng.standard_normal((3, n)) for n in SIZES]
+    gradient = rng.standard_normal((3, 2)).astype(dtype)
+    local_grads = [rng.standard_normal((3, n)).astype(dtype) for n in SIZES]
     before = [link.values.copy() for link in links]
     result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels, backend=backend)
     assert all(np.array_equal(link.values, values) for link, values in zip(links, before, strict=True))
     for b in range(3):
         expected = follow([m[b].toarray() for m in matrices], gradient[b], [c[b] for c in local_grads])
         for got, want in zip(result, expected, strict=True):
-            np.testing.assert_allclose(got[b], want, rtol=1e-12, atol=1e-12)
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got[b], want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(want).max())
+
+
+@pytest.mark.full
+@pytest.mark.gpu
+def test_more_columns_than_shared_memory_holds():
+    rng, size = np.random.default_rng(0), 20000
+    patterns = [sparse.random_array((size, size), density=3 / size, format="csr", rng=rng) for _ in range(4)]
+    links = [bp.BatchedCSR(rng.uniform(-1, 1, (2, a.nnz)).astype("f"), a.indices, a.indptr, a.shape) for a in patterns]
+    gradient = rng.standard_normal((2, size)).astype("f")
+    expected = bp.backprop(links, gradient, method="linear", backend="numpy")
+    for method, levels in FEW[:3]:
+        found = bp.backprop(links, gradient, method=method, levels=levels, backend="cuda")
+        for here, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(here, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
