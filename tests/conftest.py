@@ -108,8 +108,11 @@ def few_threads(from_ptx, monkeypatch):
         from bppsa_nb.cells import layer_cuda as cells
         from bppsa_nb.chains import levels_cuda as scan
         from bppsa_nb.chains import structured_cuda as structured
+        from bppsa_nb.operands import products_cuda as products
         from bppsa_nb.training import kernels_cuda as training
 
+        monkeypatch.setattr(products, "THREADS", 2)
+        monkeypatch.setattr(products, "SHARED_BYTES", 16)
         for module in (scan, cells, structured):
             monkeypatch.setattr(module, "MAX_THREADS", 2)
         for module in (cells, structured):

@@ -103,16 +103,6 @@ def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
         peers.torch_step(*small("RNN"))
 
 
-@pytest.mark.peers
-def test_jax_competes_once_it_agrees():
-    chain = comparisons.dense_chain(9, 2, 4, np.random.default_rng(0))
-    assert len(peers.jax_scans(*chain)) == 3
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bp, "backprop", lambda *args, **how: np.ones((10, 2, 4), np.float32))
-        with pytest.raises(AssertionError):
-            peers.jax_scans(*chain)
-
-
 def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "jax", None)
@@ -135,15 +125,6 @@ def test_the_grid_has_the_sizes_of_figures_8_and_9():
     assert 15 < len(quick) < len(points) / 2 and max(point[1] for point in quick) == 1034
 
 
-def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
-    monkeypatch.setattr(comparisons, "STORED", {"cpu": 4 * 10 * 2 * 3 * 3})
-    rows = comparisons.grid([("RNN", 10, 2, 3, 1), ("GRU", 11, 2, 3, 4)], "cpu", {}, 0, lambda line: None)
-    named = [(row["cell"], row["name"].removeprefix("ours: ")) for row in rows]
-    methods = ["linear", "chunked", "blelloch"]
-    assert named == [("RNN", method) for method in methods] + [("GRU", method) for method in methods[:2]]
-    assert all(0 < row["backward"] < row["step"] for row in rows)
-
-
 def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
     seconds = {"linear": [[3.0], [3]], "chunked": [[2.0], [2]], "blelloch": [[8.0], [8]]}
     monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array(seconds[m]) for m in calls})
@@ -151,16 +132,6 @@ def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
     assert table["over_best"].tolist() == 2 * [1.5, 1.0, 4.0]
     taken = [bp.explain(5, 2, 3, backend="numpy", weights=weights).method for weights in (1, 0)]
     assert table.loc[table["taken"], "method"].tolist() == taken
-
-
-def test_one_size_grows_at_a_time():
-    points = growth.points("paper")
-    for over in growth.SWEEPS:
-        part = [point for point in points if point["over"] == over]
-        others = {tuple(point[key] for key in growth.BASE if key != over) for point in part}
-        assert len(others) == 1 and len({point[over] for point in part}) == len(part) > 3
-    assert {"over": "T", "T": 10**6, "B": 1, "H": 20, "layers": 1} in points
-    assert max(point["T"] for point in growth.points("quick")) == 1000
 
 
 @pytest.mark.outer
@@ -222,22 +193,6 @@ def test_one_command_records_every_table(tiny, capsys):
     assert experiments.recordings("kernel_issue") == []
     tiny.main(["--device", "cpu", "--quick", "--only", "rnn"])  # a part of the comparisons is not recorded as all
     assert "not recorded" in capsys.readouterr().out
-
-
-def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, monkeypatch, capsys):
-    for flags, place in ([], "measured"), (["--reference"], "results"):
-        tiny.main(["--device", "cpu", "--quick", "--only", "whole", *flags])
-        assert f"recorded in data/{place}/cpu/whole.quick.csv" in capsys.readouterr().out
-        assert (folder / "data" / "results").exists() == (place == "results")
-    tiny.main(["--device", "cpu", "--quick", "--only", "whole", "--reference"])
-    said = capsys.readouterr().out
-    assert "reference data/results/cpu/whole.quick.csv: in place of 20" in said
-    assert experiments.recordings("whole", experiments.REFERENCES) == [("cpu", "quick")]
-    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    with pytest.raises(SystemExit):
-        tiny.main(["--device", "cpu", "--quick", "--only", "grid", "--reference"])
-    assert "first commit or stash what `git status" in capsys.readouterr().err
-    assert experiments.recordings("grid") == []
 
 
 def test_the_command_needs_no_pandas():

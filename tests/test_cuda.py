@@ -1,15 +1,13 @@
 """The CUDA kernels on a GPU, or from their PTX with every access watched; `test_machine_code.py` has the other gate."""
 
-import naive
 import numpy as np
 import pytest
-from chain_draws import METHODS, TOLERANCE, cast, chain, error, hills
+from chain_draws import METHODS, TOLERANCE, cast, chain, error
 from rings import large, more
 from scipy import sparse
 
 import bppsa_nb as bp
 from bppsa_nb.cells import layer as plain_layer
-from bppsa_nb.cells import layer_cuda
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, plan, stored_cpu, stored_cuda, structured_cuda
@@ -31,48 +29,6 @@ def few_at_a_time(monkeypatch, module, **constants):
     if backends.emulated():
         for name, value in constants.items():
             monkeypatch.setattr(module, name, value)
-
-
-def check_backprop(T, B, H, dtype, local, methods, shared=False):
-    jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, B, H]), local=local)
-    if shared:
-        jacobians_T = jacobians_T[:, :1]
-    oracle = naive.backprop(np.broadcast_to(jacobians_T, (T, B, H, H)), grad_output, local_grads)
-    J, g, c = cast(dtype, jacobians_T[:, 0] if shared else jacobians_T, grad_output, local_grads)
-    for method, levels in methods:
-        result = bp.backprop(J, g, local_grads=c, method=method, backend="cuda", levels=levels)
-        assert result.dtype == dtype and result.shape == (T + 1, B, H)
-        assert error(result, oracle) < TOLERANCE[dtype], (method, levels)
-
-
-@pytest.mark.parametrize(
-    ("T", "B", "H", "dtype", "local", "shared"),
-    [
-        (0, 1, 3, np.float32, False, False), more(1, 1, 3, np.float64, True, False), (2, 2, 3, np.float32, True, False),
-        (3, 1, 3, np.float32, False, False), more(5, 2, 3, np.float64, True, True), (6, 1, 3, np.float32, False, False),
-        more(10, 1, 3, np.float64, False, False), (10, 2, 3, np.float32, False, True),
-        (10, 1, 3, np.float32, True, False),
-    ],
-)
-def test_backprop(T, B, H, dtype, local, shared):
-    check_backprop(T, B, H, dtype, local, LEVELS, shared)
-
-
-def test_levels_of_any_size(monkeypatch):
-    monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
-    check_backprop(5, 2, 3, np.float32, True, [("blelloch", None), ("truncated", 1)])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("B", [1, 5])
-@pytest.mark.parametrize("H", [1, 3, 20, 33, 64, 128])
-@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 1000])
-def test_backprop_at_many_sizes(T, H, B):
-    if T * H > 64000:
-        pytest.skip("the loop oracle takes minutes")
-    for dtype in TOLERANCE:
-        check_backprop(T, B, H, dtype, T <= 100, METHODS)
-        check_backprop(T, B, H, dtype, T <= 100, METHODS, shared=True)
 
 
 @pytest.mark.parametrize("H", [33, more(64)])
@@ -107,15 +63,6 @@ def test_extremes_are_found_wherever_they_stand():
 
 
 @pytest.mark.outer
-def test_products_that_overflow_or_underflow():
-    for rate in (1 / 64, 64):
-        J, g = hills(1, np.random.default_rng(4), rate, 23, 46)
-        oracle = naive.backprop(J, g)
-        result = bp.backprop(J, g, method="blelloch", backend="cuda")
-        assert (np.abs(result - oracle).max((1, 2)) < 1e-5 * np.abs(oracle).max((1, 2))).all()
-
-
-@pytest.mark.outer
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("K", [0, 1])
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -140,42 +87,6 @@ def test_gates_that_are_open_or_closed(dtype):
         expected, found = (model.forward(x, backend=backend) for backend in ("numpy", "cuda"))
         assert np.allclose(found.gates[:3], expected.gates[:3], rtol=0, atol=1e-5)
         assert np.allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize(
-    ("T", "B", "H", "num_layers", "dtype"),
-    [
-        (0, 2, 3, 2, np.float32), more(1, 1, 3, 1, np.float64), (3, 2, 3, 2, np.float32), more(5, 1, 3, 1, np.float64),
-        more(4, 2, 3, 2, np.float32),
-        large(0, 2, 3, 2, np.float32), large(259, 16, 20, 2, np.float32), large(1000, 16, 20, 1, np.float32),
-        large(100, 3, 600, 1, np.float64),
-    ],
-)
-def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
-    few_at_a_time(monkeypatch, weight_gradients, PARTS=2)
-    few_at_a_time(monkeypatch, layer_cuda, MAX_THREADS=2, _THREADS=3)
-    rng = np.random.default_rng(0)
-    model = {"rnn": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
-    x, grad_logits = rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
-    h0 = rng.uniform(-1, 1, (num_layers, B, H)).astype(dtype)
-    h0 = (h0, -h0) if cell == "lstm" else h0
-    expected = model.forward(x, h0, backend="numpy")
-    activations = model.forward(x, h0, backend="cuda")
-    with monkeypatch.context() as patch:
-        patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
-        by_any = model.forward(x, h0, backend="cuda")  # by the kernels for any H
-    for name in ("states", "logits") if cell == "rnn" else ("states", "gates", "logits"):
-        for found in (getattr(activations, name), getattr(by_any, name)):
-            assert found.dtype == dtype and found.shape == getattr(expected, name).shape
-            np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
-    expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
-    # An LSTM's Jacobians are 2 H wide, and so have kernels of their own.
-    for method, levels in LEVELS[:1] if (cell, T) == ("lstm", 3) else LEVELS:
-        grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
-        for name, grad in grads.items():
-            scale = max(np.abs(expected[name]).max(), 1e-3)
-            assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
 
 
 @pytest.mark.parametrize(
@@ -206,73 +117,6 @@ def test_every_part_of_weight_gradients_is_added():
     weight_gradients.sum_parts[1, weight_gradients._BLOCK](cuda.to_device(parts), 1, 1, 0, *grads)
     found, (of_x, bias, of_hidden) = [grad.copy_to_host().item() for grad in grads], parts.astype(float).sum((0, 1))
     np.testing.assert_allclose(found, [of_x, of_hidden, bias, bias], atol=1e-5)
-
-
-def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
-    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H)
-    slopes, carry = rng.uniform(least_slope, 1, (K, T, B, H)), rng.uniform(least_carry, 1, (T, B, H))
-    return plain.StructuredChain(*cast(dtype, weights, slopes, carry if K != 1 else None))
-
-
-@pytest.mark.parametrize(
-    ("T", "B", "H", "K", "dtype"),
-    [
-        (0, 2, 3, 1, np.float32), more(1, 1, 3, 0, np.float64), (7, 2, 3, 3, np.float32), (5, 1, 3, 1, np.float32),
-        more(5, 1, 3, 1, np.float64), large(7, 2, 3, 0, np.float64), large(1000, 16, 20, 1, np.float32),
-        large(259, 5, 33, 3, np.float32), large(100, 2, 128, 3, np.float64),
-    ],
-)
-@pytest.mark.parametrize("local", [more(False), True])
-def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
-    few_at_a_time(monkeypatch, structured_cuda, MAX_THREADS=2, _THREADS=2)  # rows in several groups
-    rng = np.random.default_rng([T, B, H, K])
-    links = structured_links(rng, T, B, H, K, dtype, -1, 0)
-    grad_output, local_grads = rng.standard_normal((B, H)).astype(dtype), None
-    if local:
-        local_grads = rng.standard_normal((T + 1, B, H)).astype(dtype)
-        grad_output = local_grads[T]
-    wide = plain.StructuredChain(*cast(float, links.weights, links.slopes, links.carry))
-    expected = plain.sweep(wide, *cast(float, grad_output, local_grads))
-    lengths = {1, 2, 3, max(T // 30, 4), T + 1}
-    found = [structured_cuda.chunked(links, grad_output, local_grads, length) for length in lengths]
-    stored = plain.jacobians_T(links)
-    found += [structured_cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
-    found.append(structured_cuda.sweep(stored, grad_output, local_grads))
-    for team in (2, 3) if H == K == 3 else ():  # threads of a row: one lacks a column, and some of a warp have no row
-        with monkeypatch.context() as patch:
-            patch.setattr(structured_cuda, "team_of", lambda *_, team=team: team)
-            found += [structured_cuda.chunked(links, grad_output, local_grads, length) for length in (1, 2)]
-    with monkeypatch.context() as patch:
-        patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
-        found += [structured_cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
-        found.append(structured_cuda.sweep(links, grad_output, local_grads))
-        found.append(structured_cuda.levels(links, grad_output, local_grads, None))
-    found.append(structured_cuda.sweep(links, grad_output, local_grads))
-    for result in (structured_cuda.levels(links, grad_output, local_grads, None), *found):
-        assert result.dtype == dtype
-        assert error(result, expected) < TOLERANCE[dtype]
-
-
-@pytest.mark.parametrize(
-    ("count", "length", "B", "H", "K", "dtype"),
-    [
-        (1, 3, 2, 3, 1, np.float32), (3, 2, 1, 3, 3, np.float32), more(3, 2, 1, 3, 3, np.float64),
-        more(2, 1, 2, 3, 0, np.float64), more(1, 2, 1, 20, 1, np.float32), more(2, 1, 1, 21, 1, np.float32),
-        more(1, 2, 1, 20, 3, np.float32), more(1, 2, 1, 33, 3, np.float32), large(1, 500, 16, 20, 1, np.float32),
-        large(7, 40, 3, 33, 3, np.float64),
-    ],
-)
-def test_products_of_chunks(count, length, B, H, K, dtype):
-    rng = np.random.default_rng([count, length, H])
-    links = structured_links(rng, count * length, B, H, K, dtype, 0.5, 0.5)
-    rows, exponents = plain.products(links, length)
-    for stored in links, plain.jacobians_T(links):
-        found, powers = structured_cuda.products(stored, length)
-        assert found.dtype == dtype and found.shape == (count, B, H, H)
-        assert powers.dtype == np.int64 and powers.shape == exponents.shape
-        moved = np.ldexp(found, powers[..., None] - exponents[..., None])
-        assert np.abs(moved - rows).max() < 10 * TOLERANCE[dtype]
-        assert (np.frexp(np.abs(found).max(-1))[1] == 0).all()  # the largest in [1/2, 1), as `rows.apply` wants it
 
 
 @pytest.mark.parametrize("T", [0, 3, large(50)])
@@ -470,46 +314,6 @@ def test_arrays_of_other_libraries(library):
     back = module.as_tensor(found, device="cuda").cpu().numpy() if library == "torch" else module.asarray(found).get()
     expected = bp.backprop(jacobians_T, grad_output, backend="numpy")
     assert error(back, expected) < TOLERANCE[np.float32]
-
-
-def sparse_link(rng, m, n, kind, batch, dtype):
-    if kind == "diagonal":
-        filled = np.eye(m, n, dtype=bool)
-    elif kind == "one":  # at most one entry in a row
-        filled = (np.arange(n) == rng.integers(0, n, (m, 1))) & (rng.random((m, 1)) < 0.8)
-    else:
-        filled = rng.random((m, n)) < 0.6
-    indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
-    values = rng.uniform(-1, 1, (batch, indptr[-1])).astype(dtype)
-    return bp.BatchedCSR(values, filled.nonzero()[1], indptr, (m, n))
-
-
-@pytest.mark.parametrize(
-    ("size", "dtype", "local"),
-    [
-        (5, np.float32, False),
-        more(4, np.float64, True),
-        large(5, np.float64, False),
-        large(300, np.float32, True),
-        large(20000, np.float32, False),  # more columns than shared memory holds
-    ],
-)
-def test_sparse_chain(size, dtype, local, monkeypatch):
-    few_at_a_time(monkeypatch, products_cuda, THREADS=2, SHARED_BYTES=16)
-    rng = np.random.default_rng(size)
-    sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
-    kinds = ["any", "diagonal", "one", "any", "diagonal", "any"] if size < 1000 else ["one", "diagonal"] * 3
-    shapes = zip(sizes, sizes[1:], kinds, [2, 1, 2, 1, 2, 2], strict=False)
-    links = [sparse_link(rng, m, n, kind, batch, dtype) for m, n, kind, batch in shapes]
-    grad_output = rng.standard_normal((2, sizes[-1])).astype(dtype)
-    local_grads = [rng.standard_normal((2, n)).astype(dtype) for n in sizes] if local else None
-    expected = bp.backprop(links, grad_output, local_grads=local_grads, method="linear", backend="numpy")
-    for method, levels in LEVELS[:3]:
-        how = {"method": method, "levels": levels, "backend": "cuda"}
-        found = bp.backprop(links, grad_output, local_grads=local_grads, **how)
-        for x, y in zip(found, expected, strict=True):
-            assert x.dtype == dtype
-            np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE[dtype] * max(np.abs(y).max(), 1))
 
 
 def test_sparse_range_and_values(monkeypatch):

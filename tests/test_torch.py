@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rings import on_gpu
 
 import bppsa_nb.torch as ours
@@ -54,34 +52,6 @@ class First(torch.nn.Module):
 
 
 @each_kind
-@settings(max_examples=40, deadline=None)
-@given(
-    sizes=st.tuples(*[st.integers(1, 9)] * 4, st.integers(1, 3)),
-    batch_first=st.booleans(),
-    bias=st.booleans(),
-    given_hx=st.booleans(),
-    double=st.booleans(),
-    read=st.sampled_from(["every output", "last output", "last states", "both"]),
-    method=st.sampled_from(["auto", "linear", "blelloch", "chunked"]),
-    backend=st.sampled_from(["auto", "numpy", "cpu"]),
-)
-def test_they_compute_what_pytorch_computes(kind, sizes, batch_first, bias, given_hx, double, read, method, backend):
-    (T, B, inputs, H, L), dtype = sizes, torch.float64 if double else torch.float32
-    torch.manual_seed(0)
-    how = {"batch_first": batch_first, "bias": bias, "dtype": dtype}
-    both = pair(kind, inputs, H, L, **how, method=method, backend=backend)
-    x = torch.randn((B, T, inputs) if batch_first else (T, B, inputs), dtype=dtype, requires_grad=True)
-    hx = torch.randn(L, B, H, dtype=dtype, requires_grad=True) if given_hx else None
-    for expected, found in zip(*(results(layers, x, hx, read) for layers in both), strict=True):
-        if expected is None or found is None:  # of what was not read, PyTorch returns zeros or None
-            assert not any(each is not None and each.any() for each in (expected, found))
-        else:
-            torch.testing.assert_close(
-                found, expected, rtol=0, atol=TOLERANCE[dtype] * (1 + float(expected.detach().abs().max()))
-            )
-
-
-@each_kind
 @pytest.mark.parametrize("where", ["host", on_gpu("gpu")])
 def test_gradients_are_those_of_differences(kind, where, request):
     device = request.getfixturevalue("gpu") if where == "gpu" else None
@@ -101,15 +71,6 @@ def test_signs_that_are_put_off_are_heard(kind):
         output, _ = layers(x, hx)
         results += output, *torch.autograd.grad(output, list(layers.parameters()), grad)
     torch.testing.assert_close(found, expected)
-
-
-@each_kind
-def test_a_sequence_without_a_batch(kind):
-    theirs, layers = pair(kind, 3, 4, 2)
-    x, hx = torch.randn(7, 3), torch.randn(2, 4)
-    for given_hx in (hx, None):
-        for found, expected in zip(layers(x, given_hx), theirs(x, given_hx), strict=True):
-            torch.testing.assert_close(found, expected)
 
 
 @each_kind

@@ -6,7 +6,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from rings import more
+from rings import large, more
 from scipy.special import expit
 
 from bppsa_nb.cells import forward_cpu, stacked
@@ -79,6 +79,14 @@ def test_compiled_cells_that_do_nothing_but_sigmoid_or_tanh(dtype):
     assert np.nanmin(gates[0]) >= 0 and np.nanmax(gates[0]) == np.nanmax(np.abs(states)) == 1
 
 
+def check_gradients(model, activations, grad_logits, expected, backend, methods=METHODS):
+    for method, levels in methods:
+        grads = model.backward(activations, grad_logits, method, backend, levels)
+        assert list(grads) == list(model.params)
+        for name, grad in grads.items():
+            close(grad, expected[name], model.dtype)
+
+
 @each_cell
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,12 +96,32 @@ def test_gradients_equal_the_oracle(shape, dtype, cell, monkeypatch):
         model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
         expected = naive.gradients(cell, x, h0, model.params, grad_logits)
         for backend in ("numpy", "cpu"):
-            activations = model.forward(x, h0, backend)
-            for method, levels in METHODS:
-                grads = model.backward(activations, grad_logits, method, backend, levels)
-                assert list(grads) == list(model.params)
-                for name, grad in grads.items():
-                    close(grad, expected[name], dtype)
+            check_gradients(model, model.forward(x, h0, backend), grad_logits, expected, backend)
+
+
+@pytest.mark.gpu
+@each_cell
+@pytest.mark.parametrize(
+    ("shape", "num_layers", "dtype"),
+    [
+        ((0, 2, 2, 3), 2, np.float32), more((1, 1, 2, 3), 1, np.float64), ((3, 2, 2, 3), 2, np.float32),
+        more((5, 1, 2, 3), 1, np.float64), more((4, 2, 2, 3), 2, np.float32), large((259, 16, 2, 20), 2, np.float32),
+        large((1000, 16, 2, 20), 1, np.float32), large((100, 3, 2, 600), 1, np.float64),
+    ],
+)
+def test_a_gpu_gives_what_numpy_does(shape, num_layers, dtype, cell, few_threads, monkeypatch):
+    model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
+    expected, activations = (model.forward(x, h0, backend) for backend in ("numpy", "cuda"))
+    with monkeypatch.context() as patch:
+        patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
+        by_any = model.forward(x, h0, "cuda")
+    for found in (activations, by_any):
+        for name in ("states", "logits") if cell == "rnn" else ("states", "gates", "logits"):
+            close(getattr(found, name), getattr(expected, name), dtype)
+    expected = model.backward(activations, grad_logits, "linear", "numpy")
+    # An LSTM's Jacobians are 2 H wide, and so have kernels of their own.
+    methods = METHODS[:1] if (cell, shape[0]) == ("lstm", 3) else METHODS
+    check_gradients(model, activations, grad_logits, expected, "cuda", methods)
 
 
 def check_against_pytorch(entries):

@@ -1,6 +1,7 @@
 """bp.backprop against the loop oracle: every method and backend, many shapes, awkward numbers, bad input."""
 
 import copy
+import itertools
 import logging
 import tempfile
 
@@ -8,13 +9,14 @@ import naive
 import numpy as np
 import pytest
 from chain_draws import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
-from rings import large, more
+from rings import large, more, on_gpu
 from scipy import sparse
 
 import bppsa_nb as bp
 from bppsa_nb.chains import structured
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
+or_a_gpu = pytest.mark.parametrize("backend", [*BACKENDS, on_gpu("cuda")])
 
 
 @pytest.fixture(autouse=True)
@@ -24,31 +26,59 @@ def _short_chunks(monkeypatch):
         monkeypatch.setattr(f"bppsa_nb.{module}.chunk_length", lambda *_: 5)
 
 
+def check(T, H, B, local, backends=BACKENDS, dtypes=TOLERANCE, methods=METHODS):
+    jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, H, B]), local=local)
+    oracle = naive.backprop(jacobians_T, grad_output, local_grads)
+    for dtype in dtypes:
+        J, g, c = cast(dtype, jacobians_T, grad_output, local_grads)
+        for backend, (method, levels) in itertools.product(backends, methods):
+            result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
+            assert result.dtype == dtype and result.shape == (T + 1, B, H)
+            assert error(result, oracle) < TOLERANCE[dtype], (backend, method, levels, dtype)
+
+
 @pytest.mark.parametrize("B", [1, 5])
 @pytest.mark.parametrize("H", [1, 3, 20, 33, 64])
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, more(300), large(1000)])
 def test_equals_the_oracle(T, H, B):
-    jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, H, B]), local=T <= 100)
-    oracle = naive.backprop(jacobians_T, grad_output, local_grads)
-    for dtype, tolerance in TOLERANCE.items():
-        J, g, c = cast(dtype, jacobians_T, grad_output, local_grads)
-        for backend in BACKENDS:
-            for method, levels in METHODS[:3] if T > 100 else METHODS:
-                result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
-                assert result.dtype == dtype and result.shape == (T + 1, B, H)
-                assert error(result, oracle) < tolerance, (backend, method, levels, dtype)
+    check(T, H, B, T <= 100, methods=METHODS[:3] if T > 100 else METHODS)
 
 
-@each_backend
+FEW = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]
+SMALL = [(0, 1, False), (2, 2, True), (3, 1, False), (6, 1, False), (10, 1, True)]
+MANY = itertools.product([0, 1, 2, 3, 5, 10, 100, 500], [1, 3, 20, 33, 64, 128], [1, 5])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("T", "H", "B", "local", "dtype", "methods"),
+    [
+        *((T, 3, B, local, np.float32, FEW) for T, B, local in SMALL),
+        more(1, 3, 1, True, np.float64, FEW), more(10, 3, 1, False, np.float64, FEW),
+        *(large(*size, size[0] <= 100, dtype, METHODS) for size in MANY for dtype in TOLERANCE),
+    ],
+)
+def test_a_gpu_equals_the_oracle(T, H, B, local, dtype, methods):
+    check(T, H, B, local, ["cuda"], [dtype], methods)
+
+
+@pytest.mark.gpu
+def test_a_gpu_has_kernels_for_any_size(monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
+    check(5, 3, 2, True, ["cuda"], [np.float32], FEW[1:3])
+
+
+@or_a_gpu
 @pytest.mark.parametrize(("method", "levels"), METHODS)
 def test_jacobians_shared_by_the_batch(method, levels, backend):
-    jacobians_T, grad_output, local_grads = chain(13, 1, 6, np.random.default_rng(0), local=True)
-    J, g, c = cast(np.float64, jacobians_T[:, 0], np.tile(grad_output, (4, 1)), np.tile(local_grads, (1, 4, 1)))
+    dtype = np.float32 if backend == "cuda" else np.float64
+    jacobians_T, grad_output, local_grads = chain(10, 1, 3, np.random.default_rng(0), local=True)
+    J, g, c = cast(dtype, jacobians_T[:, 0], np.tile(grad_output, (4, 1)), np.tile(local_grads, (1, 4, 1)))
     g[1:] += np.arange(3)[:, None]
     c[:, 2] -= 1
-    oracle = naive.backprop(np.broadcast_to(J[:, None], (13, 4, 6, 6)), g, c)
+    oracle = naive.backprop(np.broadcast_to(J[:, None], (10, 4, 3, 3)), g, c)
     result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
-    assert error(result, oracle) < 1e-12
+    assert error(result, oracle) < TOLERANCE[dtype]
 
 
 # What a caller may hand over, and what it gets back: of chains that are stored and of those of weights and diagonals.
@@ -200,12 +230,12 @@ def test_gradients_whose_entries_are_far_apart(dtype, kind, method, backend, cap
         assert (found[: t + 1, 0, 1] == small).all() and (found[t + 1 :, 0, 1] == 0).all()
 
 
-@each_backend
+@pytest.mark.parametrize("backend", [*BACKENDS, pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.outer])])
 @pytest.mark.parametrize(("method", "levels"), [("blelloch", None), ("truncated", 5), ("chunked", None)])
 @pytest.mark.parametrize("rate", [1 / 64, 64])
 def test_products_that_overflow_or_underflow(rate, method, levels, backend, caplog):
     # 32 steps are a factor of 2**192, beyond float32; the gradient stays between 2**-100 and 2**100.
-    J, g = hills(4, np.random.default_rng(4), rate)
+    J, g = hills(3, np.random.default_rng(4), rate)
     oracle = naive.backprop(J, g)
     with caplog.at_level(logging.INFO, "bppsa_nb"):
         result = bp.backprop(J, g, method=method, backend=backend, levels=levels)
@@ -244,6 +274,7 @@ SIZES = [3, 7, 1, 4, 4, 9, 5, 2, 6, 3, 2]  # links enough for a chunk that is mu
 
 def ragged(rng, dtype=np.float64):
     dense = [rng.standard_normal((a, b)).astype(dtype) for a, b in zip(SIZES[:-1], SIZES[1:], strict=True)]
+    dense[3] = np.diag(rng.uniform(1, 2, 4).astype(dtype))
     for matrix in dense:
         matrix[rng.random(matrix.shape) < 0.4] = 0
     local_grads = [rng.standard_normal(n).astype(dtype) for n in SIZES]
@@ -271,27 +302,43 @@ def test_lists_of_matrices_whose_sizes_chain(method, levels, local):
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@or_a_gpu
 @pytest.mark.parametrize(("method", "levels"), [("auto", None), *METHODS])
-def test_batched_csr(method, levels, backend):
+def test_batched_csr(method, levels, backend, few_threads):
     rng = np.random.default_rng(7)
+    dtype = np.float32 if backend == "cuda" else np.float64
     dense, _, _ = ragged(rng)
     links, matrices = [], []
     for t, matrix in enumerate(dense):
         pattern = sparse.csr_array(matrix != 0)
-        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz))  # some are shared by all samples
+        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz)).astype(dtype)  # some are of all samples
         links.append(bp.BatchedCSR(values, pattern.indices, pattern.indptr, matrix.shape))
         values = np.broadcast_to(values, (3, pattern.nnz))
         matrices.append([sparse.csr_array((v, pattern.indices, pattern.indptr), matrix.shape) for v in values])
-    gradient = rng.standard_normal((3, 2))
-    local_grads = [rng.standard_normal((3, n)) for n in SIZES]
+    gradient = rng.standard_normal((3, 2)).astype(dtype)
+    local_grads = [rng.standard_normal((3, n)).astype(dtype) for n in SIZES]
     before = [link.values.copy() for link in links]
     result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels, backend=backend)
     assert all(np.array_equal(link.values, values) for link, values in zip(links, before, strict=True))
     for b in range(3):
         expected = follow([m[b].toarray() for m in matrices], gradient[b], [c[b] for c in local_grads])
         for got, want in zip(result, expected, strict=True):
-            np.testing.assert_allclose(got[b], want, rtol=1e-12, atol=1e-12)
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got[b], want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(want).max())
+
+
+@pytest.mark.full
+@pytest.mark.gpu
+def test_more_columns_than_shared_memory_holds():
+    rng, size = np.random.default_rng(0), 20000
+    patterns = [sparse.random_array((size, size), density=3 / size, format="csr", rng=rng) for _ in range(4)]
+    links = [bp.BatchedCSR(rng.uniform(-1, 1, (2, a.nnz)).astype("f"), a.indices, a.indptr, a.shape) for a in patterns]
+    gradient = rng.standard_normal((2, size)).astype("f")
+    expected = bp.backprop(links, gradient, method="linear", backend="numpy")
+    for method, levels in FEW[:3]:
+        found = bp.backprop(links, gradient, method=method, levels=levels, backend="cuda")
+        for here, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(here, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

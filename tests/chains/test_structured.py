@@ -2,17 +2,19 @@
 
 import copy
 import pickle
+from functools import partial
 
 import naive
 import numpy as np
 import pytest
 from chain_draws import TOLERANCE, cast
-from rings import more
+from rings import large, more
 
 import bppsa_nb as bp
 from bppsa_nb.chains import stored, stored_cpu
 from bppsa_nb.chains import structured as numpy_twin
 from bppsa_nb.chains import structured_cpu as cpu_twin
+from bppsa_nb.chains import structured_cuda as gpu
 
 TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
 STORED = {"numpy, stored": stored, "cpu, stored": stored_cpu}
@@ -89,6 +91,36 @@ def test_equals_the_oracle(T, B, H, K, carry):
                     found = bp.backprop(links, g, local_grads=c, **how)
                     assert found.dtype == dtype
                     assert gap(found, oracle) < tolerance, (dtype, how)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("T", "B", "H", "K", "dtype"),
+    [
+        (0, 2, 3, 1, np.float32), more(1, 1, 3, 0, np.float64), (7, 2, 3, 3, np.float32), (5, 1, 3, 1, np.float32),
+        more(5, 1, 3, 1, np.float64), large(7, 2, 3, 0, np.float64), large(1000, 16, 20, 1, np.float32),
+        large(259, 5, 33, 3, np.float32), large(100, 2, 128, 3, np.float64),
+    ],
+)
+def test_a_gpu_equals_the_oracle(T, B, H, K, dtype, few_threads, monkeypatch):
+    *arrays, start, terms = make(K, T, B, H, K != 1, np.random.default_rng([T, B, H, K]))
+    oracle, (g, terms) = follow(*arrays, start, terms), cast(dtype, start + terms[T], terms)
+    links = bp.StructuredChain(*cast(dtype, *arrays))
+    stored, levels = numpy_twin.jacobians_T(links), partial(gpu.levels, links)
+    one, two, *longer = (partial(gpu.chunked, length=length) for length in (1, 2, 3, max(T // 30, 4), T + 1))
+    by_any = [("bppsa_nb.machine.cuda.REGISTERS", 0)]  # by the kernels for any H
+    ways = [([], [one, two, *longer, gpu.sweep]), (by_any, [two, gpu.sweep])]
+    # With so many threads of a row, one lacks a column, and some of a warp have no row.
+    teams = [[("bppsa_nb.chains.structured_cuda.team_of", lambda *_, team=team: team)] for team in (2, 3)]
+    ways += [(team, [one, two]) for team in teams if H == K == 3]
+    for patches, scans in ways:
+        with monkeypatch.context() as patch:
+            for changed in patches:
+                patch.setattr(*changed)
+            runs = [partial(scan, chain) for scan in scans for chain in (links, stored)]
+            for run in runs if patches in teams else [*runs, levels]:
+                found = run(g, terms)
+                assert found.dtype == dtype and gap(found, oracle) < TOLERANCE[dtype], (patches, run)
 
 
 @each_twin
@@ -193,27 +225,44 @@ def test_chunks_that_do_not_fit(twin, monkeypatch):
 # What ranks that share a chain need of it: products of chunks, and sweeps that take no loss term at the end.
 
 
-@each_kind
-@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
-def test_products_of_chunks(K, carry, count, length):
-    arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
+def check_products(K, carry, count, length, H, twins, stored, dtypes):
+    """Check products of chunks of a structured chain by some twins, and by others of its Jacobians."""
+    arrays = make(K, count * length, 2, H, carry, np.random.default_rng([K, length]))[:3]
     written = naive.structured_jacobians_T(*arrays)
     N = written.shape[-1]
-    for dtype, tolerance in TOLERANCE.items():
+    # Every unit vector goes back as a gradient does, at the chunk's end.
+    parts = written.reshape(count, length, 2, 1, N, N).repeat(N, 3)
+    ends = [[naive.backprop(part[:, b], np.eye(N))[:1] for b in range(2)] for part in parts]
+    for dtype in dtypes:
         chain = bp.StructuredChain(*cast(dtype, *arrays))
-        links = dict.fromkeys(TWINS, chain) | dict.fromkeys(STORED, written.astype(dtype))
-        for name, twin in (TWINS | STORED).items():
-            rows, exponents = twin.products(links[name], length)
+        for links, twin in [(chain, twin) for twin in twins] + [(written.astype(dtype), twin) for twin in stored]:
+            rows, exponents = twin.products(links, length)
             assert rows.shape == (count, 2, N, N) and exponents.shape == (count, 2, N)
             assert rows.dtype == dtype and exponents.dtype.kind == "i"
             peak = np.abs(rows).max(-1)
-            assert np.all((peak >= 0.5) & (peak < 1))
+            assert np.all((peak >= 0.5) & (peak < 1))  # as `rows.apply` wants it
             found = np.ldexp(rows.astype(float), exponents[..., None])
-            for c in range(count):
-                for b in range(2):
-                    # Every unit vector goes back as a gradient does, at the chunk's end.
-                    ends = naive.backprop(np.repeat(written[c * length : (c + 1) * length, b : b + 1], N, 1), np.eye(N))
-                    assert gap(found[None, c, b], ends[:1]) < tolerance, (name, dtype)
+            for c, b in np.ndindex(count, 2):
+                assert gap(found[None, c, b], ends[c][b]) < TOLERANCE[dtype], (twin.__name__, dtype)
+
+
+@each_kind
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
+def test_products_of_chunks(K, carry, count, length):
+    check_products(K, carry, count, length, 3, TWINS.values(), STORED.values(), TOLERANCE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("count", "length", "H", "K", "dtype"),
+    [
+        (1, 3, 3, 1, np.float32), (3, 2, 3, 3, np.float32), more(3, 2, 3, 3, np.float64), more(2, 1, 3, 0, np.float64),
+        more(1, 2, 20, 1, np.float32), more(2, 1, 21, 1, np.float32), more(1, 2, 20, 3, np.float32),
+        more(1, 2, 33, 3, np.float32), large(1, 500, 20, 1, np.float32), large(7, 40, 33, 3, np.float64),
+    ],
+)
+def test_products_of_chunks_on_a_gpu(count, length, H, K, dtype):
+    check_products(K, K != 1, count, length, H, [gpu], [gpu], [dtype])
 
 
 @pytest.mark.parametrize("T", [0, 1, 5])

@@ -1,6 +1,6 @@
 """Planted faults: all are found, with block, threads, array and line; and nothing in what is right.
 
-A kernel holds several, and `which` says which is made; a comment of that number marks its line.
+A kernel holds several, and `which` says which is made. A comment marks its line: the number, and what is found there.
 """
 
 import inspect
@@ -27,10 +27,10 @@ def kernels():
         i = cuda.threadIdx.x
         if which == 0:
             s[i] = x[i]
-            out[i] = s[63 - i]  # 0: no barrier before it
+            out[i] = s[63 - i]  # 0: race, thread=0, other=(0, 63), place=63; no barrier before it
         elif which == 1:
             for k in range(2):
-                s[i] = x[i] + k  # 1: the last round's values are still read
+                s[i] = x[i] + k  # 1: race, thread=0, other=(0, 63), place=0; still read
                 cuda.syncthreads()
                 out[i] = s[63 - i]
         elif which == 2:
@@ -39,25 +39,25 @@ def kernels():
             d = 32
             while d > 0:
                 if i < d:
-                    s[i] += s[i + d]  # 2: no barrier between the steps
+                    s[i] += s[i + d]  # 2: race, thread=0, other=(0, 16), place=16; no barrier between steps
                 d //= 2
             out[0] = s[0]
         elif which == 3:
-            s[i // 2] = x[i]  # 3: two threads write one place
+            s[i // 2] = x[i]  # 3: race, thread=0, other=(0, 1), place=0
             cuda.syncthreads()
             out[i] = s[i // 2]
         elif which == 4:
             if i < 4:
                 count[i] = 0
             cuda.syncthreads()
-            count[i % 4] += i  # 4: counting without atomic operations
+            count[i % 4] += i  # 4: race, thread=0, place=0; without atomic operations
             cuda.syncthreads()
             out[i] = count[i % 4]
         elif which == 5:
             s[i] = x[i]
             cuda.syncthreads()
             if i >= 1:
-                s[i] += s[i - 1]  # 5: a prefix sum in one buffer
+                s[i] += s[i - 1]  # 5: race; a prefix sum in one buffer
             cuda.syncthreads()
             out[i] = s[i]
         elif which == 6:
@@ -65,7 +65,7 @@ def kernels():
                 count[i] = 0
             cuda.syncthreads()
             cuda.atomic.add(count, 0, 1)
-            out[i] = count[0]  # 6: read while others still add
+            out[i] = count[0]  # 6: race, thread=0, array="shared array 2", place=0; others still add
         elif which == 7:
             if i == 5:
                 s[0] = x[i]
@@ -73,11 +73,11 @@ def kernels():
             if i == 9:
                 out[9] = s[0]
             if i == 7:
-                s[0] = 1  # 7: no barrier between one's reading and another's writing
+                s[0] = 1  # 7: race, thread=7, other=(0, 9), place=0; read by another
         elif which == 8:
             s[i] = x[i]
             cuda.syncwarp()
-            out[i] = s[i ^ 32]  # 8: a barrier of the warp, where one of the block is needed
+            out[i] = s[i ^ 32]  # 8: race, thread=0, other=(0, 32), place=32; a barrier of the warp only
         elif which == 100:
             s[i] = x[i]
             cuda.syncthreads()
@@ -92,19 +92,19 @@ def kernels():
     def blocks(which, x, out):
         i = cuda.grid(1)
         if which == 0:
-            out[0] = x[i]  # 0: all write one place
+            out[0] = x[i]  # 0: race, thread=0, array="out", place=0
         elif which == 1:
             if 0 < i < x.size - 1:
-                x[i] = x[i - 1] + x[i + 1]  # 1: a stencil in place, over the edges of blocks
+                x[i] = x[i - 1] + x[i + 1]  # 1: race, array="x"; over the edges of blocks
         elif which == 2:
             if i == 0:
-                out[0] = x[0]  # 2: as if blocks waited for each other
+                out[0] = x[0]  # 2: race, thread=0, other=(1, 31), array="out", place=0; as if blocks waited
             out[i + 1] = out[0]
         elif which == 3:
-            out[cuda.threadIdx.x] = x[i]  # 3: all blocks write the same part
+            out[cuda.threadIdx.x] = x[i]  # 3: race, array="out"; all blocks write the same part
         elif which == 4:
             cuda.atomic.add(out, 0, x[i])
-            out[1] = out[0]  # 4: read while other blocks still add
+            out[1] = out[0]  # 4: race, array="out", place=0; others still add
         elif which == 100:
             out[i] = x[i] + x[0]
             cuda.atomic.add(out, 70, x[i])
@@ -117,26 +117,22 @@ def kernels():
         i = cuda.grid(1)
         if which == 0:
             if i <= x.size:
-                out[0 * i] = x[i]  # 0: one too many
+                out[0 * i] = x[i]  # 0: out of bounds, block=1, thread=0, array="x", place=64; one too many
         elif which == 1:
-            out[i] = x[2 * i]  # 1: every other, of an array that is not twice as long
+            out[i] = x[2 * i]  # 1: out of bounds, thread=32, array="x", place=64, count=32; every other
         elif which == 2:
             s[i] = x[i]
             cuda.syncthreads()
-            out[i] = s[i + 1]  # 2: beyond shared memory
+            out[i] = s[i + 1]  # 2: out of bounds, thread=63, place=64
         elif which == 3:
             for k in range(i % 7):
-                own[k] = x[k]  # 3: beyond local memory
+                own[k] = x[k]  # 3: out of bounds, thread=5, place=4
             out[i] = own[i % 4]
         elif which == 4:
-            table[i % 16, i // 16] = x[i]  # 4: rows for columns
+            table[i % 16, i // 16] = x[i]  # 4: out of bounds, thread=4, array="table", place=(4, 0); rows for columns
         elif which == 5:
             j = int32(int32(i) * int32(70000)) * int32(70000)
-            out[0] = x[abs(j) + 1000]  # 5: a number beyond 32 bits
-        elif which == 6:
-            s[i] = x[i]  # 6: never written by thread 9
-            if i == 9:
-                s[8] = 1
+            out[0] = x[abs(j) + 1000]  # 5: out of bounds, array="x"; a number beyond 32 bits
         elif which == 100:
             s[i] = x[i]
             table[i // 16, i % 16] = s[i]
@@ -152,15 +148,15 @@ def kernels():
         if which == 0:
             s[i + 1] = x[i]
             cuda.syncthreads()
-            out[i] = s[i] + s[i + 2]  # 0: the halo was not loaded
+            out[i] = s[i] + s[i + 2]  # 0: uninitialized, thread=63, place=65; the halo was not loaded
         elif which == 2:
-            out[i] = x[i]  # 2: nobody wrote x
+            out[i] = x[i]  # 2: uninitialized, thread=0, array="x", place=0; nobody wrote x
         elif which == 3:
             if i < 32:
                 out[i] = 1
         elif which == 4:
             own[i % 8] = x[i]
-            out[i] = own[(i + 1) % 8]  # 4: one of eight is written
+            out[i] = own[(i + 1) % 8]  # 4: uninitialized, thread=0, array="local array", place=1
         elif which == 101:
             for k in range(8):
                 own[k] = 0
@@ -179,47 +175,47 @@ def kernels():
         i = cuda.threadIdx.x
         if which == 0:
             if i < 32:
-                cuda.syncthreads()  # 0: for half of them
+                cuda.syncthreads()  # 0: barrier, thread=0, other=(0, 32); for half of them
         elif which == 1:
             if i >= 60:
                 return
-            cuda.syncthreads()  # 1: some have returned
+            cuda.syncthreads()  # 1: note; some have returned
         elif which == 2:
             if i < 32:
-                cuda.syncthreads()  # 2: here and there
+                cuda.syncthreads()  # 2: barrier, thread=0, other=(0, 32); here and there
                 out[i] = x[i]
             else:
                 cuda.syncthreads()
                 out[i] = 2 * x[i]
         elif which == 3:
             for k in range(i % 3):
-                cuda.syncthreads()  # 3: not equally often
+                cuda.syncthreads()  # 3: barrier, thread=1, other=(0, 0); not equally often
                 out[i] = k
         elif which == 4:
-            out[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 8)  # 4: from threads that there are not
+            out[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 8)  # 4: shuffle, thread=32, other=(0, 40); no such threads
         elif which == 5:
             k = 0
             while x[i] >= 0:
-                k += 1  # 5: for ever
+                k += 1  # 5: endless
                 out[i] = k
         elif which == 6:
             while x[i] >= 0:
-                cuda.syncthreads()  # 6: for ever, together
+                cuda.syncthreads()  # 6: endless; together
         elif which == 7:
             for k in range(64):
                 if i + k >= 64:
                     return
-                cuda.syncthreads()  # 7: fewer every time
+                cuda.syncthreads()  # 7: note; fewer every time
         elif which == 9:
             if i >= 60:
                 return
             else:
-                cuda.syncthreads()  # 9: in the other branch
+                cuda.syncthreads()  # 9: note; in the other branch
         elif which == 8:
             if i >= 60:
                 return
             if i < 40:
-                cuda.syncthreads()  # 8: some have returned, others pass it by
+                cuda.syncthreads()  # 8: barrier, thread=0, other=(0, 40); others pass it by
             out[i] = x[i]
         elif which == 100:
             for k in range(3):
@@ -230,57 +226,62 @@ def kernels():
 
 
 KERNELS = kernels()
-SOURCE = inspect.getsource(kernels).splitlines()
+RIGHT = 100
+LAUNCHES = {"blocks": {"grid": 2, "block": 32}, "blocks 1": {"grid": 64, "block": 1}, "bounds 0": {"grid": 2}}
+LAUNCHES |= {"written 2": {"x": ptx.empty(64)}, "barriers 4": {"block": 40, "x": np.ones(64, F32)}}
 
 
-def line_of(name, which):
-    """Return the line of a comment."""
-    begin = next(n for n, text in enumerate(SOURCE) if f"def {name}(" in text)
-    more = next(n for n, text in enumerate(SOURCE[begin:]) if re.search(rf"# {which}:", text))
-    return inspect.getsourcelines(kernels)[1] + begin + more
+def faults():
+    """Yield the kernel's name and the number of each fault, its line, its kind, and what else is found."""
+    name, (source, first) = "", inspect.getsourcelines(kernels)
+    for line, text in enumerate(source, first):
+        name = found[1] if (found := re.match(r"    def (\w+)", text)) else name
+        if found := re.search(r"# (\d+): ([\w ]+)(, [^;]+)?", text):
+            yield name, int(found[1]), line, found[2], eval(f"dict({(found[3] or ', ')[2:]})")
 
 
-def go(name, which, grid=1, block=64, x=None, out=None, **more):
-    x = np.arange(64, dtype=F32) if x is None else x
-    out = np.zeros(96, F32) if out is None else out
+FAULTS = {(name, which): found for name, which, *found in faults()}
+
+
+def go(name, which, **more):
+    """Launch a kernel with a fault, as its own or its kernel's row says."""
+    launch = {"grid": 1, "block": 64, "x": np.arange(64, dtype=F32), "out": np.zeros(96, F32)}
+    launch |= LAUNCHES.get(f"{name} {which}", LAUNCHES.get(name, {})) | more
     args = (np.zeros((4, 16), F32),) if name == "bounds" else ()
-    return ptx.run(KERNELS[name], grid, block, which, x, out, *args, **more)
+    return ptx.run(KERNELS[name], *map(launch.pop, ("grid", "block")), which, *map(launch.pop, ("x", "out")), *args)
 
 
-def expect(report, name, which, kind, *, block=0, thread=None, other=None, array=None, place=None):
-    """Check that there is such a finding at the line of a comment."""
-    line = line_of(name, which)
-    found = [f for f in report.findings if f.kind == kind and f.line == line and f.file == __file__]
-    assert found, f"expected {kind} at line {line}, found:\n{report}"
-    first = found[0]
-    assert first.kernel == name and f"test_faults.py, line {line}" in str(first)
-    assert first.block == block and first.thread in (thread, first.thread if thread is None else None), str(first)
-    for wanted, given in ((other, first.other), (array, first.array), (place, first.place)):
-        assert wanted is None or wanted == given, (wanted, given, str(first))
-    return first
+def expect(report, name, which, **changes):
+    """Check that what a comment says is found in its line."""
+    line, kind, wanted = FAULTS[name, which]
+    wanted = {"kind": kind, "kernel": name, "line": line, "file": __file__} | wanted | changes
+    found = [f for f in report.findings if (f.kind, f.line) == (wanted["kind"], line)]
+    assert found, f"expected {wanted} at line {line}, found:\n{report}"
+    assert {key: getattr(found[0], key) for key in wanted} == wanted
+    assert f"test_faults.py, line {line}" in str(found[0])
+    return found[0]
 
 
-@pytest.mark.parametrize("name", ["sharing", "blocks", "bounds", "written", "barriers"])
+@pytest.mark.parametrize("name", KERNELS)
 def test_nothing_is_found_in_what_is_right(name):
-    x, out = np.arange(64, dtype=F32), np.zeros(96, F32)
-    report = go(name, 100, *((2, 32) if name == "blocks" else (1, 64)), x=x, out=out)
+    report = go(name, RIGHT)
     assert report.findings == [] and report.notes == [], report
-    assert ptx.assert_clean(KERNELS[name], 1, 64, 100, x, out, *([np.zeros((4, 16), F32)] if name == "bounds" else []))
 
 
-SHARED = [dict(thread=0, other=(0, 63), place=63), dict(thread=0, other=(0, 63), place=0),
-          dict(thread=0, other=(0, 16), place=16), dict(thread=0, other=(0, 1), place=0), dict(thread=0, place=0), {},
-          dict(thread=0, array="shared array 2", place=0), dict(thread=7, other=(0, 9), place=0),
-          dict(thread=0, other=(0, 32), place=32)]  # fmt: skip
-
-
-@pytest.mark.parametrize("which", range(len(SHARED)))
-def test_races_in_shared_memory(which):
-    expect(go("sharing", which), "sharing", which, "race", **SHARED[which])
-
-
-GLOBAL = [dict(thread=0, array="out", place=0), dict(array="x"), dict(thread=0, other=(1, 31), array="out", place=0),
-          dict(array="out"), dict(array="out", place=0)]  # fmt: skip
+@pytest.mark.parametrize(("name", "which"), FAULTS)
+def test_a_fault_is_found_in_its_line(name, which, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 14)
+    report, (line, kind, wanted) = go(name, which), FAULTS[name, which]
+    if kind == "endless":
+        assert report.findings[0].kind == kind
+    elif kind == "note":  # since Volta a barrier waits for those that are there
+        assert report.findings == [] and "returned, for which it does not" in str(report)
+        assert report.notes[0].line == line
+    elif name == "blocks":
+        found = expect(report, name, which)
+        assert found.other[0] != found.block and "blocks of a launch do not wait for each other" in str(found)
+    else:
+        expect(report, name, which, block=wanted.get("block", 0))
 
 
 @pytest.mark.parametrize("writer, other, line", [(9, 5, 4), (5, 3, 6), (3, 5, 4)])
@@ -301,22 +302,9 @@ def test_both_lines_of_a_race_are_told(writer, other, line):
     assert f"which thread {other} of block 0 reads in line {first + line}; no barrier" in str(found)
 
 
-@pytest.mark.parametrize("which", range(len(GLOBAL)))
-def test_races_between_blocks(which):
-    report = go("blocks", which, *((64, 1) if which == 1 else (2, 32)))
-    found = expect(report, "blocks", which, "race", block=report.findings[0].block, **GLOBAL[which])
-    assert found.other[0] != found.block and "blocks of a launch do not wait for each other" in str(found)
-
-
-def test_bounds():
-    expect(go("bounds", 0, 2, 64), "bounds", 0, "out of bounds", block=1, thread=0, array="x", place=64)
-    found = expect(go("bounds", 1), "bounds", 1, "out of bounds", thread=32, array="x", place=64)
-    assert found.count == 32 and "0 bytes behind the end of its 256 bytes" in str(found)
-    expect(go("bounds", 2), "bounds", 2, "out of bounds", thread=63, place=64)
-    expect(go("bounds", 3), "bounds", 3, "out of bounds", thread=5, place=4)
-    expect(go("bounds", 4), "bounds", 4, "out of bounds", thread=4, array="table", place=(4, 0))
-    expect(go("bounds", 5), "bounds", 5, "out of bounds", array="x")
-    expect(go("bounds", 0, x=np.zeros(0, F32)), "bounds", 0, "out of bounds", thread=0)
+def test_how_far_outside_an_index_leads_is_told():
+    assert "0 bytes behind the end of its 256 bytes" in str(go("bounds", 1))
+    expect(go("bounds", 0, grid=1, x=np.zeros(0, F32)), "bounds", 0, block=0, place=0)
 
 
 def test_dynamic_shared_memory_that_is_too_small():
@@ -348,31 +336,13 @@ def test_a_thread_has_so_much_local_memory_and_no_more():
 
 
 def test_memory_that_was_never_written():
-    expect(go("written", 0), "written", 0, "uninitialized", thread=63, place=65)
-    out = np.ones(96, F32)
-    expect(go("written", 4, out=out), "written", 4, "uninitialized", thread=0, array="local array", place=1)
+    out, half = np.ones(96, F32), ptx.empty(64)
+    go("written", 4, out=out)
     assert not out[:64].any()  # zeros, as Numba makes them
-    assert go("written", 101).findings == []
-    expect(go("written", 2, x=ptx.empty(64)), "written", 2, "uninitialized", thread=0, array="x", place=0)
-    half = ptx.empty(64)
-    assert go("written", 3, out=half).findings == []
-    expect(go("written", 2, x=half), "written", 2, "uninitialized", thread=32, array="x", place=32)
-
-
-def test_memory_that_is_misaligned_or_was_freed_or_may_only_be_read():
+    assert go("written", 101).findings == go("written", 3, out=half).findings == []
+    expect(go("written", 2, x=half), "written", 2, thread=32, place=32)
     odd = np.zeros(4 * 64 + 1, "u1")[1:].view(F32)
-    expect(go("written", 2, x=odd), "written", 2, "misaligned", thread=0, array="x", place=0)
-
-
-def test_barriers():
-    expect(go("barriers", 0), "barriers", 0, "barrier", thread=0, other=(0, 32))
-    for which in (1, 7, 9):  # since Volta a barrier waits for those that are there
-        assert (early := go("barriers", which)).findings == [] and "returned, for which it does not" in str(early)
-        assert early.notes[0].line == line_of("barriers", which)
-    expect(go("barriers", 8), "barriers", 8, "barrier", thread=0, other=(0, 40))
-    expect(go("barriers", 2), "barriers", 2, "barrier", thread=0, other=(0, 32))
-    expect(go("barriers", 3), "barriers", 3, "barrier", thread=1, other=(0, 0))
-    expect(go("barriers", 4, block=40, x=np.ones(64, F32)), "barriers", 4, "shuffle", thread=32, other=(0, 40))
+    expect(go("written", 2, x=odd), "written", 2, kind="misaligned")
 
 
 def test_kernels_print_thread_by_thread(capsys):
@@ -389,11 +359,6 @@ def test_kernels_print_thread_by_thread(capsys):
     told = "100% of 0 0.500000 False é\n100% of 2 -2.000000 True é\n"
     assert capsys.readouterr().out == 2 * told
     assert not any("%" in str(finding) for finding in report.findings) and x.tolist() == [0, 1, 2]
-
-
-def test_a_kernel_without_an_end(monkeypatch):
-    monkeypatch.setattr("bppsa_nb.ptx.machine.IDLE", 1 << 14)
-    assert go("barriers", 5).findings[0].kind == go("barriers", 6).findings[0].kind == "endless"
 
 
 def test_a_kernel_that_goes_on_to_new_places_is_not_taken_for_endless(monkeypatch):
@@ -413,7 +378,7 @@ def test_a_kernel_that_goes_on_to_new_places_is_not_taken_for_endless(monkeypatc
 
 
 def test_threads_that_write_the_same_value_are_noted():
-    report = go("blocks", 0, 2, 32, x=np.ones(64, F32))
+    report = go("blocks", 0, x=np.ones(64, F32))
     assert report.findings == [] and "with the same value" in str(report.notes[0]) and "note:" in str(report)
 
 
@@ -425,7 +390,7 @@ def test_blocks_and_threads_are_told_as_they_were_given():
 
 
 def test_counters_and_the_page():
-    report = go("sharing", 100)
+    report = go("sharing", RIGHT)
     counters = report.counters
     names = "warp instructions, active lanes, sectors per request, shared passes per request, barriers, atomics"
     assert set(counters) == {*names.split(", "), "multiply-adds"}
@@ -439,11 +404,11 @@ def test_counters_and_the_page():
 
 def test_blocks_that_do_not_run_together_race_as_well(monkeypatch):
     monkeypatch.setattr("bppsa_nb.ptx.machine.LANES", 32)  # one block after the other
-    found = expect(go("blocks", 3, 2, 32), "blocks", 3, "race", block=1, thread=0, other=(0, 0), array="out", place=0)
-    assert found.count == 32 and f" in line {found.line};" in str(found)
-    found = go("blocks", 2, 2, 1).findings[0]
+    found = expect(go("blocks", 3), "blocks", 3, block=1, thread=0, other=(0, 0), place=0, count=32)
+    assert f" in line {found.line};" in str(found)
+    found = go("blocks", 2, block=1).findings[0]
     assert (found.block, found.thread, found.other) == (1, 0, (0, 0))  # which reads what block 0 wrote
-    assert go("blocks", 100, 2, 32).findings == []
+    assert go("blocks", RIGHT).findings == []
 
 
 @pytest.mark.parametrize("writes", [False, True])

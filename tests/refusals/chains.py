@@ -6,7 +6,7 @@ from scipy import sparse
 
 import bppsa_nb as bp
 
-DENSE, STORED, LIST, BATCHES = "backprop", "backprop, compiled", "backprop, list", "backprop, batched list"
+DENSE, LIST, BATCHES = "backprop", "backprop, list", "backprop, batched list"
 SHARED, STRUCTURED, CHAIN = "backprop, shared", "backprop, structured", "StructuredChain"
 WEIGHTS, SLOPES = numbers(2, 3, 3), numbers(2, 5, 2, 3)
 IDENTITY = bp.BatchedCSR(numbers(3, 2), [0, 1], [0, 1, 2], (2, 2))
@@ -28,13 +28,10 @@ ROWS = [
     (DENSE, {"grad_output": np.ones((2, 3))}, "TypeError: jacobians_T has dtype float32, but grad_output has float64"),
     (DENSE, {"jacobians_T": numbers(5, 0, 3, 3), "grad_output": numbers(0, 3)}, "grad_output must have at least one s"),
     (DENSE, {"jacobians_T": numbers(5, 2, 0, 0), "grad_output": numbers(2, 0)}, "grad_output must have at least one s"),
-    (DENSE, {"local_grads": np.ones((6, 2, 3))}, "TypeError: local_grads has dtype float64"),
     (DENSE, {"method": "bleloch"}, "method must be one of .*'blelloch'.* got 'bleloch'"),
     (DENSE, {"backend": "gpu"}, "backend must be one of .*'cuda'.* got 'gpu'"),
     (DENSE, {"levels": None}, "levels must be an integer >= 0 with method='truncated', got None"),
-    (DENSE, {"levels": -1}, "levels must be .* got -1"),
     (DENSE, {"method": "blelloch"}, "levels is for method='truncated' only, got levels=1 with method='blelloch'"),
-    (STORED, {"jacobians_T": numbers(5, 2, 3, 3).tolist()}, r"TypeError: jacobians_T\[0\] must be .*, got list"),
     (LIST, {"jacobians_T": [numbers(3, 4), numbers(2, 2)]}, r"jacobians_T\[0\] must have 2 columns .*T\[1\]"),
     (LIST, {"jacobians_T": [numbers(2, 3)]}, r"jacobians_T\[0\] must have 2 columns .* with grad_output"),
     (LIST, MATRIX | {"jacobians_T": [numbers(2, 2, 2, 2)]}, r"have shape \(m, n\) or \(B, m, n\), got \(2, 2, 2, 2"),
@@ -60,15 +57,11 @@ ROWS = [
     (STRUCTURED, {"grad_output": np.ones((2, 3))}, "jacobians_T has dtype float32, but grad_output has float64"),
     (STRUCTURED, {"grad_output": numbers(1, 3)}, r"must have shape \(2, 3\) to chain with StructuredChain\(T=5, B=2"),
     (STRUCTURED, {"local_grads": numbers(2, 3)}, ONE_TERM),
-    (CHAIN, {"slopes": np.ones((2, 5, 2, 3))}, "slopes has dtype float64, but weights has float32"),
     (CHAIN, {"carry": np.ones((5, 2, 3))}, "carry has dtype float64, but weights has float32: they must be the same"),
     (CHAIN, {"weights": numbers(3, 3)}, r"weights .* \(K, H, H\), got \(3, 3\); one weight is weights\[None\]$"),
     (CHAIN, {"slopes": numbers(5, 2, 3)}, ONE_SLOPE),
     (CHAIN, {"carry": numbers(2)}, r"carry must have shape \(T, B, H\), got \(2,\)"),
-    (CHAIN, {"weights": numbers(1, 3, 3)}, r"weights must .* = \(2, 3, 3\) to go with slopes \(2, 5, 2, 3\)"),
     (CHAIN, {"weights": numbers(2, 2, 2), "carry": None}, r"weights must .* to go with slopes \(2, 5, 2, 3\), got"),
-    (CHAIN, {"weights": numbers(2, 3, 2)}, r"weights must have shape .*, got \(2, 3, 2\)"),
-    (CHAIN, {"carry": numbers(4, 2, 3)}, r"carry must .* = \(5, 2, 3\) to go with slopes .*, got \(4, 2, 3\)"),
     (CHAIN, {"slopes": numbers(2, 5, 0, 3)}, r"slopes must have at least one sample .*, got shape \(2, 5, 0, 3\)"),
     (CHAIN, {"weights": numbers(2, 0, 0), "slopes": numbers(2, 5, 2, 0)}, "slopes must have .* one entry each"),
     (CHAIN, {"weights": WEIGHTS[:0], "slopes": SLOPES[:0], "carry": None}, "slopes must hold at least one diagonal"),

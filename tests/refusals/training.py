@@ -28,8 +28,6 @@ for name in "Bitstream.batch", "ArrayDataset.batch":
     ]
 ROWS += [
     ("Bitstream", {"num_classes": 11}, "ValueError: num_classes must be from 1 to 10, got 11"),
-    ("ArrayDataset", {"y": np.arange(3)}, r"y must have shape \(4,\), one label per sample of x, got \(3,\)"),
-    ("ArrayDataset", {"y": np.arange(4) / 2}, "TypeError: y must hold integers, got float64"),
 ]
 for name in "cross_entropy", "accuracy":
     ROWS += [
@@ -44,13 +42,11 @@ ROWS += [
     ("Adam.step", {"grads": {"b": numbers(3)}}, r"grads must have the entries \['a', 'b'\], got \['b'\]"),
     ("Adam.step", {"params": {"a": 1.0}, "grads": {"a": np.ones(())}}, r"params\['a'\] must be a numpy.ndarray"),
     ("SGD.step", {"params": {"a": numbers(3)}, "grads": {"a": numbers(2)}}, r"grads\['a'\] must have shape \(3,\)"),
-    ("SGD.step", {"params": None}, "TypeError: params must be a dict of numpy.ndarray, got NoneType"),
     ("SGD.step", {"grads": [1]}, "TypeError: grads must be a dict of numpy.ndarray, got list"),
     ("SGD.step", {"params": {"a": np.ones(3, int)}, "grads": {"a": numbers(3)}}, r"params\['a'\] must be float32 or"),
     ("SGD.step", {"params": {"a": np.broadcast_to(np.ones(1), 3)}, "grads": {"a": np.ones(3)}}, "must be writable"),
     ("Trainer", {"sequence_ranks": 1}, "ValueError: sequence_ranks goes with comm only, got 1"),
     ("Trainer", {"comm": "world"}, r"TypeError: comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"),
-    ("Trainer", {"levels": None}, "ValueError: .*levels"),
     ("Trainer", {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
     ("Trainer", {"method": "ordinary", "levels": None}, "ValueError: method must be one of .* got 'ordinary'"),
     ("Trainer", {"forward": "magic"}, "forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
@@ -63,6 +59,5 @@ ROWS += [
     ("Trainer.fit", {"dataset": ArrayDataset(numbers(3, 0, 1), np.zeros(0, int))}, "dataset must hold at least one"),
     ("Trainer.fit", {"save_every": None}, "ValueError: save_to and save_every go together, got .*fit.npz'.* and None"),
     ("Trainer.fit", {"save_to": None}, "ValueError: save_to and save_every go together, got None and 1"),
-    ("Trainer.load", {"path": ""}, "ValueError: path must be the name of a file or a folder, got ''"),
     ("Trainer.fit", {"save_to": "a\0b"}, "ValueError: save_to must be the name of a file or a folder, got 'a"),
 ]

@@ -1,5 +1,5 @@
 from fractions import Fraction
-from itertools import combinations_with_replacement, permutations, product
+from itertools import combinations_with_replacement, permutations
 
 import naive_schedule as naive_rules
 import numpy as np
@@ -265,41 +265,6 @@ def test_algorithm_1_is_near_the_best_order_and_regions():
         naive.append(joint_regions(regions, kernels, speedup, k=len(parts)).makespan / best)
     assert min(joint) >= 1 - 1e-12 and min(naive) >= 1 - 1e-12
     assert max(joint) <= 1.15 and np.mean(joint) <= 1.01 < np.mean(naive)
-
-
-UNIT = Network.uniform(6)
-
-
-@pytest.mark.parametrize(
-    "net, ends, kernels, gain",
-    [
-        (Network([1] * 6, [1] * 6, [50] * 6), range(1, 13), range(2, 7), 1.3),  # kernels longer than all regions
-        (Network([0.01] * 6, [0.01] * 6, [1] * 6), [12], range(2, 7), 1.3),  # and longer than all of them together
-        (UNIT, [12], range(2, 7), 1.3),  # one region
-        (UNIT, [6, 12], range(2, 7), 1),  # no speed-up
-        (UNIT, [6, 12], range(2, 7), 0.6),  # slower together
-        (UNIT, range(1, 13), range(1, 7), 2),  # more regions than layers; all kernels
-        (UNIT, [5, 6, 7, 12], [], 1),  # nothing for the sub stream
-        (UNIT, [12], [6], 2),
-        (Network([0] * 6, [0] * 6, [1] * 6), range(1, 13), range(1, 7), 1.5),  # regions without work
-        (Network([0] * 6, [0] * 6, [0] * 6), [3, 12], range(1, 7), 1.5),
-        (Network([1, 0] * 3, [0, 1] * 3, [0, 2] * 3), range(1, 13), range(1, 7), 1.5),
-        (Network([1], [1], [1]), [2], [1], 2),  # one layer
-        (Network([1], [1], [1]), [1, 2], [], 2), (Network([1, 1], [0, 1], [0, 1e-300]), [1, 2, 3, 4], [2], 1.5),
-    ],
-)
-def test_it_ends_and_schedules_every_kernel_once(net, ends, kernels, gain):
-    regions, kernels = Regions(net, list(ends)), list(kernels)
-    table = np.full((len(kernels), len(regions)), gain)
-    for k, carry_over in product(range(len(regions) + 1), (False, True)):
-        result = joint_regions(regions, kernels, table, k=k, carry_over=carry_over)
-        result.check()
-        assert sorted(result.kernels.tolist()) == kernels and result.k == k
-        assert sorted(layer for _, layer, _ in result.order(1)) == kernels
-        assert np.isfinite(result.makespan) and result.makespan >= result.lower_bound * (1 - 1e-12)
-        assert result.region_ends[-1] == result.makespan
-        if gain == 1:
-            assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
 
 
 def test_the_bound_knows_when_kernels_are_ready():
