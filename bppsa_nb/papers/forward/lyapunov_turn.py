@@ -29,19 +29,11 @@ def solve(radius, rng):
     model = networks.scaled(networks.fresh(rng), radius) if radius else networks.latch()
     x = networks.inputs(T, 1, rng) if radius else networks.pulses(T)
     exact = networks.states_of(model, x)
-    found = {
-        "newton": _first_right(networks.newton(model, x, T), exact),
-        "repairs": _first_right(networks.chunks(model, x, T // CHUNKS, CHUNKS), exact),
-    }
-    return {"network": RANDOM if radius else BASINS, "exponent": networks.exponent(model, x, rng)} | found
-
-
-def _first_right(iterates, exact):
-    """Return after how many iterations all states are right."""
-    for iteration, states in enumerate(iterates):
-        if abs(states - exact).max() < RIGHT:
-            return iteration
-    return iteration
+    row = {"network": RANDOM if radius else BASINS, "exponent": networks.exponent(model, x, rng)}
+    newton, chunks = networks.newton(model, x, T), networks.chunks(model, x, T // CHUNKS, CHUNKS)
+    for what, most, iterates in (("newton", T, newton), ("repairs", CHUNKS, chunks)):  # until all states are right
+        row[what] = next((i for i, states in enumerate(iterates) if abs(states - exact).max() < RIGHT), most)
+    return row
 
 
 def facts(table):
