@@ -37,7 +37,7 @@ def recorded_table(folder, patch):
 
     def read():
         table = tables.read(path)
-        return table.to_csv(), provenance.KEYS <= table.attrs["provenance"].keys()
+        return table.to_dict("list"), provenance.KEYS <= table.attrs["provenance"].keys()
 
     return Kept([path, path.with_suffix(".json")], read)
 
