@@ -4,6 +4,8 @@ import functools
 import io
 import json
 import operator
+import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +15,21 @@ from hypothesis import strategies as st
 
 from bppsa_nb.machine.files import CorruptFileError
 
-# What a file may hold instead, what may stand somewhere in a JSON instead (...: it is gone), and what arrays become.
-OTHERS = [b"", b"text, whatever it is called", b"\xff\xfe", b"PK\3\4", b"cos\nsystem\n(S'false'\ntR.", b"{}", b"null"]
+
+class Pickled:
+    """Ends the program that unpickles it."""
+
+    def __reduce__(self):
+        return sys.exit, ("something was unpickled",)
+
+
+# What a file may hold instead, what may stand somewhere in a JSON instead, and what arrays become.
+OTHERS = [b"", b"text, whatever it is called", b"\xff\xfe", b"PK\3\4", pickle.dumps(Pickled()), b"{}", b"null"]
 OTHERS += [b"[" * 100_000]
-VALUES = [..., None, -1, float("nan"), "text", [], {}, ["text"]]
+VALUES = [None, -1, float("nan"), "text", [], {}]
 ARRAYS = [
-    *(lambda array: np.ravel(array)[1:], lambda array: array[None], lambda array: array.astype("U")),
-    *(lambda array: np.full(array.shape, {}, object), lambda array: np.full(array.shape, np.nan, "f4")),
+    *(lambda array: np.atleast_1d(array)[:1], lambda array: array[None], lambda array: array.astype("U")),
+    *(lambda array: np.full(array.shape, Pickled(), object), lambda array: np.full(array.shape, np.nan, "f4")),
 ]
 
 KINDS = ["cut", "flipped", "flipped", "replaced", "changed", "changed"]
@@ -69,9 +79,12 @@ def _changed_json(whole, at, how):
     places = _places(whole)
     *above, last = places[at % len(places)]
     inner = functools.reduce(operator.getitem, above, whole)
-    inner[last] = VALUES[how]
-    if VALUES[how] is ...:
-        del inner[last]
+    if how < len(VALUES):
+        inner[last] = VALUES[how]
+    else:
+        gone = inner.pop(last)
+        if how == 7 and isinstance(inner, dict):
+            inner["another name"] = gone
     return json.dumps(whole).encode()
 
 

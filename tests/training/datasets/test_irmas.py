@@ -26,6 +26,7 @@ def archive(*entries):
         for name, content in CLIPS.items():
             packed.writestr(f"IRMAS-TrainingData/{name}", content)
         packed.writestr("IRMAS-TrainingData/README.txt", "read me")
+        packed.writestr("IRMAS-TrainingData/cel/notes.txt", "a note")
         packed.writestr("__MACOSX/IRMAS-TrainingData/cel/._[cel][nod]0001__1.wav", "a Mac was here")
         packed.writestr("IRMAS-TrainingData/tuba/[tub][nod]0001__1.wav", "no such instrument")
         for name, content in entries:
@@ -135,7 +136,7 @@ def test_one_fetch_at_a_time(project, start, monkeypatch):
     def look(archive, *arguments):
         folder = os.open(archive.parent, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.close(folder)
         unpack(archive, *arguments)
 
@@ -181,6 +182,7 @@ def test_an_interrupted_unpacking_does_not_look_complete(project, start, monkeyp
             fetch()
     with pytest.raises(FileNotFoundError):
         irmas.folder()
-    assert downloads(project) == [".IRMAS-TrainingData.tmp", PART]
+    assert downloads(project) == [unfinished := ".IRMAS-TrainingData.tmp", PART]
+    (project / "data" / "downloads" / unfinished / "cel" / "x.wav").write_text("of another archive")
     check(fetch(), project)
     assert server.asked == [NAME, f"{NAME} bytes={len(ARCHIVE)}-"]  # the archive was there
