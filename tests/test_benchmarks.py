@@ -1,14 +1,11 @@
 """The benchmarks as programs: what they count, record and refuse. Nothing here depends on how long anything takes."""
 
-import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import comparisons
-import first_minutes
 import growth
 import numpy as np
 import on_driver
@@ -269,66 +266,6 @@ def test_what_stays_on_the_device_is_found_again(cell):
     if cell == "RNN":
         for stage in on_gpu.training_step(model, x, y, "chunked", graph=False):  # issued, and waited for
             stage()
-
-
-# A stage that fails by an exception, dies, hangs, and is cut off; items that are noted are passed over.
-WORKER = """
-import json, os, signal, sys, time
-from pathlib import Path
-path = Path("build/first_minutes/fake") / (sys.argv[1] + ".jsonl")
-known = {note["item"] for note in map(json.loads, path.read_text().splitlines()) if "said" in note}
-def write(**note):
-    with open(path, "a") as file:
-        file.write(json.dumps(note) + chr(10))
-for item in {"smoke": ["good", "raises", "dies", "hangs", "last"], "quick": range(40)}[sys.argv[1]]:
-    if item in known:
-        continue
-    write(item=item)
-    if item == "raises":
-        write(item=item, said="Error: 1", failed=True)
-        sys.exit(3)
-    if item == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep({"hangs": 100}.get(item, 0.2 * (sys.argv[1] == "quick" and not os.path.exists("resumed"))))
-    write(item=item, said=os.environ["BPPSA_NB_COMMIT"][:3], failed=False)
-"""
-
-
-@pytest.mark.outer
-@pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
-def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys):
-    (folder / "worker.py").write_text(WORKER)
-    for name, value in (("WORKER", folder / "worker.py"), ("PARTS", {"smoke": 5, "quick": 1}), ("LEAST", 0.2)):
-        monkeypatch.setattr(first_minutes, name, value)
-    monkeypatch.setattr(first_minutes.parts, "device", lambda: "fake")
-    monkeypatch.setattr(first_minutes.backends, "cuda_available", lambda: True)
-    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    monkeypatch.setattr(first_minutes, "ITEM", 1)
-    monkeypatch.setattr(first_minutes, "PORTION", 0)
-    monkeypatch.setenv("BPPSA_NB_COMMIT", "")
-    for out, said in (("out", "BPPSA_NB_COMMIT"), ("worker.py", "--out must be a folder, got the file")):
-        with pytest.raises(SystemExit):
-            first_minutes.main(["--out", str(folder / out)])
-        assert said in capsys.readouterr().err
-    monkeypatch.setattr(provenance, "source_state", lambda: ("a", False))
-    given = ["--out", str(folder / "out"), "--commit", 40 * "a"]
-    first_minutes.main([*given, "--minutes", "0.1"])
-    said = capsys.readouterr().out.splitlines()
-    table = said[said.index("part       seconds  outcome") :]
-    outcomes = {line.split()[0]: line.split(maxsplit=2)[2] for line in table[1:] if not line.startswith(" ")}
-    assert outcomes == {"smoke": "done, 3 failed", "quick": "cut off"}
-    assert {line.strip() for line in table if line.startswith("  FAILED")} == {
-        "FAILED raises: Error: 1",
-        "FAILED dies: ended the process: -9",
-        "FAILED hangs: ended the process: longer than 1 s",
-    }
-    assert "  last: aaa" in table
-    with tarfile.open(folder / "out" / "fake.tar.gz") as archive:
-        assert {"parts.json", "smoke.jsonl", "quick.jsonl"} <= {Path(name).name for name in archive.getnames()}
-    (folder / "resumed").touch()
-    first_minutes.main([*given, "--minutes", "0.1", "--resume", "quick"])
-    said = capsys.readouterr().out
-    assert "done, 3 failed" in said and re.search(r"quick +\d+  done", said)  # beside what is known of the rest
 
 
 @pytest.mark.full

@@ -20,15 +20,7 @@ from bppsa_nb.operands import products, products_cuda
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.sparse import PlannedProduct
 
-LEVELS = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]
 pytestmark = pytest.mark.gpu
-
-
-def few_at_a_time(monkeypatch, module, **constants):
-    """Change a module's constants where there is no GPU, so that every loop over threads or entries goes round."""
-    if backends.emulated():
-        for name, value in constants.items():
-            monkeypatch.setattr(module, name, value)
 
 
 @pytest.mark.parametrize("H", [33, more(64)])
@@ -317,7 +309,8 @@ def test_arrays_of_other_libraries(library):
 
 
 def test_sparse_range_and_values(monkeypatch):
-    few_at_a_time(monkeypatch, products_cuda, THREADS=64)
+    if backends.emulated():  # so that loops over entries go round
+        monkeypatch.setattr(products_cuda, "THREADS", 64)
     count = products_cuda._PART + 13
     values = np.random.default_rng(0).uniform(-1, 1, (2, count)).astype(np.float32)
     values[0, 3] = values[1] = 0

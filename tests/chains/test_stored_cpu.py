@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from chain_draws import TOLERANCE
 
-from bppsa_nb.chains import backprop, levels_cpu
+from bppsa_nb.chains import levels_cpu
 from bppsa_nb.chains import stored_cpu as cpu
 from bppsa_nb.operands import scaled_cpu as arithmetic
 from bppsa_nb.operands.range import DynamicRangeError
@@ -90,25 +90,6 @@ def test_gradients_near_the_ends_of_the_range(how, size):
     assert np.abs(found - oracle).max() <= 1e-5 * np.abs(oracle).max() + 40 * 4 * 1.5e-45
 
 
-@pytest.mark.parametrize("how", METHODS[:-1])  # one chunk needs no product
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_links_whose_entries_are_too_far_apart(dtype, how):
-    far = np.tile(np.diag([1, np.finfo(dtype).tiny]).astype(dtype), (50, 1, 1, 1))
-    with pytest.raises(DynamicRangeError):
-        run(far, np.array([[1, 0]], dtype), None, *how)
-
-
-@pytest.mark.parametrize("how", [METHODS[0], ("truncated", 4, None), METHODS[4]])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products_whose_entries_are_too_far_apart(dtype, how):
-    # One coordinate climbs while the other falls; a gradient along one of them is never in danger.
-    step = 2.0 ** (np.finfo(dtype).maxexp // 10)
-    up, down = np.diag([step, 1 / step]), np.diag([1 / step, step])
-    links = np.array(([up] * 9 + [down] * 9) * 3, dtype)[:, None]
-    with pytest.raises(DynamicRangeError):
-        run(links, np.array([[1, 0]], dtype), None, *how)
-
-
 @pytest.mark.parametrize("how", METHODS[:2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_entries_of_a_gradient_too_far_apart_for_a_large_matrix(dtype, how):
@@ -142,15 +123,6 @@ def test_chunks_store_no_more_than_their_products():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * (J.nbytes / 50 + 2 * c.nbytes)
-
-
-def test_the_planner_chooses_the_length(monkeypatch):
-    asked = []
-    monkeypatch.setattr(backprop, "chunk_length", lambda *sizes: asked.append(sizes) or 4)
-    J, g, _ = chain(9, 2, 3, np.random.default_rng(6))
-    found = backprop.go_back(J, g, None, "cpu", "chunked")
-    assert np.array_equal(found, run(J, g, None, "chunked", None, 4))
-    assert asked == [(9, 2, 3, np.float32, "cpu", 0)]
 
 
 # What ranks that share a chain need of it.

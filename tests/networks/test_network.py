@@ -338,12 +338,6 @@ def test_parameters_are_checked():
         model.params["fc1.bias"] = missing[:-1]
 
 
-def test_a_trainer_refuses_what_backward_would():
-    for how, message in (({"method": "fast"}, "'chunked', got 'fast'"), ({"levels": 2}, "levels is for method=")):
-        with pytest.raises(ValueError, match=message):
-            Trainer(small(), bp.SGD(lr=0.1), **how)
-
-
 @pytest.mark.parametrize("method", ["ordinary", "linear", "blelloch"])
 def test_what_is_wrong_with_activations_is_named(method):
     model = small()

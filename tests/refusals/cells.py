@@ -7,7 +7,7 @@ from garbage import numbers
 
 import bppsa_nb as bp
 
-FORWARD = "RNN.forward, numpy"
+FORWARD, SPANS = "RNN.forward, numpy", "LSTM.forward, lengths"
 BACKWARD = "RNN.backward, numpy"
 ONE = r"x must have shape \(T, B, 2\), got \(5, 2\); one step is x\[None\]; one sample is x\[:, None\]$"
 OF_RNN, OF_GRU = (kind(2, 3, 4).forward(numbers(5, 2, 2), backend="numpy") for kind in (bp.RNN, bp.GRU))
@@ -29,6 +29,13 @@ ROWS = [
     (BACKWARD, {"activations": OF_GRU}, "TypeError: activations .* RNN.forward, got those of another kind of cell"),
     ("GRU.backward, cpu", {"activations": OF_RNN}, "activations .* GRU.forward, got those of another kind of cell"),
     ("GRU.backward, cpu", {"activations": FEW}, r"activations.gates .* \(1, 4, 5, 2, 3\), got \(1, 3, 5, 2, 3\)"),
+    (SPANS, {"lengths": [5, 0]}, r"ValueError: lengths must be 1 to 5, the steps of x, got lengths\[1\] = 0"),
+    (SPANS, {"lengths": [3, 6]}, r"ValueError: lengths must be 1 to 5, the steps of x, got lengths\[1\] = 6"),
+    (SPANS, {"lengths": [5, 3, 1]}, r"ValueError: lengths must have shape \(2,\), got \(3,\)"),
+    (SPANS, {"lengths": np.array([True, True])}, "TypeError: lengths must be integers, got bool"),
+    (SPANS, {"resets": np.zeros((2, 5), bool)}, r"ValueError: resets must have shape \(5, 2\), got \(2, 5\)"),
+    (SPANS, {"resets": np.zeros((5, 2), int)}, "TypeError: resets must hold True and False, got int64"),
+    (SPANS, {"checkpoint_every": 2}, "ValueError: checkpoint_every must be None with lengths, got 2"),
     ("unroll", {"h0": np.zeros((0, 3))}, "h0 must be float32 or float64"),
     ("unroll", {"h0": np.full((2, 3), np.nan)}, "h0 must be finite"),
     ("unroll", {"inputs": numbers(9, 3, 1)}, r"inputs must be .* as h0 has 2 samples, got \(9, 3, 1\)"),

@@ -105,18 +105,6 @@ def test_layers_are_cut_as_evenly_as_possible():
         np.testing.assert_array_equal(blocks(schedule.Network.uniform(L), devices, ALL), np.arange(L) * devices // L)
 
 
-def test_the_unit_of_time_moves_no_cut():
-    # Three layers for two devices: both cuts are equally near to equal shares, up to rounding.
-    for L in range(1, 8):
-        for devices in range(1, L + 1):
-            for cost in (3, 7):
-                cuts = [
-                    blocks(schedule.Network(*np.full((3, L), cost * factor)), devices, ALL).tolist()
-                    for factor in (1, 0.1, 0.7, 1e-9)
-                ]
-                assert cuts == cuts[:1] * 4
-
-
 def test_modulo_deals_layers_out():
     for policy in schedule.pipelining.POLICIES:
         timeline = schedule.pipeline(schedule.Network.uniform(7), 3, policy=policy, assumptions=ALL)
