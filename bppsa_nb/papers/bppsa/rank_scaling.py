@@ -56,9 +56,8 @@ def _run(ranks, rounds, steps, seed):
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
     for row in measured["operator"]:
-        same = {"width": row["width"], "bytes": row["bytes"]}
-        rows += [{"part": "alone, merge", "seconds": row["product"]} | same]
-        rows += [{"part": "alone, apply", "seconds": row["apply"]} | same]
+        for part, seconds in (("merge", row["product"]), ("apply", row["apply"])):
+            rows.append({"part": f"alone, {part}", "seconds": seconds, "width": row["width"], "bytes": row["bytes"]})
     rows += [{"part": "message"} | row for row in measured["messages"]]
     rows += [{"part": "exscan"} | row for row in measured["scans"] if row["rank"] == 0]
     return rows
@@ -108,10 +107,9 @@ def predicted_times(table, cores):
 def predicted_exscans(table, cores):
     """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
     rows, (between, _) = [], link(table)
-    for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
-        alone = operator_costs(table, row["width"])
-        seconds = exscan(np.zeros(int(row["ranks"])), between, alone)[0].max()
-        same = {name: row[name] for name in ("ranks", "width", "bytes")}
+    for row in where(table, part="exscan").query(f"ranks <= {cores}").itertuples():
+        seconds = exscan(np.zeros(row.ranks), between, operator_costs(table, row.width))[0].max()
+        same = {"ranks": row.ranks, "width": row.width, "bytes": row.bytes}
         rows.append({"part": "predicted exscan", "seconds": seconds} | same)
     return rows
 
@@ -119,9 +117,8 @@ def predicted_exscans(table, cores):
 def ratios(table):
     """Return measured over predicted seconds, by steps, ranks and method."""
     key = ["steps", "ranks", "method"]
-    measured = table[table["part"] == "rank"].groupby(key)["total"].first()
-    predicted = table[table["part"] == "predicted"].set_index(key)["total"]
-    return (measured / predicted).dropna()
+    predicted = where(table, part="predicted").set_index(key)["total"]
+    return (timed(table).groupby(key)["total"].first() / predicted).dropna()
 
 
 def timed(table):

@@ -72,19 +72,13 @@ def speedups(recording):
 
     Both on one thread; `_low` and `_high` also span all threads, and dense columns that are stored.
     """
-    rows = []
-    for operator, times in recording.groupby("operator", sort=False):
-        seconds = times.set_index(["name", "threads"])["seconds"]
-        row = {"operator": operator}
-        for ours, name in (("values", "values"), ("pattern", "pattern and values")):
-            ratios = [
-                seconds[baseline, threads] / seconds[name, threads]
-                for threads in sorted(times["threads"].unique())
-                for baseline in ("autograd", "autograd, stored")
-            ]
-            row |= {ours: ratios[0], f"{ours}_low": min(ratios), f"{ours}_high": max(ratios)}
-        rows.append(row)
-    return pd.DataFrame(rows).set_index("operator").add_prefix("speedup_").reset_index()
+    seconds = recording.pivot(index="operator", columns=["name", "threads"], values="seconds").loc[[*OPERATORS]]
+    found = {}
+    for ours, name in (("speedup_values", "values"), ("speedup_pattern", "pattern and values")):
+        ratios = pd.concat([seconds[each] / seconds[name] for each in ("autograd", "autograd, stored")], axis=1)
+        found |= {ours: seconds["autograd"][1] / seconds[name][1]}
+        found |= {f"{ours}_low": ratios.min(axis=1), f"{ours}_high": ratios.max(axis=1)}
+    return pd.DataFrame(found).reset_index()
 
 
 def facts(table):
