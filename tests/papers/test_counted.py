@@ -55,13 +55,6 @@ def test_pipeline_space_is_a_share_and_a_pipeline_full():
         assert steps_and_work.pipeline_space(layers, devices) == layers // devices + devices
 
 
-def test_convolution_of_section_3_3():
-    found = steps_and_work.convolution_bytes()
-    assert found["dense"] / 2**20 == 768  # "occupies 768 MB of memory"
-    assert round(found["sparse"] / 2**20, 1) == 6.5  # "down to only 6.5 MB"
-    assert found["activation"] == 64 * 32 * 32 * 4
-
-
 @pytest.fixture(scope="module")
 def counted():
     """What Section 3.6 says, counted for short chains."""
@@ -92,16 +85,12 @@ def test_steps_and_work_follow_equations_6_and_7(counted):
     assert shared["hillis_steele"][256] < shared["blelloch"][256] < 2 * 8
 
 
-def test_all_claims_of_section_3_6_hold_for_scans_that_run(counted):
-    found = steps_and_work.facts(counted)
-    assert {judge(claim, steps_and_work, found)[2] for claim in steps_and_work.FIGURE.claims} == {REPRODUCED}
-
-
 @pytest.mark.parametrize(
     "column, missed",
-    [("steps", [0, 1, 3]), ("work", [2]), ("mm", [2]), ("blelloch", [4]), ("matrices", [5]), ("activations", [6])],
+    [("fewer", []), ("steps", [0, 1, 3]), ("work", [2]), ("mm", [2]), ("blelloch", [4])]
+    + [("matrices", [5]), ("activations", [6])],
 )
-def test_claims_are_missed_where_counts_are_larger(counted, column, missed):
+def test_claims_hold_for_scans_that_run_and_are_missed_where_counts_are_larger(counted, column, missed):
     found = steps_and_work.facts(counted.assign(**{column: counted["p"].fillna(2) * counted[column]}))
     verdicts = [judge(claim, steps_and_work, found)[2] for claim in steps_and_work.FIGURE.claims]
-    assert [i for i, verdict in enumerate(verdicts) if verdict == MISSED] == missed
+    assert verdicts == [MISSED if i in missed else REPRODUCED for i in range(7)]

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.bppsa.figure_10 import operators
+from bppsa_nb.papers.bppsa.vgg import operators
 from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw

@@ -10,6 +10,7 @@ from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.pattern import CSRPattern
 from bppsa_nb.papers import panels
+from bppsa_nb.papers.bppsa.vgg import operators
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -58,16 +59,6 @@ def measure(scale, rng, progress):
     table = progress.collect(points, measure_point, rng)
     table.attrs["data"] = images.data
     return table
-
-
-def operators():
-    """Name the operators that the scan covers, from the image on: "conv1", "relu1", "pool1" ..."""
-    words, numbers, names = {"Conv2d": "conv", "ReLU": "relu", "MaxPool2d": "pool"}, {}, []
-    for operator in VGG11().linked(from_input=True):
-        word = words[type(operator).__name__]
-        numbers[word] = numbers.get(word, 0) + 1
-        names.append(f"{word}{numbers[word]}")
-    return names
 
 
 def pruned(rng):

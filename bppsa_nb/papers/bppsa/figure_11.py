@@ -5,6 +5,7 @@ from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
@@ -15,20 +16,6 @@ def measure(scale, rng, progress):
     events, needs = pipeline(8, 8)
     timeline.check(events, needs)
     return pd.DataFrame(event._asdict() | {"batch": int(event.label)} for event in events)
-
-
-def pipeline(devices, batches, backward=False):
-    """Run micro-batches through devices, and back if wanted, everything as early as it can be (GPipe).
-
-    Returns events of kinds "F0", "B0" ..., and what each waits for.
-    """
-    order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
-    if backward:
-        order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]
-    number = {task: i for i, task in enumerate(order)}
-    tasks = [timeline.Event(device, 0, 1, str(batch), f"{way}{batch}") for way, batch, device in order]
-    before = [(way, batch, device - 1 if way == "F" else device + 1) for way, batch, device in order]
-    return timeline.in_order(tasks, [[number[task]] if task in number else [] for task in before])
 
 
 def facts(table):

@@ -134,12 +134,12 @@ def widths(table):
 
 def facts(table):
     """Compare the scan with the other roads: where it pays, what it gains, and what a rank holds in MiB."""
-    found, ends = {}, [4, RANKS[-1]]
+    found = {}
     for task in ("backward", "step"):
         times = by_road(table, "RNN", task)
-        gains = times.rdiv(times["rank after rank"], axis=0)
-        few = {"scan": gains["scan"][ends], "uneven": gains["uneven scan"][ends]}
-        found[task] = few | {"middle": gains["uneven scan"][[4, RANKS[len(RANKS) // 2]]]} | crossing(table, "RNN", task)
+        gains, (middle, last) = times.rdiv(times["rank after rank"], axis=0), times.index[[len(times) // 2, -1]]
+        found[task] = {"scan": gains["scan"][[4, last]], "uneven": gains["uneven scan"][[4, last]]}
+        found[task] |= {"middle": gains["uneven scan"][[4, middle]]} | crossing(table, "RNN", task)
     held = where(table, part="memory").astype({"ranks": int})
     held = held.pivot(index="ranks", columns=["network", "road"], values="memory") / 2**20
     sparse = {}
@@ -158,7 +158,7 @@ def facts(table):
         "least": held["RNN"]["GPipe"].min(),
         "at": held["RNN"]["GPipe"].idxmin(),
         "last": held["RNN"].tail(1),
-        "ranks": RANKS[-1],
+        "ranks": held.index[-1],
         "sparse": sparse,
         "widths": widths(table),
     }

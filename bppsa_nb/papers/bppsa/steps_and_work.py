@@ -7,7 +7,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.bppsa.figure_11 import pipeline
+from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -99,12 +99,6 @@ def pipeline_space(layers, devices):
         held[device] += change
         most = max(most, held[device])
     return most
-
-
-def convolution_bytes():
-    """Size up VGG-11's first convolution in float32: its output, and its Jacobian's values, all and those stored."""
-    pattern = Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1).pattern
-    return {"activation": 4 * pattern.shape[1], "dense": 4 * math.prod(pattern.shape), "sparse": 4 * pattern.nnz}
 
 
 def facts(table):
@@ -209,7 +203,10 @@ def _draw_time(left, right, table):
 
 
 def _draw_space(left, right, table):
-    n, p, bytes_of = table["n"].max() + 1, table["p"], convolution_bytes()
+    n, p = table["n"].max() + 1, table["p"]
+    pattern = Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1).pattern
+    activation = 4 * pattern.shape[1]  # bytes, in float32
+    sizes = {"dense": 4 * math.prod(pattern.shape), "sparse": 4 * pattern.nnz}
     blue, sky, gray = COLORS["blelloch"], COLORS["chunked"], COLORS["baseline"]
     smooth = np.geomspace(1, p.max(), 100)
     left.plot(smooth, np.maximum(n / smooth, 1), "--", color=blue, lw=1.1, label=r"$\max(n/p,\,1)$")
@@ -218,10 +215,9 @@ def _draw_space(left, right, table):
     left.plot(p, table["activations"], "D", color=gray, ms=5, label="GPipe, activations")
     left.set(ylabel="held by the fullest device", title=f"Space, {n} layers")
     for kind, color, marker in (("dense", sky, "s"), ("sparse", blue, "o")):
-        total = table["matrices"] * bytes_of[kind] + table["vectors"] * bytes_of["activation"]
+        total = table["matrices"] * sizes[kind] + table["vectors"] * activation
         right.plot(p, total / 2**20, marker=marker, color=color, ms=5, label=f"BPPSA, {kind} Jacobians")
-    total = table["activations"] * bytes_of["activation"]
-    right.plot(p, total / 2**20, "-D", color=gray, ms=5, label="GPipe")
+    right.plot(p, table["activations"] * activation / 2**20, "-D", color=gray, ms=5, label="GPipe")
     right.set(ylabel="MiB per sample on the fullest device", title="Layers like VGG-11's first convolution")
     for ax in (left, right):
         panels.log_scale(ax, shown="{x:,.0f}", ticks=4 ** np.arange(np.log2(n) // 2 + 1))

