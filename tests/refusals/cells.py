@@ -7,7 +7,7 @@ from garbage import numbers
 
 import bppsa_nb as bp
 
-FORWARD, SPANS = "RNN.forward, numpy", "LSTM.forward, lengths"
+FORWARD, NEWTON, SPANS = "RNN.forward, numpy", "RNN.forward, newton, numpy", "LSTM.forward, lengths"
 BACKWARD = "RNN.backward, numpy"
 ONE = r"x must have shape \(T, B, 2\), got \(5, 2\); one step is x\[None\]; one sample is x\[:, None\]$"
 OF_RNN, OF_GRU = (kind(2, 3, 4).forward(numbers(5, 2, 2), backend="numpy") for kind in (bp.RNN, bp.GRU))
@@ -18,10 +18,15 @@ TWO_METHODS = r"for method='chunked' and 'newton' only, got 3 with '\w+'"
 
 ROWS = [
     (FORWARD, {"x": numbers(5, 2)}, ONE),
+    (FORWARD, {"x": numbers(5, 2, 1)}, r"x must have shape \(T, B, 2\), got \(5, 2, 1\)$"),
+    (FORWARD, {"x": np.ones((5, 2, 2))}, "TypeError: x must have the model's dtype float32, got float64"),
     (FORWARD, {"x": numbers(5, 0, 2), "h0": None}, "x must hold at least one sample"),
     (FORWARD, {"method": "magic"}, "method must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
     (FORWARD, {"length": 3}, f"length is {TWO_METHODS}"),
     (FORWARD, {"method": "linear", "tol": 3}, f"tol is {TWO_METHODS}"),
+    (FORWARD, {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
+    ("Trainer", {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
+    (NEWTON, {"most": 1.5}, "TypeError: most must be an integer, got 1.5"),
     (BACKWARD, {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
     (BACKWARD, {"activations": None}, "TypeError: activations must come from RNN.forward, got NoneType"),
     (BACKWARD, {"activations": WIDER}, r"activations.hidden must have shape \(1, 6, 2, 3\), got \(1, 6, 2, 4\)"),

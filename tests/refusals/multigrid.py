@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from garbage import numbers
 
 from bppsa_nb import sparse
@@ -13,6 +14,7 @@ TWO_STARTS = {"nested_iteration": True, "skip_downcycle": True}
 
 ROWS = [
     (SOLVE, {"coarsening": 1}, "ValueError: coarsening must be at least 2, got 1"),
+    (SOLVE, {"levels": 0}, "ValueError: levels must be at least 1, got 0"),
     (SOLVE, {"levels": 4}, "at most 3 for 4 layers and coarsening=2: level 3 has a single step; got 4"),
     (SOLVE, {"cycles": None, "error": 0}, "ValueError: error must be > 0 and finite, got 0"),
     (SOLVE, {"cycles": None, "error": math.inf}, "ValueError: error must be > 0 and finite, got inf"),
@@ -34,6 +36,9 @@ ROWS = [
     (MODEL, {"solver": {"comm": None}}, "ValueError: solver may have the options cycles, .*'comm'"),
     (MODEL, {"solver": {"cycles": 0}}, "ValueError: cycles must be at least 1, got 0"),
     (MODEL, {"solver": {"levels": 9}}, "ValueError: levels must be at most 2 for 4 layers"),
+    (FORWARD, {"x": np.ones((2, 4))}, "TypeError: x must have the model's dtype float32, got float64"),
+    (FORWARD, {"x": numbers(2, 3)}, r"ValueError: x must have shape \(B, 4\), got \(2, 3\)"),
+    (FORWARD, {"x": numbers(0, 4)}, r"ValueError: x must hold at least one sample, got shape \(0, 4\)"),
     (BACKWARD, {"activations": numbers(2)}, "TypeError: activations must come from ResidualModel.forward, got ndarray"),
     (BACKWARD, {"method": "multigrid", "levels": None}, "method='multigrid' needs a model with a solver, such as"),
     (BACKWARD, {"method": "bptt"}, "method must be one of 'auto', 'multigrid', 'ordinary', 'linear'"),

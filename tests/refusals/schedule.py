@@ -36,6 +36,10 @@ ROWS = [
     ("schedule.Network", {"forward": [1e308] * 2}, "ValueError: forward, output_grad, .* must have a finite sum"),
     ("schedule.Network", {"memory": schedule.Memory(inner=[1])}, r"ValueError: memory.inner .*, got shape \(1,\)"),
     ("schedule.Network", {"memory": schedule.Memory(1e308, 1e308)}, "ValueError: memory must have a finite sum"),
+    *(
+        ("Assumptions", {name: 1}, f"TypeError: {name} must be True or False, got 1")
+        for name in vars(schedule.Assumptions())
+    ),
     ("transfer_time", {"size": [1, -1]}, f"ValueError: size {NOT_NEGATIVE}"),
     ("transfer_time", {"bandwidth": 5e-324}, "ValueError: bandwidth must be high enough for size to be sent"),
     ("transfer_time", {"size": [1e308], "bandwidth": 1e-5}, "ValueError: bandwidth must be high enough for size"),
@@ -71,6 +75,7 @@ ROWS = [
     ),
     ("joint_regions", {"speedup": [["a"] * 4] * 2}, "TypeError: speedup must hold real numbers"),
     ("joint_regions", {"k": 5}, "ValueError: k must be from 0 to 4 .*got 5"),
+    ("joint_regions", {"carry_over": 1}, "TypeError: carry_over must be True or False, got 1"),
     ("Regions", {"ends": []}, r"ValueError: ends must rise to 6, .*got \[\]"),
     ("Regions", {"ends": [5]}, "ValueError: ends must rise to 6"),
     ("Regions", {"ends": [3, 3, 6]}, "ValueError: ends must rise to 6"),
@@ -78,11 +83,14 @@ ROWS = [
     ("Regions", {"ends": [3.0, 6]}, "TypeError: ends must hold integers"),
     ("Regions.blocks", {"last": [2, 4]}, r"ValueError: last\[1\] must be from 1 to 3, got 4"),
     ("split", {"network": UNIT}, "TypeError: network must be a chain of operators"),
+    ("profile", {"x": np.zeros((2, 1, 4, 4))}, "TypeError: x must have the model's dtype float32"),
     ("profile", {"x": np.zeros((2, 2, 4, 4), "f")}, r"ValueError: x must have shape \(B, 1, 4, 4\)"),
+    ("profile", {"x": np.zeros((0, 1, 4, 4), "f")}, "ValueError: x must hold at least one sample"),
     ("profile", {"labels": [0, 3]}, "ValueError: labels must be from 0 to 2, got 3"),
     ("Timeline.order", {"worker": 2}, "ValueError: worker must be from 0 to 1, got 2"),
     ("draw.tree", {"trace": None}, "TypeError: trace must be what bppsa_nb.scan.trace.trace returned, got NoneType"),
     ("draw.tree", {"trace": trace(4, "chunked", length=2)}, "ValueError: trace .* 'chunked' .* draw.timeline"),
+    ("draw.tree", {"legend": None}, "TypeError: legend must be True or False, got None"),
     ("draw.timeline", {"events": [5]}, r"TypeError: events\[0\] must be an Event, got int"),
     ("draw.timeline", {"until": "x"}, "TypeError: until must be a number, got 'x'"),
     ("draw.timeline", {"events": [Event(0, i, 1, "", str(i)) for i in range(9)]}, "ValueError: colors .* 8 .* got 9"),

@@ -28,6 +28,8 @@ for name in "Bitstream.batch", "ArrayDataset.batch":
     ]
 ROWS += [
     ("Bitstream", {"num_classes": 11}, "ValueError: num_classes must be from 1 to 10, got 11"),
+    ("ArrayDataset", {"y": np.arange(3)}, r"y must have shape \(4,\), one label per sample of x, got \(3,\)"),
+    ("ArrayDataset", {"y": np.arange(4) / 2}, "TypeError: y must hold integers, got float64"),
 ]
 for name in "cross_entropy", "accuracy":
     ROWS += [
@@ -47,6 +49,7 @@ ROWS += [
     ("SGD.step", {"params": {"a": np.broadcast_to(np.ones(1), 3)}, "grads": {"a": np.ones(3)}}, "must be writable"),
     ("Trainer", {"sequence_ranks": 1}, "ValueError: sequence_ranks goes with comm only, got 1"),
     ("Trainer", {"comm": "world"}, r"TypeError: comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"),
+    ("Trainer", {"levels": None}, "ValueError: .*levels"),
     ("Trainer", {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
     ("Trainer", {"method": "ordinary", "levels": None}, "ValueError: method must be one of .* got 'ordinary'"),
     ("Trainer", {"forward": "magic"}, "forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
