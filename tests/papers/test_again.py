@@ -55,15 +55,15 @@ def next_seed(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, plant, found",
+    "name, plant",
     [
-        more("steps_and_work", one_more_product, {1, 2, 3, 4}),  # every cell of the table is theirs
-        ("fast_forward", no_modulo, {72, 73, 74, 75}), ("reorder_gradients", next_seed, {70}),
+        more("steps_and_work", one_more_product), ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
         # Claims about differences, which hold with any seed: losses tell.
-        large("figure_07", next_seed, {17, 18}),
+        large("figure_07", next_seed),
     ],
 )
-def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant, found):
+def test_a_planted_error_is_found_by_all_claims(monkeypatch, capsys, name, plant):
+    found = [number for number, claim in enumerate(claims(), 1) if claim.experiment == name]
     assert outcomes(name) == dict.fromkeys(found, again.WITHIN)
     plant(monkeypatch)
     assert cli.main(["report", "--check", name]) == 1
@@ -76,7 +76,7 @@ def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, pl
 def test_what_holds_exits_with_0_and_what_needs_more_is_said(capsys):
     assert cli.main(["report", "--check", "figure_11", "figure_08", "eighty_epochs"]) == 0
     told = capsys.readouterr().out
-    assert "1 within, 0 outside, 10 not measured here" in told and told.count("needs a GPU") == 9
+    assert "1 within, 0 outside, 16 not measured here" in told and told.count("needs a GPU") == 14
     assert "needs the paper's scale: `bppsa-nb figures --only eighty_epochs --scale paper`" in told
 
 

@@ -5,7 +5,7 @@ the verdict; where rows that it needs are missing, it raises `LookupError`.
 """
 
 from bppsa_nb.papers import experiment, experiments
-from bppsa_nb.papers.claims import complexity, distributed, forward, gru, multigrid, ooo, rnn, sparse
+from bppsa_nb.papers.claims import complexity, distributed, forward, multigrid, ooo, sparse
 from bppsa_nb.papers.claims.claim import Claim
 from bppsa_nb.papers.claims.tolerance import Tolerance
 
@@ -14,7 +14,7 @@ __all__ = ["Claim", "claims"]
 
 def claims():
     """List all claims, in the order of the report."""
-    modules = complexity, distributed, rnn, gru, sparse, ooo, multigrid, forward
+    modules = complexity, distributed, sparse, ooo, multigrid, forward
     return [claim for module in modules for claim in module.claims()] + [*_written()]
 
 

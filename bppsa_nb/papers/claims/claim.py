@@ -13,7 +13,6 @@ NEEDS_GPU = "not measurable here: needs a GPU"
 NOT_YET = "not measured yet"
 
 PAPER = "BPPSA: Scaling Back-propagation by Parallel Scan Algorithm"
-THESIS = "The thesis version, where its settings differ"
 ARTICLE = "Optimizing RNNs with differentiable graphs (Baidu SVAIL, Part II)"
 OOO = "Scheduling optimization techniques for neural network training (out-of-order backprop)"
 FORWARD = "The forward pass in parallel: DEER, quasi-DEER, ParaRNN, and when Newton's method works"

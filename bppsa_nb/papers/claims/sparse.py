@@ -3,10 +3,10 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import figure_06, planned_products
+from bppsa_nb.papers.bppsa import planned_products
 from bppsa_nb.papers.bppsa.table_1 import scientific
 from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, rows_of, times, verdict
-from bppsa_nb.papers.claims.tolerance import PRINTED, ROUNDING, TIMED, TRAINED
+from bppsa_nb.papers.claims.tolerance import PRINTED, TIMED, TRAINED
 
 
 def _sparsity(operator, printed, table):
@@ -25,14 +25,6 @@ def _generation(operator, theirs, table):
     values, pattern = row["speedup_values"], row["speedup_pattern"]
     ours = f"{scientific(values)}, the pattern being there; {scientific(pattern)} with the pattern made anew"
     return ours, compare(values, theirs)
-
-
-def _largest_difference(quantity, table):
-    if quantity == "loss" and table.attrs["provenance"]["scale"] != "quick":
-        raise LookupError  # in thousands of iterations, rounding decides, as it does between two runs of BP
-    largest = figure_06.differences(table)[quantity].max()
-    ours = f"{largest:.1e} at most, in {table['iteration'].nunique()} iterations of batches of {table['B'].max()}"
-    return ours, verdict(largest <= figure_06.LIMIT)
 
 
 def _planned(table):
@@ -83,11 +75,6 @@ def claims():
           for operator, speedup in printed["speedup"].items()),
         Claim(PAPER, "§3.3", "With patterns known ahead of time, sparse products are significantly faster.",
               "“significantly better performance”", "planned_products", _planned, TIMED),
-        Claim(PAPER, "§3.5, Figure 6", "LeNet-5: at the same parameters, the same gradients up to rounding.",
-              "“the exact same outputs” (here: to 1e-5)", "figure_06", partial(_largest_difference, "gradient"),
-              ROUNDING),
-        Claim(PAPER, "§3.5, Figure 6", "LeNet-5: per iteration, the loss curves of BPPSA and BP overlap.",
-              "curves coincide (here: to 1e-5)", "figure_06", partial(_largest_difference, "loss"), ROUNDING),
         Claim(PAPER, "§4.3", "VGG-11 is about as accurate when 97 % is pruned and it is retrained as long as trained.",
               "90.1 %, 88.9 % (here: within 2 points)", "retraining", _retrained, TRAINED,
               recorded_by="bppsa-nb figures --only retraining --scale paper"),
