@@ -177,7 +177,7 @@ def whole_steps(points, present, seconds, say):
 def grid_points(scale):
     """List the sizes of Figure 8 (the RNN over T, and over B) and Figure 9 (the GRU), for every H: cell, T, B, H, I."""
     quick = scale == "quick"
-    lengths, length = iterations.RNN_LENGTHS[scale], iterations.RNN_LENGTH[scale]
+    lengths, length = iterations.RNN_LENGTHS[scale], 100 if quick else iterations.RNN_LENGTH
     batches = iterations.RNN_BATCHES[:: 2 if quick else 1]
     sizes = [(T, iterations.RNN_BATCH) for T in lengths] + [(length, B) for B in batches]
     sets = [(each.frames, B, each.size) for each in FEATURES.values() for B in (BATCHES[:1] if quick else BATCHES)]

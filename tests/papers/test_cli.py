@@ -193,7 +193,7 @@ def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
 
 
-LACKING = ["report", "report --output mine.md", "figures --only table_6", "figures --explain", "notebooks"]
+LACKING = ["report", "report --output mine.md", "figures --only figure_09", "figures --explain", "notebooks"]
 
 
 @pytest.mark.parametrize("command", LACKING)
@@ -205,9 +205,9 @@ def test_what_needs_a_checkout_says_so(command, project, run):
 
 
 def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, run, monkeypatch):
-    monkeypatch.setattr(experiments, "names", lambda: ["table_6"])
+    monkeypatch.setattr(experiments, "names", lambda: ["figure_09"])
     out = run("figures")
-    assert out.startswith("table_6                  left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert out.startswith("figure_09                left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
     assert run("list").endswith(f"{NEEDS_CHECKOUT}\n")
 
 

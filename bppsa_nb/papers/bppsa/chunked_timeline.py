@@ -5,7 +5,9 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.scan.trace import UNIT
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
@@ -16,12 +18,11 @@ LINKS, SIZE = 1000, 20  # of what is counted: the paper's RNN
 LENGTHS = (1, 2, 3, 4, 5, 7, 10, 14, 22, 32, 50, 71, 100, 200, 334, 500, 1000)
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 90, 125, 180, 250, 500, 1000)
 PHASES = {
-    "multiply": "1. multiply matrices",
-    "sweep": "1. from the loss",
-    "cross": "2. across chunks",
-    "replay": "3. along every chunk",
+    "multiply": ("1. multiply matrices", COLORS["matrix"]),
+    "sweep": ("1. from the loss", COLORS["linear"]),
+    "cross": ("2. across chunks", COLORS["identity"]),
+    "replay": ("3. along every chunk", COLORS["vector"]),
 }
-_COLORS = dict(zip(PHASES, (COLORS[role] for role in ("matrix", "linear", "identity", "vector")), strict=True))
 
 
 def chunks(run, length, cost=UNIT):
@@ -61,42 +62,55 @@ def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
     fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
-    part = {name: rows for name, rows in table.groupby("part")}
-    events = timelines.events(part["timeline"])
+    events = timelines.events(where(table, part="timeline"))
+    names, colors = ({kind: each[i] for kind, each in PHASES.items()} for i in (0, 1))
     unit = f"steps; {SMALL} links in chunks of {CHUNK}"
-    draw.timeline(events, axes["t"], unit=unit, names=PHASES, colors=_COLORS)
+    draw.timeline(events, axes["t"], unit=unit, names=names, colors=colors)
     axes["t"].set_xticks(range(0, int(timeline.makespan(events)) + 1, 2))
-    loop = part["length"].set_index("method").loc["linear"]
-    _draw_lengths(axes["l"], part["length"], loop)
-    _draw_workers(axes["w"], part["workers"], loop["multiply_adds"])
+    rows = where(table, part="length")
+    loop = rows.set_index("method").loc["linear"]
+    _draw_lengths(axes["l"], rows, loop)
+    _draw_workers(axes["w"], where(table, part="workers"), loop["multiply_adds"])
+    for ax in (axes["l"], axes["w"]):
+        ax.axhline(1, color="black", lw=1.1)
+        panels.log_scale(ax, shown="{x:,g}")
     return fig
 
 
 def _draw_lengths(ax, rows, loop):
-    chunked, tree = rows[rows["method"] == "chunked"], rows[rows["method"] == "blelloch"].iloc[0]
+    chunked, tree = where(rows, method="chunked"), where(rows, method="blelloch").iloc[0]
     for quantity, words, shade in (
         ("multiply_adds", f"multiply-adds, H = {SIZE}", COLORS["chunked"]),
         ("steps", "steps", COLORS["baseline"]),
     ):
-        share = chunked[quantity] / loop[quantity]
-        ax.plot(chunked["length"], share, "o-", ms=4, color=shade, label=words)
+        ax.plot(chunked["length"], chunked[quantity] / loop[quantity], "o-", ms=4, color=shade, label=words)
         ax.axhline(tree[quantity] / loop[quantity], ls="--", lw=1.1, color=shade)
-    ax.axhline(1, color="black", lw=1.1)
     ax.text(LENGTHS[0], 1.08, "the loop", va="bottom", size=9)
-    panels.log_scale(ax, shown="{x:,g}")
     ax.set(xlabel="steps of a chunk", ylabel="time / the loop's")
     ax.set_title(f"A worker for each chunk, n = {LINKS}", size=10)
     ax.legend(loc="upper center", bbox_to_anchor=(0.56, 1.0))
 
 
 def _draw_workers(ax, rows, loop):
-    for method, words in (("blelloch", "levels (Blelloch)"), ("chunked", "chunks")):
-        part = rows[rows["method"] == method]
-        style = {"ms": 4} if method == "blelloch" else {"ms": 8, "mfc": "none"}
-        ax.plot(part["p"], loop / part["multiply_adds"], "o-", **style, color=COLORS[method], label=words)
-    ax.axhline(1, color="black", lw=1.1)
-    panels.log_scale(ax, shown="{x:,g}")
-    ax.set_xticks(10 ** np.arange(4))
-    ax.set(xlabel="workers, $p$", ylabel="speedup over the loop")
+    styles = {
+        "blelloch": {"color": COLORS["blelloch"], "label": "levels (Blelloch)", "ms": 4},
+        "chunked": {"color": COLORS["chunked"], "label": "chunks", "ms": 8, "mfc": "none"},
+    }
+    rows = rows.assign(speedup=loop / rows["multiply_adds"])
+    panels.curves(ax, rows, "p", "speedup", "method", styles, marker="o")
+    ax.set(xlabel="workers, $p$", ylabel="speedup over the loop", xticks=10 ** np.arange(4))
     ax.set_title(f"On p workers, n = {LINKS}, H = {SIZE}", size=10)
     ax.legend(loc="lower right")
+
+
+FIGURE = Figure(
+    title="A scan in chunks: three phases, the length of a chunk, and what it gains",
+    origin="counted",
+    caption="""At H = 20, a scan in chunks overtakes the loop at about 20 workers, as levels do. Beyond about 100
+    workers it falls behind levels. Costs are counted in multiply-adds. Above, numbers are positions that went into a
+    product, 0 the gradient; blue products multiply matrices. Below left, each chunk has a worker (dashed: levels, a
+    worker for each product). Below right, chunks have n / p steps.""",
+    alt="""A timeline of four workers above two plots on logarithmic axes. While worker 0 goes through its chunk, two
+    others multiply matrices; then the gradient crosses the chunks. Below left, time over chunk length is a valley.
+    Below right, speedup over workers passes 1 at about 20, for chunks as for levels.""",
+)

@@ -11,13 +11,14 @@ import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 
 GRID = {  # T, B, H
-    "quick": ((10, 100, 1000, 4000), (1, 4, 16, 64), (20, 64)),
+    "quick": ((10, 200, 4000), (1, 8, 64), (20, 64)),
     "paper": ((10, 30, 100, 300, 1000, 3000, 10000, 30000), (1, 4, 16, 64, 256), (20, 32, 64)),
 }
 SECONDS = {"quick": 0.05, "paper": 1.0}  # for one point
@@ -56,29 +57,34 @@ def time_methods(point, rng, seconds, stored):
 
 def winners(table):
     """Find every point's `winner`, its `lead` over the runner-up, and by how much "auto" is slower, its `regret`."""
-    rows = []
-    for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
-        ranked = point.sort_values("seconds")
-        best, second = ranked["seconds"].iloc[:2]
-        taken = point.loc[point["taken"], "seconds"]  # none where it would be levels that do not fit
-        regret = taken.iloc[0] / best if len(taken) else np.inf
-        row = dict(zip(("backend", "H", "T", "B"), place, strict=True))
-        rows.append(row | {"winner": ranked["method"].iloc[0], "lead": second / best, "regret": regret})
-    return pd.DataFrame(rows)
+    keys = ["backend", "H", "T", "B"]
+    ranked = table.sort_values("seconds").groupby(keys)
+    won = ranked[["method", "seconds"]].first()
+    won["lead"] = ranked.nth(1).set_index(keys)["seconds"] / won["seconds"]
+    won["regret"] = table[table["taken"]].set_index(keys)["seconds"] / won["seconds"]
+    # Nothing is taken where it would be levels that do not fit.
+    return won.fillna({"regret": np.inf}).rename(columns={"method": "winner"}).reset_index()
+
+
+def facts(table):
+    """Count on every backend the cells in which a method wins clearly."""
+    won, chosen = winners(table), table["backend"].unique()
+    clear = won[won["lead"] >= CLEAR]
+    counts = pd.crosstab(clear["backend"], clear["winner"]).reindex(index=chosen, columns=METHODS, fill_value=0)
+    return {"won": counts.assign(cells=won["backend"].value_counts())}
 
 
 def plot(table):
     """Draw a map for each backend and state size."""
-    won = winners(table)
-    chosen, sizes = won["backend"].unique(), won["H"].unique()
-    lengths, batches = sorted(won["T"].unique()), sorted(won["B"].unique())
+    won, chosen = winners(table), table["backend"].unique()
+    sizes, lengths, batches = (sorted(won[name].unique()) for name in "HTB")
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
     shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
     fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
     for ax, maps in zip(axes.flat, grid(backend=chosen, H=sizes), strict=True):
         _draw_map(ax, where(won, **maps), lengths, batches)
-        ax.set_title("{backend}, H = {H}".format(**maps), size=10)
         ax.set(xlabel="sequence length, T", ylabel="batch size, B")
+        ax.set_title("{backend}, H = {H}".format(**maps), size=10)
         ax.label_outer()
     handles = panels.patches({LABELS[method]: COLORS[method] for method in METHODS})
     panels.legend(fig, [*handles, Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %")])
@@ -91,10 +97,22 @@ def _draw_map(ax, won, lengths, batches):
         alpha = 0.75 if cell["lead"] >= CLEAR else 0.25
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLORS[cell["winner"]], alpha=alpha, lw=0))
         if cell["regret"] > 1.2:
-            frame = {"facecolor": "none", "edgecolor": "black", "lw": 1.6}
-            ax.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, **frame))
+            ax.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, facecolor="none", edgecolor="black", lw=1.6))
         ax.text(x, y, f"{cell['lead']:.3g}" if cell["lead"] < 100 else "≥100", ha="center", va="center", size=8.5)
     ax.set(xlim=(-0.5, len(lengths) - 0.5), ylim=(-0.5, len(batches) - 0.5))
     ax.set_xticks(range(len(lengths)), [f"{T // 1000}k" if T >= 1000 else T for T in lengths])
     ax.set_yticks(range(len(batches)), batches)
     ax.grid(visible=False)
+
+
+FIGURE = Figure(
+    title="Where which method wins",
+    origin="timed",
+    caption="""The fastest by 10 % or more is {won:each count;}. A cell has the color of its fastest method, pale where
+    the lead is below 10 %. Its number says how many times as long the second-best takes. A frame marks where
+    method="auto" takes a method that is over 20 % slower. Times are medians of warm rounds. Levels (Blelloch) include
+    writing out the Jacobians; they compete where these take at most 32 MiB (512 MiB at the paper's scale).""",
+    alt="""Heat maps over sequence length T and batch size B, one for each backend and state size H. A cell has the
+    color of its fastest method, and the number of its lead.""",
+    phrases={"count": "the loop in {linear}, chunks in {chunked} and levels in {blelloch} of {cells} cells on {_}"},
+)

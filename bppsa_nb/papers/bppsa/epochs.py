@@ -1,21 +1,13 @@
 """Epochs of the benchmarks as Tables 4 to 6 have them, the paper's machine beside this one."""
 
-from functools import partial
-
 import numpy as np
-import pandas as pd
 
-from bppsa_nb.machine import backends
-from bppsa_nb.papers import panels, published
-from bppsa_nb.papers.bppsa.iterations import time_gated
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import Claim, compare
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.training.datasets.audio import FEATURES
 
-BATCHES = (16, 32, 64)  # of the GRU
 SAMPLES = 32000  # of the RNN's epoch
 CLIPS = 6705  # of the GRU's epoch: IRMAS's training set
-GRU_SECONDS = {"quick": 0.2, "paper": 60.0}  # for one point
 CURVES = (  # above and below
     {
         "forward": ("forward pass", "baseline"),
@@ -29,22 +21,6 @@ STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
     "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
 }
-SOURCES = {"GRU": "here", "LSTM": "here, LSTM"}
-
-
-def measure_gru(scale, rng, progress, cells=("GRU",)):
-    """Time all sets and batch sizes on this machine's fastest backend, per epoch; put them below Table 6."""
-    printed = published.table("table_6")
-    backend = backends.resolve("auto")
-    time_point = partial(time_gated, backend=backend, seconds=GRU_SECONDS[scale])
-    timed = progress.collect(grid(cell=cells, features=FEATURES, B=BATCHES), time_point, rng)
-    timed["source"] = timed.pop("cell").map(SOURCES)
-    seconds = timed.columns.drop(["features", "B", "rounds", "source"])
-    timed[seconds] = timed[seconds].mul(CLIPS / timed["B"], axis=0)
-    table = pd.concat([printed.assign(source="paper"), timed], ignore_index=True)
-    table["T"] = table["features"].map({name: features.frames for name, features in FEATURES.items()})
-    table.attrs = {"backend": backend, "machine_of_the_paper": printed.attrs["gpu"]}
-    return table
 
 
 def breakdown(table):
@@ -61,9 +37,22 @@ def breakdown(table):
     return parts.assign(bppsa_alone=alone, backward=parts["bp"] / alone)
 
 
-def sources(table):
-    """Return the paper's rows and this machine's, taken apart, from which words are taken: `there` and `here`."""
-    return {name: breakdown(table[table["source"] == of]) for name, of in (("there", "paper"), ("here", "here"))}
+def by_size(parts, name):
+    """Return the rows of `breakdown` by their sizes, put into words as `name` says."""
+    return {name.format(**row): row for row in parts.to_dict("records")}
+
+
+def claim(table, size, printed):
+    """Make the claim of a row of Table 4, 5 or 6, held against what `facts` has `by_size` as `epochs` and `printed`."""
+    row, end = f"epochs[{size}]", " without overhead" if table == 6 else ""
+    found = f"{{{row}[baseline]:.3g}} s / {{{row}[bppsa]:.3g}} s: {{{row}[overall]:×}} overall, {{{row}[backward]:×}} "
+
+    def holds(facts):
+        rows = facts["epochs"][size], facts["printed"][size]
+        return compare(*([each["overall"], each["backward"]] for each in rows))
+
+    says = f"One epoch {size}: BPPSA against the baseline."
+    return Claim(f"Table {table}", says, f"{printed} (V100)", f"{found}backward{end}", holds, gpu=True)
 
 
 def draw_bars(ax, rows, places, bars, colors):
@@ -78,20 +67,21 @@ def draw_bars(ax, rows, places, bars, colors):
         yield zip(at, bottom, strict=True)
 
 
-def draw(fig, axes, columns, machine, here="this machine"):
-    """Draw seconds per epoch above speedups, the paper's filled, ours open; `columns` has rows and what x is."""
+def draw(fig, axes, columns, machine):
+    """Draw seconds per epoch, and speedups, the paper's filled, ours open; `columns` has rows, x, title and label."""
     drawn = {}
-    for column, (rows, x) in zip(axes.T, columns, strict=True):
+    for column, (rows, x, title, label) in zip(axes.T, columns, strict=True):
         for source, style in STYLES.items():  # the paper's rows come first, and set the order on the axis
             part = rows[rows["source"] == source]
             for ax, curves in zip(column, CURVES, strict=True):
-                for quantity, (label, role) in curves.items():
+                for quantity, (name, role) in curves.items():
                     if quantity in part:
                         ax.plot(part[x], part[quantity], color=COLORS[role], **style)
-                        drawn[label] = COLORS[role]
+                        drawn[name] = COLORS[role]
         column[1].axhline(1, color="black", lw=1.1)
-    for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
-        panels.log_scale(ax, "y")
-        ax.set_ylabel(quantity)
+        column[0].set_title(title)
+        for ax, quantity in zip(column, ("seconds per epoch", "speedup of BPPSA"), strict=True):
+            panels.log_scale(ax, "y")
+            ax.set(xlabel=label, ylabel=quantity)
     handles = panels.lines(drawn) + panels.lines({f"{machine} (paper)": "black"}, **STYLES["paper"])
-    panels.legend(fig, handles + panels.lines({here: "black"}, **STYLES["here"]), ncols=4)
+    panels.legend(fig, handles + panels.lines({"this machine": "black"}, **STYLES["here"]), ncols=4)

@@ -7,8 +7,10 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
+from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.tables import where
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.training.datasets import Bitstream
 
@@ -49,6 +51,17 @@ def _rnn_jacobians(T, rng):
     return jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
 
 
+def facts(table):
+    """Find the largest errors."""
+    longest = where(table, T=table["T"].max())
+    return {
+        "T": table["T"].max(),
+        "largest": longest.groupby("chain")["error"].max(),
+        "of_rnn": where(table, chain="rnn")["error"].max(),
+        "of_method": where(longest, chain="norm-preserving").groupby("method")["error"].max(),
+    }
+
+
 def plot(table):
     """Draw error against T, a panel per kind of chain."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
@@ -71,3 +84,21 @@ def plot(table):
         shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **styles.get(backend, {}))
     axes[1].legend(handles=shown, loc="upper left")
     return fig
+
+
+FIGURE = Figure(
+    title="Error of each method as the chain grows",
+    origin="rounding",
+    caption="""At T = {T}, errors are at most {largest[norm-preserving]:.0e} where nothing fades, and {largest[rnn]:.0e}
+    on the paper's untrained RNN. That RNN forgets gradients, and errors with them. An error is max |difference| /
+    max |gradient| over the chain, the worst of 8 samples. Float32, against the linear scan in float64.""",
+    alt="""Two plots of relative error over chain length T on logarithmic axes; lines are NumPy's, marks those of
+    compiled backends. Left, errors grow along a dotted square root of T, to at most {largest[norm-preserving]:.0e}.
+    Right, they do not grow, and are at most {of_rnn:.0e}.""",
+    claims=[
+        Claim("§3.5", "Numerical differences come from the order of the products alone, and do not matter.",
+              "“negligible impact”",
+              "error against float64 at T = {T}: {of_method[blelloch]:.1e}, the linear scan's {of_method[linear]:.1e}",
+              lambda f: f["of_method"]["blelloch"] <= 4 * f["of_method"]["linear"]),
+    ],
+)

@@ -11,11 +11,10 @@ from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
 from bppsa_nb.training.loss import cross_entropy
 
-METHODS = ("linear", "blelloch", "chunked")
+METHODS = {"linear": "baseline", "blelloch": "bppsa", "chunked": "chunked"}  # and what Table 6 calls them
 RNN_LENGTHS = {"quick": (10, 30, 100, 300, 1000), "paper": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 RNN_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2)
-RNN_BATCH = 16  # while T varies
-RNN_LENGTH = {"quick": 100, "paper": 1000}  # while B varies
+RNN_BATCH, RNN_LENGTH = 16, 1000  # while T varies, and while B does
 RNN_SECONDS = {"quick": 0.15, "paper": 60.0}  # for one point
 
 
@@ -63,17 +62,6 @@ def time_rnn(point, rng, seconds):
     ]
 
 
-def speedups(table):
-    """Put the methods of `time_rnn` beside each other, per backend, T and B: seconds and speedups; NaN if not timed."""
-    bp, bppsa, chunked = (table[table["method"] == method].set_index(["backend", "T", "B"]) for method in METHODS)
-    both = bppsa[["forward"]].assign(bp=bp["backward"])
-    for name, rows in (("bppsa", bppsa), ("chunked", chunked)):
-        both[name], both[f"{name}_std"] = rows["backward"], rows["backward_std"]
-    both["backward"], both["backward_chunked"] = both["bp"] / both["bppsa"], both["bp"] / both["chunked"]
-    both["overall"] = (both["forward"] + both["bp"]) / (both["forward"] + both["bppsa"])
-    return both.reset_index()
-
-
 def time_gated(point, rng, backend, seconds):
     """Time the paper's GRU, or an LSTM, by `cell`, on random features, sized by `features` and `B` of `point`.
 
@@ -87,7 +75,7 @@ def time_gated(point, rng, backend, seconds):
     saved = model.forward(x, backend=backend)
     assemble = assembly(model, saved, backend)
     forward, *parts = time_passes(model, x, y, backend, seconds, assemble).T
-    names = ("baseline", "bppsa", "chunked", "forward_overhead")  # assembly and diagonals are parts of backward passes
+    names = (*METHODS.values(), "forward_overhead")  # assembly and diagonals are parts of backward passes
     whole = {"forward": forward} | {name: forward + part for name, part in zip(names, parts, strict=True)}
     row = {name: np.median(each) for name, each in whole.items()}
     return [row | {f"{name}_spread": np.std(each) for name, each in whole.items()} | {"rounds": len(forward)}]

@@ -7,10 +7,17 @@ from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.stacked import params_of
+from bppsa_nb.chains import levels_cuda as levels
 from bppsa_nb.chains import plan
+from bppsa_nb.chains import structured_cuda as chunks
+from bppsa_nb.machine import cuda as streams
+from bppsa_nb.machine.arrays_cuda import copy, fill
 from bppsa_nb.machine.cuda import on_device
+from bppsa_nb.machine.cuda_compiler import cuda
 
 
 def replayed(launch):
@@ -18,8 +25,6 @@ def replayed(launch):
 
     `launch` takes a stream.
     """
-    from bppsa_nb.machine import cuda as streams
-
     stream = streams.new_stream()
     launch(stream)
     streams.wait(stream)
@@ -27,7 +32,7 @@ def replayed(launch):
 
     def run():
         if graph is None:
-            launch(stream)
+            launch(stream)  # which, being named here, keeps the arrays of a graph
         else:
             graph.launch(stream)
         streams.wait(stream)
@@ -42,26 +47,16 @@ def backward(model, x, grad_output, method):
     the diagonals, the gradients at all states, and those of the layer's parameters; the other one returns the latter by
     the names of the model's parameters.
     """
-    from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
-    from bppsa_nb.chains.structured_cuda import Links
-    from bppsa_nb.machine.cuda_compiler import cuda
-
-    activations, cell, x = model.forward(x, backend="cuda"), model.cell, on_device(x)
-    states, kept = activations.of_layers()[0]
-    states, kept = on_device(states), cells.kept_on_device(cell, kept)
-    (T, B, inputs), H = x.shape, model.hidden_size
-    new = partial(cuda.device_array, dtype=model.dtype)
-    slopes, carry = cells.new_diagonals(cell, (T, B, H), new)
-    at_sums = new((cell.sums, T, B, H))
-    parts = new(weight_gradients.parts_of(at_sums.shape, inputs))
-    names = [f"{name}_l0" for name in model.cell.names]
+    cell, new = model.cell, partial(cuda.device_array, dtype=model.dtype)
+    states, kept, links, derive = _links(model, model.forward(x, backend="cuda"))
+    x, at_sums = on_device(x), new((cell.sums, *links.shape))
+    parts = new(weight_gradients.parts_of(at_sums.shape, x.shape[2]))
+    names = [f"{name}_l0" for name in cell.names]
     grads = [new(model.params[name].shape) for name in names]
-    links = Links(chain_of(cell, on_device(model.params["weight_hh_l0"]), slopes, carry if cell.carries else None))
     launch_scan, found, lost = scan(links, grad_output, method, dense=False)
 
     def launch(stream):
-        cells.launch_derive(cell, states, kept, slopes, carry, stream)
+        derive(stream)
         launch_scan(stream)
         cells.launch_sum_gradients(cell, states, kept, found, at_sums, stream)
         weight_gradients.launch_gradients(cell, x, states[0], at_sums, parts, grads, stream)
@@ -75,23 +70,25 @@ def backward(model, x, grad_output, method):
     return run, fetch
 
 
-def assembly(model, activations):
-    """Prepare to assemble a layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
-    from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.chains import levels_cuda as levels
-    from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.machine.cuda_compiler import cuda
-
+def _links(model, activations):
+    """Send what a layer has saved: its states, what it kept, the links of its chain, and the launch that fills them."""
     cell, (states, kept) = model.cell, activations.of_layers()[0]
     states, kept = on_device(states), cells.kept_on_device(cell, kept)
-    (T, B, _), H = activations.x.shape, model.hidden_size
-    slopes, carry = cells.new_diagonals(cell, (T, B, H), partial(cuda.device_array, dtype=model.dtype))
-    chain = chain_of(cell, on_device(model.params["weight_hh_l0"]), slopes, carry if cell.carries else None)
-    links = chunks.Links(chain)
+    shape = *activations.x.shape[:2], model.hidden_size
+    slopes, carry = cells.new_diagonals(cell, shape, partial(cuda.device_array, dtype=model.dtype))
+    weights = on_device(model.params["weight_hh_l0"])
+    links = chunks.Links(chain_of(cell, weights, slopes, carry if cell.carries else None))
+    return states, kept, links, partial(cells.launch_derive, cell, states, kept, slopes, carry)
+
+
+def assembly(model, activations):
+    """Prepare to assemble a layer's transposed Jacobians: a call that returns them scaled, and their exponents."""
+    _, _, links, derive = _links(model, activations)
+    T, B, H = links.shape
     mats, exps, _, lost = levels.workspace(T, B, B, H, model.dtype)
 
     def launch(stream):
-        cells.launch_derive(cell, states, kept, slopes, carry, stream)
+        derive(stream)
         chunks.launch_prepare(links, mats, exps, lost, stream)
 
     run = replayed(launch)
@@ -105,9 +102,6 @@ def assembly(model, activations):
 
 def forward(model, x):
     """Prepare a layer's forward pass; `fetch` returns the hidden states [shape=(T + 1, B, H)]."""
-    from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.machine.cuda_compiler import cuda
-
     (T, B, _), H = x.shape, model.hidden_size
     params, cell = [on_device(param) for param in params_of(model, 0)], model.cell
     new = partial(cuda.device_array, dtype=x.dtype)
@@ -124,11 +118,6 @@ def forward(model, x):
 
 def scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
-    from bppsa_nb.chains import levels_cuda as levels
-    from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.machine.arrays_cuda import copy, fill
-    from bppsa_nb.machine.cuda_compiler import cuda
-
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = on_device(grad_output[None]), dtype.type(0)
     if method == "blelloch":

@@ -28,26 +28,28 @@ def batches(data, size, seed):
     return batch
 
 
-def side_by_side(new, methods, batch, iterations, backend, watch, every=10):
+def side_by_side(new, methods, batch, iterations, backend, watch, every=10, **controls):
     """Train a copy of a model by each of two methods, and compare them: a row per iteration.
 
     ``new()`` makes model and optimizer, ``batch(iteration)`` x and y. What ``watch(model)`` returns before every
     `every`-th iteration becomes `<name>_<method>`. `difference_<name>` is the largest difference of a parameter's
     gradients, both at the second method's parameters, relative to the first's; the clock runs for forward pass, loss,
-    backward pass and update.
+    backward pass and update. `controls` are more copies, trained by what ``control(model, x, y, row)`` returns in the
+    place of `differentiate`.
     """
-    copies, (reference, compared) = {method: new() for method in methods}, methods
-    for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
-        _differentiate(model, *batch(0), method, backend)
+    copies, (reference, compared) = {name: new() for name in (*methods, *controls)}, methods
+    for method in methods:  # compiled, and memory touched, before the clock starts
+        differentiate(copies[method][0], *batch(0), method, backend)
     rows = []
     for iteration in iterations:
         x, y = batch(iteration)
         row = {"iteration": iteration}
-        for method, (model, optimizer) in copies.items():
+        for method in methods:
+            model, optimizer = copies[method]
             if iteration % every == 0:
                 row |= {f"{name}_{method}": value for name, value in watch(model).items()}
             start = time.perf_counter()
-            loss, grads, backward = _differentiate(model, x, y, method, backend)
+            loss, grads, backward = differentiate(model, x, y, method, backend)
             seconds = time.perf_counter() - start
             if method == compared:  # the check is not on the clock
                 others = backward(reference)
@@ -55,22 +57,15 @@ def side_by_side(new, methods, batch, iterations, backend, watch, every=10):
             start = time.perf_counter()
             optimizer.step(model.params, grads)
             row |= {f"loss_{method}": loss, f"seconds_{method}": seconds + time.perf_counter() - start}
+        for name, control in controls.items():
+            model, optimizer = copies[name]
+            row[f"loss_{name}"], grads, _ = control(model, x, y, row)
+            optimizer.step(model.params, grads)
         rows.append(row)
     return rows
 
 
-def control(new, method, batch, rows, backend, perturb=lambda row, grads: None):
-    """Train one more copy by one method, on perturbed batches or by gradients that `perturb` changes: its losses."""
-    (model, optimizer), losses = new(), []
-    for row in rows:
-        loss, grads, _ = _differentiate(model, *batch(row["iteration"]), method, backend)
-        perturb(row, grads)
-        optimizer.step(model.params, grads)
-        losses.append(loss)
-    return losses
-
-
-def _differentiate(model, x, y, method, backend):
+def differentiate(model, x, y, method, backend):
     """Compute the loss and its gradients; return a function for other methods' gradients with them."""
     activations = model.forward(x, backend=backend)
     loss, grad_logits = cross_entropy(activations.logits, y)
@@ -86,55 +81,48 @@ def difference(gradient, reference):
     return float(np.abs(gradient - reference).max() / np.abs(reference).max())
 
 
-def differences(table, reference="linear", control=None):
-    """Add to rows of `side_by_side` the relative differences of gradients, losses and a control's losses."""
-    losses, table = table[f"loss_{reference}"], table.assign(gradient=table.filter(like="difference_").max(axis=1))
-    for name, method in [("loss", "blelloch"), *([("control", control)] if control else [])]:
-        table[name] = (table[f"loss_{method}"] - losses).abs() / losses
-    return table
+def differences(table):
+    """Add the relative differences of gradients, of losses by BPPSA from those before, and of a control's losses."""
+    reference, *others = (table[name] for name in table if name.startswith("loss_"))
+    compared = table.assign(gradient=table.filter(like="difference_").max(axis=1))
+    for name, losses in zip(("loss", "control"), others, strict=False):
+        compared[name] = (losses - reference).abs() / reference
+    return compared
 
 
-def worst_of_ten(compared):
+def worst_of_ten(table):
     """Take the largest differences of every ten iterations."""
-    found = compared.filter(items=["gradient", "loss", "control"])
-    return found.groupby(compared["iteration"] // 10 * 10).max()
+    found = differences(table)
+    return found.filter(items=["gradient", "loss", "control"]).groupby(found["iteration"] // 10 * 10).max()
 
 
-def draw_curves(ax, rows, quantity, labels, over_seconds=False):
+def three_panels(reference):
+    """Make a figure with two panels for losses, which share an axis, and one for differences from the reference."""
+    fig, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
+    axes[1].sharey(axes[0])
+    axes[1].tick_params(labelleft=False)
+    axes[0].ticklabel_format(axis="y", useOffset=False)
+    axes[2].set(title=f"BPPSA against {reference}", ylabel="relative difference, worst of 10")
+    for ax in axes:
+        ax.set_xlabel("iteration")
+        ax.margins(y=0.2)  # for the legend
+    return fig, axes
+
+
+def draw_curves(ax, rows, quantity, methods, over_seconds=False):
     """Draw a quantity by both methods over iterations, a line and dots for BPPSA, or over seconds, two lines."""
-    for method, label in labels.items():
+    for method, label in methods.items():
         values, seconds = rows[f"{quantity}_{method}"].dropna(), rows[f"seconds_{method}"]
         style = {"color": COLORS.get(method, COLORS["baseline"]), "lw": 2, "label": label}
         if method == "blelloch":  # few enough for the line to be seen
             style |= {"marker": "o", "ms": 3.5, "markevery": 0.03, "ls": "-" if over_seconds else ""}
-        x = (seconds.cumsum() - seconds if over_seconds else rows["iteration"])[values.index]
-        if ax.get_xscale() == "log":
-            x, values = x.iloc[1:], values.iloc[1:]
-        ax.plot(x, values, **style)
+        ax.plot((seconds.cumsum() - seconds if over_seconds else rows["iteration"])[values.index], values, **style)
 
 
-def share_losses(left, right):
-    """Give two panels of losses one axis, with room for their legends."""
-    limits = np.array([left.get_ylim(), right.get_ylim()])
-    low, high = limits[:, 0].min(), limits[:, 1].max()
-    for ax in (left, right):
-        ax.set_ylim(low, high + 0.2 * (high - low))
-        ax.ticklabel_format(axis="y", useOffset=False)
-        ax.locator_params(axis="y", nbins=5)
-        ax.legend(loc="upper right")
-    right.tick_params(labelleft=False)  # as on the left
-
-
-def draw_differences(ax, worst, control, color):
-    """Draw differences over iterations, by `worst_of_ten`'s columns; the `control` is called so, and has the color."""
-    styles = {"gradient": ("gradients", "black", "-"), "loss": ("losses", COLORS["blelloch"], "-")}
-    for name, (label, shade, line) in (styles | {"control": (f"losses, {control}", color, ":")}).items():
-        ax.plot(worst.index, worst[name], lw=1.6, label=label, color=shade, ls=line)
-    draw_limit(ax)
-
-
-def draw_limit(ax):
-    """Draw the limit of differences, whose axis becomes logarithmic."""
+def draw_differences(ax, lines):
+    """Draw differences over iterations, {label: (values, color, line style)}, and their limit, logarithmically."""
+    for label, (values, color, style) in lines.items():
+        ax.plot(values.index, values, style, color=color, lw=1.4, label=label)
     ax.axhline(LIMIT, color="black", lw=1.1, ls="--")
     ax.text(0, 1.2 * LIMIT, "limit", va="bottom", size=9)
     ax.set_yscale("log")
@@ -143,7 +131,7 @@ def draw_limit(ax):
 def draw_sets(table, titles, labels, draw):
     """Draw a row of four panels, the third of accuracy, for each set of features, by ``draw(axes, rows)``."""
     sets = list(table.groupby("features", sort=False))
-    shape = {"figsize": (11, 1 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
+    shape = {"figsize": (10, 1 + 2 * len(sets)), "layout": "constrained", "squeeze": False}
     fig, axes = pyplot.subplots(len(sets), 4, **shape)
     for row, (features, rows) in zip(axes, sets, strict=True):
         draw(row, rows)

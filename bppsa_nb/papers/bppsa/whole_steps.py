@@ -1,13 +1,13 @@
 """Whole training steps beside the best peer, over the size of a layer: draws what `benchmarks/run.py` recorded."""
 
 import numpy as np
-import pandas
 from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 
-PEERS = {"PyTorch": "torch", "JAX": "jax"}
 KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
 
 
@@ -18,9 +18,9 @@ def measure(scale, rng, progress):
 
 def beside(table):
     """Divide peers' best times by ours, per size and `peer`: `ratio` of medians, `low` and `high` of quartiles."""
-    ours = table[table["name"] == "ours"].set_index(KEYS)["seconds"]
-    peers = [table[table["name"].str.startswith(prefix)].assign(peer=peer) for peer, prefix in PEERS.items()]
-    peers = pandas.concat(peers, ignore_index=True)
+    ours = where(table, name="ours").set_index(KEYS)["seconds"]
+    names = table["name"].str.split(".").str[0]
+    peers = table.assign(peer=names.map({"torch": "PyTorch", "jax": "JAX"})).dropna(subset="peer")
     fastest = peers.loc[peers.groupby([*KEYS, "peer"], sort=False)["seconds"].idxmin()].set_index(KEYS)
     ratios = fastest[["seconds", "seconds_low", "seconds_high"]].div(ours.reindex(fastest.index), axis=0)
     return ratios.set_axis(["ratio", "low", "high"], axis=1).assign(peer=fastest["peer"]).reset_index()
@@ -32,6 +32,13 @@ def best(table):
     return ratios.loc[ratios.groupby(KEYS, sort=False)["ratio"].idxmin()]
 
 
+def facts(table):
+    """Return the lead over the better peer: on named layers, and on the grid, where cells are counted, too."""
+    ahead = best(table)
+    grid = where(ahead, part="grid")["ratio"]
+    return {"named": where(ahead, part="named")["ratio"], "grid": grid, "above": (grid > 1).sum(), "cells": len(grid)}
+
+
 def plot(table):
     """Draw the named layers as dots, and the grid as two maps; a block for each machine."""
     import seaborn
@@ -40,11 +47,11 @@ def plot(table):
     fig, parts = panels.machines(ratios, 9.5, 7.6)
     for part, rows in parts:
         axes = part.subplot_mosaic([["named", "named"], ["RNN", "GRU"]], height_ratios=[1, 1.05])
-        _draw_named(axes["named"], rows[rows["part"] == "named"])
-        here = ahead[(ahead["machine"] == rows["machine"].iloc[0]) & (ahead["part"] == "grid")]
+        _draw_named(axes["named"], where(rows, part="named"))
+        here = where(ahead, machine=rows["machine"].iloc[0], part="grid")
         most = max(np.log(here["ratio"].max()), -np.log(here["ratio"].min()))
         for cell in ("RNN", "GRU"):
-            cells = here[here["cell"] == cell].pivot(index="B", columns="H")
+            cells = where(here, cell=cell).pivot(index="B", columns="H")
             texts = cells["ratio"].map("{:.2g} ".format) + cells["peer"].map(lambda peer: peer[0])
             style = {"cmap": "RdBu", "norm": TwoSlopeNorm(0, -most, most), "alpha": 0.85, "cbar": False}
             style |= {"annot": texts, "fmt": "", "annot_kws": {"size": 8}}
@@ -73,3 +80,17 @@ def _draw_named(ax, rows):
     ax.set_xlabel("a peer's time / ours")
     ax.grid(axis="y", visible=False)
     ax.legend(loc="lower right", frameon=True)
+
+
+FIGURE = Figure(
+    title="Whole training steps, and the best of PyTorch and JAX",
+    origin="collected",
+    caption="""On the named layers, the better of PyTorch and JAX takes {named:.3g} times as long as we do (bars:
+    quartiles). Below, T = 100, I = H: how many times as long the better peer, P or J, takes. A step is forward pass,
+    loss, backward pass and Adam, method “auto”, float32. PyTorch is the best of one thread and all, with and without
+    subnormal numbers. JAX is the better of two unrolls. Medians of one run by benchmarks/run.py, warm and in turns.""",
+    alt="""For each machine, above, dots for PyTorch's and JAX's times over ours on a logarithmic axis, a row per layer.
+    Below, heat maps over hidden size and batch size of the better one's time over ours: from {grid:.2g}, above 1 in
+    {above} of {cells} cells.""",
+    needs=["whole.paper"],
+)

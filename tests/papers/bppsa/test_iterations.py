@@ -11,15 +11,15 @@ from rings import on_gpu
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.structured import jacobians_T
-from bppsa_nb.machine import backends, files
-from bppsa_nb.papers import experiments, published
-from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, table_6, tables_4_5
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import experiment, published, words
+from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations
 from bppsa_nb.training.datasets.audio import Features
 
 SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
-TIMED = pd.DataFrame({"method": iterations.METHODS, "forward": 2.0, "backward": [4.0, 1.0, 8.0], "rounds": 3}).assign(
-    backend="cpu", T=10, B=16, backward_std=[0.125, 0.25, 0.5]
-)
+TIMED = pd.DataFrame(
+    {"method": ["linear", "blelloch", "chunked"], "backward": [4.0, 1.0, 8.0], "backward_std": [0.125, 0.25, 0.5]}
+).assign(backend="cpu", T=10, B=16, forward=2.0, rounds=3)
 SECONDS = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0, "chunked": 4.5}
 
 
@@ -75,21 +75,17 @@ def test_every_part_is_charged_to_what_needs_it(monkeypatch):
     assert row == seconds | {f"{name}_spread": 0 for name in seconds} | {"rounds": 3}
 
 
-def test_speedups_are_ratios_of_times():
-    (found,) = iterations.speedups(TIMED).to_dict("records")
-    assert (found["bp"], found["bppsa"], found["bppsa_std"]) == (4.0, 1.0, 0.25)
+def test_speedups_are_ratios_of_times_and_an_epoch_is_32000_samples():
+    (found,) = figure_08.speedups(TIMED).to_dict("records")
+    assert (found["bp"], found["bppsa_alone"], found["bppsa_alone_std"]) == (4.0, 1.0, 0.25)
     assert found["backward"] == 4.0 and found["overall"] == (2 + 4) / (2 + 1)
-    assert (found["chunked"], found["chunked_std"], found["backward_chunked"]) == (8.0, 0.5, 0.5)
-    (found,) = iterations.speedups(TIMED[TIMED["method"] != "chunked"]).to_dict("records")  # an older recording
-    assert found["backward"] == 4.0 and np.isnan(found["chunked"]) and np.isnan(found["backward_chunked"])
-
-
-def test_an_epoch_is_32000_samples():
-    (found,) = tables_4_5.epochs(TIMED).to_dict("records")
-    expected = {"forward": 2.0, "baseline": 6.0, "bppsa": 3.0, "bppsa_spread": 0.25}
-    assert found == {"T": 10, "B": 16} | {name: seconds * 2000 for name, seconds in expected.items()}
-    (ratios,) = epochs.breakdown(tables_4_5.epochs(TIMED)).to_dict("records")
-    assert (ratios["overall"], ratios["backward"]) == (2.0, 4.0)
+    assert (found["chunked_alone"], found["chunked_alone_std"], found["backward_chunked"]) == (8.0, 0.5, 0.5)
+    (found,) = figure_08.speedups(TIMED[TIMED["method"] != "chunked"]).to_dict("records")  # an older recording
+    assert found["backward"] == 4.0 and np.isnan(found["chunked_alone"]) and np.isnan(found["backward_chunked"])
+    both = pd.concat([TIMED.assign(backend="numpy", forward=7.0), TIMED], ignore_index=True)
+    (found,) = figure_08.per_epoch(figure_08.speedups(both)).to_dict("records")  # on the fastest backend
+    assert [found[name] for name in ("forward", "baseline", "bppsa")] == [2.0 * 2000, 6.0 * 2000, 3.0 * 2000]
+    assert (found["overall"], found["backward"]) == (2.0, 4.0)
 
 
 def test_columns_come_apart_as_appendix_g_says():
@@ -105,28 +101,41 @@ def test_columns_come_apart_as_appendix_g_says():
 def test_paper_scale_is_the_grid_of_tables_4_and_5():
     assert list(iterations.RNN_LENGTHS["paper"]) == published.table("table_4")["T"].tolist()
     assert list(iterations.RNN_BATCHES) == published.table("table_5")["B"].tolist()
-    assert iterations.RNN_LENGTH["paper"] == 1000 and iterations.RNN_BATCH == 16
+    assert iterations.RNN_LENGTH == 1000 and iterations.RNN_BATCH == 16
 
 
-def test_lengths_and_batches_are_swept_and_tables_4_and_5_hold_the_paper_s_rows_too(monkeypatch):
-    for name, value in {"LENGTHS": {"quick": (2, 5)}, "LENGTH": {"quick": 5}, "BATCHES": (16, 2)}.items():
-        monkeypatch.setattr(iterations, f"RNN_{name}", value)
+def test_lengths_and_batches_are_swept(monkeypatch):
+    monkeypatch.setitem(iterations.RNN_LENGTHS, "quick", (2, 1000))
+    monkeypatch.setattr(iterations, "RNN_BATCHES", (16, 2, 1))
     monkeypatch.setitem(iterations.RNN_SECONDS, "quick", 0.0)
-    table = measure(figure_08)
-    # Sizes times methods; the size that both sweeps share comes once.
-    assert table.groupby("backend").size().eq(3 * 3).all() and {"numpy", "cpu"} <= set(table["backend"])
+    monkeypatch.setattr(figure_08, "RNN_LENGTH", 5)
+    table = measure(figure_08, LIMIT={"quick": 5 * 2})
+    sizes = table.groupby("backend")[["T", "B"]].agg(list)
+    expected = [2, 1000, 5, 5], [16, 16, 2, 1]  # but not T = 5, B = 16, which is too large
+    assert {"numpy", "cpu"} <= set(sizes.index)
+    assert all((row["T"][::3], row["B"][::3]) == expected for row in sizes.to_dict("records"))
     ticks = [text.get_text() for text in figure_08.plot(table).axes[5].get_xticklabels()]
-    assert ticks == ["1/16", "1/2"]
-    table = measure(tables_4_5, LIMIT={"quick": 30 * 16})
-    ours = table[table["source"] == "here"]
-    assert (table["source"] == "paper").sum() == 16
-    assert ours[["table", "T", "B"]].values.tolist() == [["table_4", 10, 16], ["table_4", 30, 16]]
+    assert ticks == ["1/2", "1/1"]
+
+
+@pytest.mark.parametrize("module", [figure_08, figure_09])
+def test_claims_about_epochs_quote_the_printed_tables(module):
+    printed = {}
+    for name, size in (("table_4", "at T = {T}, B = {B}"), ("table_5", "at T = {T}, B = {B}"),
+                       ("table_6", "of the GRU on {features}, B = {B}")):
+        printed |= epochs.by_size(epochs.breakdown(published.table(name)), size)
+    claims = [claim for claim in module.FIGURE.claims if claim.where.startswith("Table")]
+    assert claims
+    for claim in claims:
+        said, _ = words.fill(claim.found.replace(".3g", "g"), {"epochs": printed})
+        assert claim.number == f"{said} (V100)"
+        assert claim.holds({"epochs": printed, "printed": printed}) == experiment.REPRODUCED
 
 
 def test_the_paper_s_rows_come_first_and_an_epoch_is_irmas(monkeypatch):
-    monkeypatch.setattr(epochs, "FEATURES", SMALL)
+    monkeypatch.setattr(figure_09, "FEATURES", SMALL)
     row = SECONDS | {f"{name}_spread": 0.25 for name in SECONDS} | {"rounds": 3}
-    monkeypatch.setattr(epochs, "time_gated", lambda *args, **kwargs: [row])
+    monkeypatch.setattr(figure_09, "time_gated", lambda *args, **kwargs: [row])
     table, printed = measure(figure_09), published.table("table_6")
     assert table.iloc[:9][printed.columns].equals(printed)
     ours = table[table["source"] == "here"].set_index(["features", "B"])
@@ -136,38 +145,3 @@ def test_the_paper_s_rows_come_first_and_an_epoch_is_irmas(monkeypatch):
     assert lstm.drop(columns="source").equals(ours.drop(columns="source")) or backends.resolve("auto") == "cuda"
     found = ours.loc[("S", 16), ["bppsa", "bppsa_spread", "rounds"]].tolist()
     assert found == pytest.approx([2 * 6705 / 16, 0.25 * 6705 / 16, 3])
-
-
-@pytest.fixture
-def figure_9s():
-    """Give Figure 9's table, in which this machine takes twice as long as the paper's."""
-    printed = published.table("table_6")
-    ours = printed.assign(**{name: 2 * printed[name] for name in SECONDS if name in printed}, source="here")
-    table = pd.concat([printed.assign(source="paper"), ours], ignore_index=True)
-    table["T"] = table["features"].map({"S": 259, "M": 517, "L": 1034})
-    table.attrs = {"machine_of_the_paper": printed.attrs["gpu"], "backend": "cpu"}
-    return table
-
-
-def test_this_machine_s_recording_of_figure_9_is_table_6_s_too(figure_9s, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    experiments.record(figure_9s, "figure_09", "quick", 0)
-    origin = experiments.table("figure_09").attrs["provenance"]
-    measured = experiments.run("table_6", "quick", 0, progress=False)
-    pd.testing.assert_frame_equal(measured, experiments.table("figure_09"))
-    assert measured.attrs["recorded_on"] == origin["date"]
-    assert (measured.attrs["provenance"]["name"], measured.attrs["provenance"]["backend"]) == ("table_6", "cpu")
-    labels = [text.get_text() for text in table_6.plot(measured).legends[0].get_texts()]
-    assert f"this machine, {origin['date']}" in labels
-
-
-@pytest.mark.parametrize("there", ["none", "another machine's"])
-def test_otherwise_table_6_measures(figure_9s, there, tmp_path, monkeypatch, committed, describe_as):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    if there != "none":
-        describe_as(cpu="Abacus")
-        with experiments.references():
-            experiments.record(figure_9s, "figure_09", "quick", 0)
-        describe_as()
-    monkeypatch.setattr(epochs, "measure_gru", lambda *args: args)
-    assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)

@@ -9,6 +9,7 @@ from rings import more
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import files
+from bppsa_nb.papers import experiment, experiments
 from bppsa_nb.papers.bppsa import figure_06, figure_07, figure_13, training_curves
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.training.datasets import ArrayDataset, digits_on_photos, instruments, openml
@@ -55,17 +56,17 @@ def shortcut(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, reference, control, params, watched",
+    "name, reference, params, watched",
     [
-        more("figure_06", "ordinary", "disturbed", LeNet5().params, ["training_loss", "test_loss"]),
-        ("figure_07", "linear", None, RNN(1, 2, 3).params, ["fixed_loss"]),
-        ("figure_13", "linear", "reversed", GRU(2, 2, 2).params, ["training_loss", "accuracy"]),
+        more("figure_06", "ordinary", LeNet5().params, ["training_loss", "test_loss"]),
+        ("figure_07", "linear", RNN(1, 2, 3).params, ["fixed_loss"]),
+        ("figure_13", "linear", GRU(2, 2, 2).params, ["training_loss", "accuracy"]),
     ],
 )
-def test_both_methods_learn_the_same_and_the_control_too(tiny, name, reference, control, params, watched):
+def test_both_methods_learn_the_same_and_the_control_too(tiny, name, reference, params, watched):
     table = tiny[name]
-    compared = training_curves.differences(table, reference, control)
-    worst = compared[["gradient", "loss", *(["control"] if control else [])]].max()
+    worst = training_curves.differences(table).filter(regex="^(gradient|loss|control)$").max()
+    assert ("control" in worst) == (name != "figure_07")
     assert (worst.drop("loss") > 0).all() and (worst <= training_curves.LIMIT).all()  # a few losses can be the same
     assert {column.removeprefix("difference_") for column in table.filter(like="difference_")} == set(params)
     assert (table.filter(like="seconds_") > 0).all(axis=None)
@@ -84,14 +85,14 @@ def test_backends_train_the_same_model_on_the_same_samples(tiny):
 
 
 @pytest.mark.parametrize(
-    "model, param, train, reference",
+    "model, param, train",
     [
-        (Network, "conv2.bias", train_lenet, "ordinary"),
-        (RNN, "weight_hh_l0", lambda: figure_07.train({"backend": "numpy", "T": 12, "iterations": 3}, 0), "linear"),
-        (GRU, "bias_hh_l0", lambda: train_gru(3), "linear"),
+        (Network, "conv2.bias", train_lenet),
+        (RNN, "weight_hh_l0", lambda: figure_07.train({"backend": "numpy", "T": 12, "iterations": 3}, 0)),
+        (GRU, "bias_hh_l0", lambda: train_gru(3)),
     ],
 )
-def test_a_wrong_gradient_is_seen_at_once(model, param, train, reference, monkeypatch):
+def test_a_wrong_gradient_is_seen_at_once(model, param, train, monkeypatch):
     right = model.backward
 
     def wrong(self, activations, grad_logits, method="auto", backend="auto"):
@@ -102,7 +103,7 @@ def test_a_wrong_gradient_is_seen_at_once(model, param, train, reference, monkey
         return grads
 
     monkeypatch.setattr(model, "backward", wrong)
-    compared = training_curves.differences(pandas.DataFrame(train()), reference)
+    compared = training_curves.differences(pandas.DataFrame(train()))
     assert compared["gradient"].to_numpy() == pytest.approx(1e-3, rel=1e-2)
     if model is RNN:
         assert compared["loss"].max() <= 1e-5  # the loss curve alone would not tell
@@ -143,17 +144,14 @@ def test_every_sample_is_seen_once_an_epoch_in_an_order_of_its_own(shortcut, con
         figure_13.train(Watched(*vars(clips(20, 0)).values()), clips(11, 1), 0.1, 5, range(4), 100, "numpy")
     size, batches = (8, 3) if control == "perturbed" else (16, 2)
     parts = [indices for indices in seen if len(indices) <= size][2:]  # not the looks at all, nor two that warm up
-    epochs = [np.concatenate(parts[start : start + batches]).tolist() for start in range(0, len(parts), batches)]
-    assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
-    assert epochs[0] != epochs[1] and epochs[2:] == epochs[:2]  # once more, by the control
+    first, second = (np.concatenate(each).tolist() for each in (parts[:batches], parts[batches:]))
+    assert first != second and sorted(first) == sorted(second) == list(range(20))
 
 
 def test_gradients_are_perturbed_by_as_much_as_they_differ():
     rng = np.random.default_rng(0)
-    right = {name: rng.standard_normal((40, 50)) for name in ("a", "b")}
-    grads = {name: grad.copy() for name, grad in right.items()}
-    figure_06.perturb(rng, {"difference_a": 0.25, "difference_b": 0}, grads)
-    assert 0.24 < training_curves.difference(grads["a"], right["a"]) <= 0.25 and (grads["b"] == right["b"]).all()
+    right = rng.standard_normal((40, 50))
+    assert 0.24 < training_curves.difference(figure_06.perturbed(right, 0.25, rng), right) <= 0.25
 
 
 def test_a_control_that_nothing_perturbs_is_the_reference(shortcut):
@@ -194,6 +192,38 @@ def test_rows_are_condensed_without_losing_the_worst():
     assert (second["drift"], second["drift_reversed"]) == (0.5, 0.25)
     assert (second["seconds_linear"], second["seconds_blelloch"], last["seconds_blelloch"]) == (2, 6, 3)
     assert (second["training_loss_blelloch"], second["accuracy_linear"]) == (4.0, 2.5)
+
+
+def test_over_thousands_of_iterations_losses_of_lenet_decide_nothing():
+    facts = figure_06.facts(experiments.table("figure_06", "paper", "cpu"))
+    gradients, losses = figure_06.FIGURE.claims
+    assert experiment.judge(gradients, figure_06, facts)[2] == experiment.REPRODUCED
+    with pytest.raises(LookupError):
+        experiment.judge(losses, figure_06, facts)
+
+
+NEAR, FAR = 1e-7, 1e-2
+
+
+@pytest.mark.parametrize(
+    "drift, drift_reversed, together, holds",
+    [
+        ([NEAR] * 4, [NEAR] * 4, 30, True),
+        # Chaos that rounding alone would have brought about as soon is no fault of the method.
+        ([NEAR, NEAR, FAR, FAR], [NEAR, NEAR, FAR, FAR], 20, True),
+        ([NEAR, FAR, FAR, FAR], [NEAR, NEAR, FAR, FAR], 10, False), ([NEAR, NEAR, NEAR, FAR], [NEAR] * 4, 30, False),
+        ([FAR] * 4, [NEAR] * 4, 0, False),
+    ],
+)
+def test_curves_may_part_where_bptt_parts_from_itself(drift, drift_reversed, together, holds):
+    rows = {"iteration": [0, 10, 20, 30], "drift": drift, "drift_reversed": drift_reversed, "gradient": NEAR}
+    rows = pandas.DataFrame(rows).assign(features="S", rate=3e-4, accuracy_linear=0.5, accuracy_blelloch=0.4)
+    facts, (_, claim) = figure_13.facts(rows), figure_13.FIGURE.claims
+    said, _, verdict = experiment.judge(claim, figure_13, facts)
+    most = "1.0e-07" if together else "0.0e+00"
+    assert said.startswith(f"S: to {most} for {together} of 30 iterations, BPTT with its samples in reverse for ")
+    assert said.endswith("(held-out clips right: 50% by BPTT, 40% by BPPSA)")
+    assert verdict == (experiment.REPRODUCED if holds else experiment.MISSED)
 
 
 @pytest.mark.outer
