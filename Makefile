@@ -28,12 +28,10 @@ puzzles: .venv/.puzzles
 	$(BIN)/python docs/puzzle_page.py
 
 KEPT := build/notebooks
-# Drawn from what benchmarks recorded; no notebook has them.
-COLLECTED := against_pytorch whole_steps
 
 figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick --jobs 2 --keep $(KEPT)
-	$(BIN)/bppsa-nb figures --only $(COLLECTED)
+	$(BIN)/bppsa-nb draw
 
 # A process per core takes one file of tests after the other, the longest ones first (tests/durations.csv).
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical

@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from bppsa_nb.papers import explained, notebooks  # noqa: E402
+from bppsa_nb.papers import explain, notebooks  # noqa: E402
 
 KEPT, BOOK = ROOT / "build/notebooks", ROOT / "build/book"
 HOW_TO = (
@@ -79,7 +79,7 @@ def assemble(source):
         (source / name).symlink_to(ROOT / name)
     for name in (*PAGES, *LESSON, *(f"docs/{page}.md" for page in HOW_TO)):
         shutil.copy(ROOT / name, source / name)
-    drawn = explained.cells(KEPT)
+    drawn = explain.cells(KEPT)
     drawn = {name: cells for name, cells in drawn.items() if name in figure_page.facts()}
     written = {name: chapters.written(KEPT / f"{name}.ipynb", repository(), drawn) for name in notebooks.names()}
     for name, (_, text) in written.items():

@@ -5,14 +5,14 @@ from functools import cache
 import report_page
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, explained, figures, provenance
+from bppsa_nb.papers import experiments, explain, figures, provenance
 
 
 @cache
 def facts():
-    """Say of each figure that is there where it comes from: a dict, by name, of `explained.Facts`."""
+    """Say of each figure that is there where it comes from: a dict, by name, of `explain.Explained`."""
     there = [name for name in experiments.names() if (files.root() / f"figures/{name}.json").is_file()]
-    return {name: explained.facts(name) for name in there}
+    return {name: explain.explain(name) for name in there}
 
 
 @cache
@@ -41,7 +41,8 @@ def figure(name, up=""):
         "",
         described["caption"],
         "",
-        f"*{figures.provenance_line(origin)} · {origin['date']} · commit {provenance.commit(origin)}*",
+        f"*{figures.provenance_line(origin, described['origin'])} · {origin['date']}, "
+        f"commit {provenance.commit(origin)}*",
         ":::",
         "",
     ]
@@ -49,7 +50,7 @@ def figure(name, up=""):
 
 def decided(name):
     """Return the claims that a figure's table decides."""
-    return [each for each in report_page.evaluated() if each.claim.experiment == name]
+    return [each for each in report_page.evaluated() if each.entry.experiment == name]
 
 
 def text(name, chapters, repository):
@@ -75,7 +76,7 @@ def _origin(found, repository):
     lines = []
     if not found.drawn_from_it:
         lines += ["The table was recorded anew after the picture was drawn; this is what the table says.", ""]
-    if origin.get("collected"):
+    if found.kind == "collected":
         made = f"Put together on {origin['date']} from recordings, by the code"
         again = "To put it together again, and to draw it again from that:"
     else:
@@ -99,10 +100,7 @@ def _table(found):
             *(f"| `{each['name']}` | {each['unit'] or ''} | {_cell(each['means'])} |" for each in found.columns),
             "",
         ]
-    for path, recorded in found.sources:
-        by = ", ".join(f"[{lines}](../{lines.path})" for lines in recorded)
-        lines.append(f"- Rows are taken from [{path}](../{path}), {f'recorded by {by}' if by else 'as printed'}.")
-    return lines
+    return lines + [f"- Rows are taken from [{path}](../{path})." for path in found.sources]
 
 
 def _code(found, repository):
@@ -116,25 +114,13 @@ def _code(found, repository):
             "",
             f"```{{literalinclude}} ../{where.path}\n:lines: {where.first}-{where.last}\n:lineno-match:\n```",
             "",
-            *(_then(found, repository) if where == found.measured else []),
         ]
     return lines
 
 
-def _then(found, repository):
-    if not found.then:
-        return []
-    commit, (path, first, last) = found.origin["commit"], found.then
-    place = f"`{path}`, line {first}"
-    if repository:
-        place = f"[{place}]({repository}/blob/{commit}/{path}#L{first}-L{last})"
-    reads = "and read the same" if found.same else f"and read differently: `git show {commit[:10]}:{path}` prints it"
-    return [f"In the commit that recorded the table, this was {place}, {reads}.", ""]
-
-
 def _cells(found, ran):
     if not found.cells:
-        return ["No notebook has it: `make figures` draws it from what benchmarks recorded."]
+        return ["No notebook has it: `make figures` draws it from recordings."]
     lines = []
     for cell in found.cells:
         if cell.draws:
@@ -153,7 +139,8 @@ def _claims(decided):
     if not decided:
         return ["It decides no claim of a paper."]
     return [
-        f"- [{each.claim.where}](../REPRODUCTION.md#claim-{each.number}): {each.claim.says} **{each.verdict}**"
+        f"- [{each.entry.claim.where}](../REPRODUCTION.md#claim-{each.entry.number}): {each.entry.claim.says} "
+        f"**{each.verdict}**"
         for each in decided
     ]
 

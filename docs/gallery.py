@@ -4,8 +4,8 @@ import figure_page
 
 from bppsa_nb.papers import experiments
 
-_INTRODUCTION = """Every figure of the papers that can be drawn here, and some that they should have had. What was "run
-here" was drawn from measurements of the machine that made this book; claims are evaluated on the recorded references
+_INTRODUCTION = """Every figure of the papers that can be drawn here, and some that they should have had. What was made
+"here" was drawn from measurements of the machine that made this book; claims are evaluated on the recorded references
 in `data/results/`, which may come from another one."""
 
 PAPERS = {
@@ -35,10 +35,12 @@ def text():
 
 def _figure(name):
     found = figure_page.facts()[name]
-    said = [f"[its data and its code](figure/{name}.md)", f"`bppsa-nb figures --only {name}`"]
+    said = [f"[its data and its code](figure/{name}.md)", f"`bppsa-nb measure {name}`"]
     for notebook in dict.fromkeys(cell.notebook for cell in found.cells):
         said.append(f"[chapter {notebook.split('_')[0]}](notebooks/{notebook}.ipynb)")
     if claims := figure_page.decided(name):
-        links = (f"[{each.claim.where}](REPRODUCTION.md#claim-{each.number}) ({each.verdict})" for each in claims)
+        links = (
+            f"[{each.entry.claim.where}](REPRODUCTION.md#claim-{each.entry.number}) ({each.verdict})" for each in claims
+        )
         said.append("claims: " + ", ".join(links))
     return [f"### {found.title}", "", *figure_page.figure(name), " · ".join(said), ""]

@@ -1,4 +1,4 @@
-"""The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
+"""The command `bppsa-nb`: measure, draw, explain and check figures, run the notebooks, train, look around."""
 
 import argparse
 import os
@@ -13,7 +13,17 @@ from pathlib import Path
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, extras, files, output
 from bppsa_nb.machine.interrupts import ended_once
-from bppsa_nb.papers import cli_kernel, cli_puzzles, cli_train, experiments, notebooks, provenance
+from bppsa_nb.papers import (
+    check,
+    cli_kernel,
+    cli_puzzles,
+    cli_train,
+    experiments,
+    explain,
+    notebooks,
+    provenance,
+    report,
+)
 from bppsa_nb.training.datasets import irmas, openml
 
 
@@ -23,6 +33,15 @@ class _Explained(Exception):
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
 _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError)
+
+
+_RENAMED = {
+    ("figures", "--explain"): "`bppsa-nb explain NAME`",
+    ("figures", "--device"): "`bppsa-nb draw NAME --of DEVICE`",
+    ("figures", ""): "`bppsa-nb measure NAME`, which measures and draws, or `bppsa-nb draw NAME`, which only draws",
+    ("report", "--check"): "`bppsa-nb check NAME`",
+    ("notebooks", "--only"): "`bppsa-nb notebooks NAME`",
+}
 
 
 def main(argv=None):
@@ -39,7 +58,11 @@ def _run(argv):
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, never to a window
     rank, _ = ranks.rank_and_size()
     with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
-        arguments = _parser().parse_args(argv)
+        parser, words = _parser(), sys.argv[1:] if argv is None else argv
+        for (old, option), new in _RENAMED.items():
+            if words[:1] == [old] and (not option or option in words):
+                parser.error(f"`bppsa-nb {old} {option}".rstrip() + f"` is now {new}")
+        arguments = parser.parse_args(argv)
     with ended_once() as signals:
         try:
             with extras.explained():
@@ -55,47 +78,52 @@ def _run(argv):
     return code
 
 
-def _figures(arguments):
-    if arguments.explain:
-        return _explain(arguments)
-    done, scale = [], arguments.scale or "quick"
-    if arguments.reference and not arguments.device:
+def _measure(arguments):
+    if arguments.reference:
         try:
             provenance.check_committed()
         except ValueError as error:
             raise _Explained(error) from error
-    with experiments.references(arguments.reference), _keeping("figures", done):
-        for name in _chosen(arguments.only, experiments.names(), "figure"):
+    with experiments.references(arguments.reference):
+        _each(arguments.name, lambda name: experiments.run(name, arguments.scale, arguments.seed))
+
+
+def _draw(arguments):
+    names = arguments.name or explain.drawn_by_no_notebook()
+
+    def read(name):
+        if experiments.load(name).FIGURE.origin == "collected" and not arguments.of:
+            return experiments.run(name, arguments.scale)  # which puts together what is recorded
+        return experiments.table(name, arguments.scale, arguments.of)
+
+    with experiments.references(arguments.reference):
+        _each(names, read)
+
+
+def _each(names, read):
+    """Draw the figures of tables that are read or measured, one by one."""
+    done = []
+    with _keeping("figures", done):
+        for name in _chosen(names, experiments.names(), "figure"):
             start = time.perf_counter()
-            try:
-                if arguments.device:
-                    experiments.draw(experiments.table(name, scale, arguments.device))
-                else:
-                    experiments.draw(experiments.run(name, scale, arguments.seed))
-            except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
-                if arguments.only or arguments.device:
-                    raise
-                print(f"{name:<24} left out: {error}", flush=True)
-                continue
+            experiments.draw(read(name))
             done.append(name)
             print(f"{name:<24} {time.perf_counter() - start:7.1f} s   figures/{name}.png", flush=True)
 
 
 def _explain(arguments):
-    from bppsa_nb.papers import explained
-
-    chosen = _chosen(arguments.only, experiments.names(), "figure")
+    chosen = _chosen(arguments.name, experiments.names(), "figure")
     with experiments.references(arguments.reference):
-        decided = explained.evaluated(chosen)
+        decided = explain.evaluated(chosen)
         for name in chosen:
-            print(explained.text(explained.facts(name, arguments.scale, arguments.device), decided), end="\n\n")
+            print(explain.text(explain.explain(name, arguments.scale, arguments.of), decided), end="\n\n")
     print("JupyterLab (`make lab`) goes to a cell where its #cell-id= is put behind the address of the open notebook.")
 
 
 def _notebooks(arguments):
     known, done = notebooks.names(), []
     by_number = {name.split("_")[0]: name for name in known}
-    wanted = arguments.only and [by_number.get(name, name) for name in arguments.only]
+    wanted = [by_number.get(name, name) for name in arguments.name]
     with _keeping("notebooks", done):
         names = _chosen(wanted, known, "notebook")
         if arguments.jobs > 1:
@@ -115,7 +143,7 @@ def _side_by_side(waiting, arguments, done):
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
                 name = waiting.pop(0)
-                running[name] = subprocess.Popen([*command, "--only", name])
+                running[name] = subprocess.Popen([*command, name])
             time.sleep(0.05)
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 if code := running.pop(name).returncode:
@@ -148,22 +176,13 @@ def _chosen(wanted, known, what):
 
 
 def _list(arguments):
-    print("Figures (bppsa-nb figures --only NAME)")
+    here, measured = explain.cells(), explain.measured_by_notebooks()
     for name in experiments.names():
-        print(f"  {name:<20} {experiments.title(name)}")
-        measured, references = (
-            [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
-            for folder in (experiments.MEASURED, experiments.REFERENCES)
-        )
-        if measured:
-            print(f"  {'':<20} measured here: {', '.join(measured)}")
-        print(f"  {'':<20} references: {', '.join(references) or 'none yet'}")
-    print("Notebooks (bppsa-nb notebooks --only NUMBER)")
-    try:
-        for name in notebooks.names():
-            print(f"  {name}")
-    except FileNotFoundError as error:
-        print(f"  none: {error}")
+        figure = experiments.load(name).FIGURE
+        chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
+        print(f"{name:<25}{figure.origin:<11}{', '.join(chapters) or '-':<5}{figure.title}")
+    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
+          f"`make figures` measures {len(measured)}; it draws the others from recordings.")
 
 
 def _info(arguments):
@@ -260,14 +279,11 @@ def _fetch(arguments):
 
 
 def _report(arguments):
-    from bppsa_nb.papers import again, report
+    print(f"wrote {report.write(arguments.output)}")
 
-    if arguments.check is None:
-        print(f"wrote {report.write(arguments.output)}")
-        return 0
-    if arguments.output:
-        raise _Explained("--check writes nothing: leave out --output")
-    return again.run(arguments.check)
+
+def _check(arguments):
+    return check.run(arguments.name)
 
 
 def _parser():
@@ -283,25 +299,39 @@ def _parser():
 
     scale = {"choices": experiments.SCALES, "default": "quick"}
     scale["help"] = "sizes for a laptop, or those of the paper (default: %(default)s)"
-    add = command(_figures, "figures", "measure and draw the figures",
-        "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
+    names = {"metavar": "NAME", "help": "figures; `bppsa-nb list` names all"}
+    add = command(_measure, "measure", "measure experiments, and draw their figures",
+        "Measure experiments on this machine, record their tables in data/measured/, which git ignores, and draw them "
         "in figures/. Ctrl-C keeps the finished measurements; the same command resumes.")
-    add("--scale", **scale | {"default": None, "help": scale["help"].replace("%(default)s", "quick")})
-    add("--only", nargs="+", metavar="NAME", help="only these figures; `bppsa-nb list` names all")
-    add("--seed", type=cli_train.natural, default=0, help="seed of all random numbers (default: %(default)s)")
-    add("--device", help="draw the recordings of this device, such as nvidia-h200, and measure nothing")
-    add("--explain", action="store_true", help="measure and draw nothing; say which lines of code and which table each "
-        "picture comes from, what the columns are, and which notebooks and claims have it")
-    add("--reference", action="store_true", help="record references in data/results/, which git tracks, and say what "
-        "they replace; with --device, draw references even if something was measured here")
-    add = command(_notebooks, "notebooks", "run the notebooks headless",
-        "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source "
-        "measured here before is not measured again; `bppsa-nb figures` does so.", (ValueError,))
+    add("name", nargs="+", **names)
     add("--scale", **scale)
-    add("--only", nargs="+", metavar="NAME", help="only these notebooks, by name or by number")
+    add("--seed", type=cli_train.natural, default=0, help="seed of all random numbers (default: %(default)s)")
+    add("--reference", action="store_true",
+        help="record references in data/results/, which git tracks, and say what they replace")
+    add = command(_draw, "draw", "draw figures from what is recorded",
+        "Draw figures from their recorded tables, and measure nothing: what was measured here, or else the reference.")
+    add("name", nargs="*", **names | {"help": f"{names['help']} (default: those that no notebook draws)"})
+    add("--scale", **scale)
+    add("--of", metavar="DEVICE", help="the machine whose recordings are drawn, such as nvidia-h200")
+    add("--reference", action="store_true", help="references, even if something was measured here")
+    add = command(_explain, "explain", "say where figures come from",
+        "Say where figures come from: code, table, columns, notebooks, claims. Measures and draws nothing.")
+    add("name", nargs="+", **names)
+    add("--scale", **scale | {"default": None, "help": "of the table (default: that of the picture in figures/)"})
+    add("--of", metavar="DEVICE", help="the machine whose table it is")
+    add("--reference", action="store_true", help="references, even if something was measured here")
+    add = command(_check, "check", "hold claims against what is measured now",
+        "Measure again at the quick scale what claims are held against, and compare it with the references. The exit "
+        "code is 1 if a claim is outside its tolerance.", (ValueError,))
+    add("name", nargs="*", metavar="NAME", help="experiments (default: all, but for what this source has measured)")
+    add = command(_notebooks, "notebooks", "run the notebooks headless",
+        "Run copies of the notebooks from top to bottom; they regenerate their figures. What the same source measured "
+        "here before is not measured again; `bppsa-nb measure` does so.", (ValueError,))
+    add("name", nargs="*", metavar="NAME", help="only these notebooks, by name or by number")
+    add("--scale", **scale)
     add("--jobs", type=int, choices=range(1, 9), default=1, help="run so many at once, but for cells that are timed")
     add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
-    command(_list, "list", "show figures, notebooks and recordings", "Show all figures, notebooks and recordings.")
+    command(_list, "list", "show all figures, a line each", "Show all figures, a line each.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",
         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
         "recordings of instruments; both have 20 hidden units, and learn by Adam.", cli_train.FORESEEN))
@@ -324,10 +354,7 @@ def _parser():
     add("--defaults", action="store_true", help="store the result as the package's defaults for other machines")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
-        "from references. With --output, measurements of this machine are used, and references for the rest. With "
-        "--check, what claims are held against is measured again at the quick scale and compared with the references: "
-        "the exit code is 1 if a claim is outside its tolerance.", (ValueError,))
-    add("--check", nargs="*", metavar="NAME", help="measure again: these, or all but what this source has measured")
+        "from references. With --output, measurements of this machine are used, and references for the rest.")
     add("--output", type=Path, metavar="PATH", help="where to write it (default: REPRODUCTION.md)")
     return parser  # fmt: skip
 

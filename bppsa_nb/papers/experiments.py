@@ -1,24 +1,14 @@
-"""One module per figure or table of the papers: `measure` returns a tidy table, `plot` draws it.
+"""One module per figure or table of the papers: which there are, their tables, and their pictures.
 
-A module of this package is an experiment if it defines both::
-
-    measure(scale, rng, progress)    # -> pandas.DataFrame, one row per measurement
-    plot(table)                      # -> matplotlib.figure.Figure
-
-Its title, its caption (what the figure says, and how to read it) and its alt text (what there is to see, for those who
-cannot see it) are an entry of its paper's `words.toml`, or TITLE, CAPTION and ALT in the module. They state what holds
-whatever was measured, and take the rest from the table: see `text.py`. Where that needs code, the module defines
-`caption(table)` or `alt(table)`.
-
-`measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not), where the
-table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
-recordings, whose machines the figure names; other attrs are kept as notes.
+`experiment.py` says what such a module has. Its `measure` may set the table's `attrs["data"]` ("real", "synthetic" or
+"stand-in"; "synthetic" if it does not); other attrs are kept as notes.
 
 Recordings are in two folders: references in `data/results/`, which git tracks; what was measured here in
 `data/measured/`, which git ignores. What is measured goes to the latter, and is preferred to a reference. Within
 `with references():` there are references only, and what is measured becomes one.
 """
 
+import hashlib
 import re
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -28,9 +18,10 @@ from pathlib import Path
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, generator
-from bppsa_nb.papers import bppsa, figures, forward, gru, multigrid, ooo, provenance, tables, text
+from bppsa_nb.papers import bppsa, experiment, figures, forward, gru, multigrid, ooo, provenance, tables, words
 from bppsa_nb.papers.progress import Progress, read_saved
 
+PAPERS = bppsa, gru, ooo, multigrid, forward  # in the order of the report
 SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
 MEASURED, REFERENCES = "measured", "results"  # folders in data/
 # Those in use, the preferred one first, which is also where tables are recorded.
@@ -57,13 +48,13 @@ def load(name):
 
 def _modules():
     """Yield the name that each module has as an experiment, and its path."""
-    for paper in (bppsa, ooo, gru, multigrid, forward):
+    for paper in PAPERS:
         for path in (path for folder in paper.__path__ for path in Path(folder).glob("*.py")):
             yield re.sub(r"^figures?(_\d+)+_", "", path.stem), path
 
 
 def _is_experiment(path):
-    return {"measure", "plot"} <= {*re.findall(r"^def (\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    return "\nFIGURE = " in path.read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -87,14 +78,14 @@ def run(name, scale="quick", seed=0, progress=True):
     """
     module = load(name)
     check_choice("scale", scale, SCALES)
-    now = provenance.describe(name, scale, seed)
+    now = _described(name, scale, seed)
     if _used.get()[0] == REFERENCES:
         provenance.check_committed()
     path = _path(now, _used.get()[0])
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
     found = module.measure(scale, generator(seed, "seed"), sweep)
-    if (written := getattr(module, "FIGURE", None)) and written.backend:
-        found.attrs.setdefault("backend", written.backend)
+    if module.FIGURE.backend:
+        found.attrs["backend"] = module.FIGURE.backend
     _write(found, now)
     sweep.finish()
     return _read(path)
@@ -103,16 +94,17 @@ def run(name, scale="quick", seed=0, progress=True):
 def measured(name, scale="quick", seed=0, progress=True):
     """Return what this very source measured here before, whatever its commit is called, or else `run` it now.
 
-    What is put together of recordings is so anew. Where a data set was downloaded since, what another one stood in for
-    is measured again.
+    That is so only if other tables that it reads are the same, too. What is put together of recordings is so anew.
+    Where a data set was downloaded since, what another one stood in for is measured again.
     """
-    now = provenance.describe(name, scale, seed)
+    now = _described(name, scale, seed)
     if (now["device"], scale) in recordings(name, MEASURED):
         path = _path(now, MEASURED)
         found = _read(path)
         origin = found.attrs["provenance"]
         same = all(origin.get(key) == now[key] for key in now.keys() - {"commit", "dirty", "date"})
-        if same and not origin.get("collected") and not (origin["data"] == "stand-in" and _fetched_since(path)):
+        same = same and load(name).FIGURE.origin != "collected"
+        if same and not (origin["data"] == "stand-in" and _fetched_since(path)):
             return found
     return run(name, scale, seed, progress)
 
@@ -149,7 +141,7 @@ def place(name, scale="quick", device=None):
         where = f"for {device}" if device else "for any machine"
         raise FileNotFoundError(
             f"no {what} of {name} at scale {scale} {where}; "
-            f"`bppsa-nb figures --only {name} --scale {scale}{flag}` makes one for this machine"
+            f"`bppsa-nb measure {name} --scale {scale}{flag}` makes one for this machine"
         )
     paths = [folder / device / f"{name}.{scale}.csv" for folder in _folders(_used.get())]
     return next(path for path in paths if path.with_suffix(".json").exists())
@@ -166,9 +158,11 @@ def recordings(name, folder=None):
 
 def draw(table):
     """Draw a table from `run` or `table`, save the picture to `figures/`, and return what a notebook shows."""
-    origin, said = table.attrs["provenance"], words(table)
+    provenance, said = table.attrs["provenance"], said_of(table)
+    origin = load(provenance["name"]).FIGURE.origin
     with _plotted(table) as fig:
-        return figures.Shown(figures.save(fig, origin["name"], **said, provenance=origin), said["alt"])
+        path = figures.save(fig, provenance["name"], **said, provenance=provenance, origin=origin)
+    return figures.Shown(path, said["alt"])
 
 
 def vector(table):
@@ -187,15 +181,11 @@ def _plotted(table):
     pyplot.close(fig)
 
 
-def title(name):
-    """Return the title of an experiment's figure."""
-    return text.entry(load(name))["title"]
-
-
-def words(table):
+def said_of(table):
     """Return what is said of a recorded table's figure, `caption` and `alt`."""
     module = load(table.attrs["provenance"]["name"])
-    return {what: text.fill(module, table, what) for what in ("caption", "alt")}
+    facts, figure = experiment.facts(module, table), module.FIGURE
+    return {what: words.fill(getattr(figure, what), facts, figure.phrases)[0] for what in ("caption", "alt")}
 
 
 def make(name, scale="quick", seed=0, progress=True):
@@ -210,6 +200,29 @@ def unfinished():
     origins = [(each["provenance"], len(each["points"])) for each in kept if each]
     named = [(origin.get("name"), origin.get("scale"), points) for origin, points in origins]
     return [(name, scale, points) for name, scale, points in named if name and scale]
+
+
+def needed(name, scale, device=None):
+    """Return the paths of the tables that an experiment reads, by need; none for what is not recorded yet."""
+    found = {}
+    for need in load(name).FIGURE.needs:
+        other, _, at = need.partition(".")
+        if need.startswith("paper/"):
+            found[need] = [files.shipped("data") / f"{need}.csv"]
+        elif at:  # of all machines
+            devices = [folder for folder, recorded in recordings(other) if recorded == at]
+            found[need] = [place(other, at, each) for each in devices]
+        else:
+            with suppress(FileNotFoundError):
+                found[need] = [place(other, scale, device if (device, scale) in recordings(other) else None)]
+    return found
+
+
+def _described(name, scale, seed):
+    """Describe a measurement made here and now, and the tables that it reads."""
+    now = provenance.describe(name, scale, seed)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for paths in needed(name, scale).values() for path in paths))
+    return now | ({"needs": digest.hexdigest()} if load(name).FIGURE.needs else {})
 
 
 def _fetched_since(path):

@@ -88,7 +88,9 @@ def explain(name, scale=None, device=None):
             found["table"] = relative(table)
             found["origin"] = experiments.table(name, scale, device).attrs["provenance"]
             found["columns"] = _columns(name, files.read_json(table.with_suffix(".json"))["columns"])
-        sources = [path for need in module.FIGURE.needs for path in _places(need, scale, device)]
+        places = experiments.needed(name, scale, device)
+        sources = [relative(path) for paths in places.values() for path in paths]
+        sources += [f"{need}, not recorded yet" for need in module.FIGURE.needs if not places.get(need)]
     return Explained(
         name=name,
         title=module.FIGURE.title,
@@ -151,9 +153,9 @@ def relative(path):
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-def cells():
-    """Find the cells of the notebooks that draw or show figures: a dict of lists of `Cell`, by figure."""
-    return _cells(files.root() / "notebooks")
+def cells(folder=None):
+    """Find the cells of a folder's notebooks that draw or show figures: a dict of lists of `Cell`, by figure."""
+    return _cells(folder or files.root() / "notebooks")
 
 
 @cache
@@ -198,14 +200,3 @@ def _columns(name, kinds):
         return dictionary.fields(name, kinds)
     except (LookupError, FileNotFoundError) as error:
         return [{"name": column, "type": kind, "unit": None, "means": str(error)} for column, kind in kinds.items()]
-
-
-def _places(need, scale, device):
-    """Find the tables that a need such as "paper/table_4", "grid.paper" or "figure_09" stands for."""
-    if need.startswith("paper/"):
-        return [f"data/{need}.csv"]
-    name, _, at = need.partition(".")
-    recorded = [folder for folder, its in experiments.recordings(name) if its == (at or scale)]
-    if not at:  # one table, of the same machine where it has one
-        recorded = [device or provenance.device()] if (device or provenance.device()) in recorded else recorded[:1]
-    return [relative(experiments.place(name, at or scale, each)) for each in recorded] or [f"{need}: not recorded yet"]

@@ -13,6 +13,7 @@ MAX_VECTOR_BYTES = 200_000
 
 _DPI = 130
 
+_MADE = {"counted": "Counted", "timed": "Timed", "trained": "Trained"}
 _FOOT = "foot"
 _FOOT_SIZE = 7.5  # points
 _STYLE = {  # beside Matplotlib's copy of seaborn's "whitegrid": seaborn itself takes a second to import
@@ -52,20 +53,20 @@ def style():
     rcParams.update(_STYLE | {"axes.prop_cycle": cycler(color=palette)})
 
 
-def provenance_line(provenance):
-    """Say in one line where a figure's numbers come from, by a table's `attrs["provenance"]`.
+def provenance_line(provenance, origin):
+    """Say in one line where a figure's numbers come from, by a table's `attrs["provenance"]` and the figure's `origin`.
 
-    Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference is "Run
-    here, on" its machine, and what was collected from recordings leaves machine and scale to the figure.
+    How they were made, machine, scale and data, such as "Timed on NVIDIA H200 · scale: paper · data: synthetic"; what
+    is no reference was made "here, on" its machine, and what was collected from recordings names machines above.
     """
-    if provenance.get("collected"):
-        return f"Run on what is named above · data: {provenance['data']}"
+    if origin == "collected":
+        return f"Collected from recordings of what is named above · data: {provenance['data']}"
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
-    where = f"Run on {machine}" if provenance["reference"] else f"Run here, on {machine}"
+    where = f"{_MADE.get(origin, 'Measured')} {'on' if provenance['reference'] else 'here, on'} {machine}"
     return f"{where} · scale: {provenance['scale']} · data: {provenance['data']}"
 
 
-def save(fig, name, *, alt, caption, provenance):
+def save(fig, name, *, alt, caption, provenance, origin):
     """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say; return its path.
 
     The caption and the provenance line, from a table's `attrs["provenance"]`, are drawn small at the figure's foot.
@@ -78,7 +79,7 @@ def save(fig, name, *, alt, caption, provenance):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
     alt, caption = " ".join(alt.split()), " ".join(caption.split())
-    _draw_foot(fig, [caption, provenance_line(provenance)])
+    _draw_foot(fig, [caption, provenance_line(provenance, origin)])
 
     drawn = io.BytesIO()
     fig.savefig(drawn, format="png", dpi=_DPI, bbox_inches="tight")
@@ -96,7 +97,8 @@ def save(fig, name, *, alt, caption, provenance):
     folder = files.root() / "figures"
     with files.atomic_write(folder / f"{name}.png") as file:
         file.write(picture.getvalue())
-    files.write_json(folder / f"{name}.json", {"alt": alt, "caption": caption, "provenance": provenance})
+    described = {"alt": alt, "caption": caption, "origin": origin, "provenance": provenance}
+    files.write_json(folder / f"{name}.json", described)
     return folder / f"{name}.png"
 
 

@@ -8,8 +8,8 @@ PEERS = {"torch": "PyTorch", "cudnn": "cuDNN", "jax": "JAX"}
 def collect(name, command="python benchmarks/run.py"):
     """Put together what a benchmark recorded at the paper's scale, on all machines.
 
-    Rows get a column `machine`, which names processor, peers and date; `attrs` say that the table is collected, so that
-    the figure's foot names no machine. Where there is no recording, a FileNotFoundError says which `command` makes one.
+    Rows get a column `machine`, which names processor, peers and date. Where there is no recording, a FileNotFoundError
+    says which `command` makes one.
     """
     import pandas
 
@@ -28,5 +28,5 @@ def collect(name, command="python benchmarks/run.py"):
             part = part.assign(backend=origin["backend"] or "cpu")
         parts.append(part.assign(machine=machine))
     table = pandas.concat(parts, ignore_index=True)
-    table.attrs |= {"collected": True, "data": kinds.pop() if len(kinds) == 1 else "stand-in"}
+    table.attrs["data"] = kinds.pop() if len(kinds) == 1 else "stand-in"
     return table

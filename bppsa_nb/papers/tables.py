@@ -17,8 +17,8 @@ def write(table, origin, path, notes=None):
     """Write a table, and `origin`, where it comes from: a pandas.DataFrame, or without pandas rows, and its attrs.
 
     Rows are dicts with the same keys; a value is None where nothing was measured. Cells are numbers, text, or only True
-    and False, else there is a TypeError. Of the attrs (`notes`), `backend`, `data` (a ValueError if of no known kind)
-    and `collected` are kept with the provenance. The JSON, written last, seals the CSV.
+    and False, else there is a TypeError. Of the attrs (`notes`), `backend` and `data` (a ValueError if of no known
+    kind) are kept with the provenance. The JSON, written last, seals the CSV.
     """
     if isinstance(table, list):
         if not table or any(row.keys() != table[0].keys() for row in table):
@@ -38,10 +38,9 @@ def write(table, origin, path, notes=None):
     backend, data = notes.pop("backend", None), notes.pop("data", "synthetic")
     if "backend" in columns:
         backend = sorted(set(columns["backend"]))
-    collected = {"collected": True} if notes.pop("collected", False) else {}
     check_choice("attrs['data']", data, _DATA)
     described = {
-        "provenance": origin | {"backend": backend, "data": data} | collected,
+        "provenance": origin | {"backend": backend, "data": data},
         "notes": notes,
         "columns": {name: _kind(name, values) for name, values in columns.items()},
         "sha256": _digest(text),

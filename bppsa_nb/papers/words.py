@@ -24,7 +24,7 @@ def fill(template, facts, phrases=None):
     A LookupError says which field there is nothing for: a table of a smaller scale may lack rows.
     """
     filler = _Filler(phrases or {})
-    return " ".join(filler.vformat(template, (), facts).split()), filler.numbers
+    return filler.vformat(" ".join(template.split()), (), facts), filler.numbers
 
 
 def listed(words, mark=","):
@@ -70,7 +70,7 @@ class _Filler(string.Formatter):
         before, said = self.path, []
         for key, one in items.items():
             self.path = (*path, key)
-            said.append(self.vformat(self.phrases[name], (), {"_": key} | one))
+            said.append(self.vformat(" ".join(self.phrases[name].split()), (), {"_": key} | one))
         self.path = before
         if not said:
             raise LookupError(f"{self.field}: there is nothing")

@@ -22,7 +22,7 @@ from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
 from bppsa_nb.distributed import program, ranks
 from bppsa_nb.machine import files, interrupts
-from bppsa_nb.papers import cli, experiments, notebooks, provenance
+from bppsa_nb.papers import cli, experiment, experiments, notebooks, provenance, report
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.training.datasets import irmas, openml
 
@@ -54,8 +54,8 @@ def toys(project, monkeypatch, committed):
             modules[name].measured += 1
             return progress.collect([{"n": 1}, {"n": 2}], modules[name].measure_point, rng)
 
-        words = {"TITLE": f"The {name}", "ALT": "A line.", "CAPTION": "It is a line."}
-        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, **words)
+        figure = experiment.Figure(f"The {name}", "counted", "It is a line.", "A line.")
+        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, FIGURE=figure)
         modules[name].measure_point = lambda point, rng: [{"x": rng.random()}]
     monkeypatch.setattr(experiments, "names", lambda: sorted(modules))
     monkeypatch.setattr(experiments, "load", lambda name: modules[name])
@@ -76,7 +76,7 @@ def run(capsys):
     return run
 
 
-FIRST = ["figures", "--only", "first"]
+FIRST, BOTH = ["measure", "first"], ["measure", "first", "second"]
 
 
 def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"):
@@ -94,10 +94,16 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
     "arguments, said",
     [
         ("", "required: COMMAND"), ("nonsense", "invalid choice: 'nonsense'"),
-        ("figures --scale huge", "invalid choice: 'huge'"), ("figures figure_03", "unrecognized arguments: figure_03"),
+        ("measure x --scale huge", "invalid choice: 'huge'"), ("measure", "required: NAME"),
         ("fetch imagenet", "irmas"),
         *((f"{command} --seed={seed}", f"argument --seed: must be an integer of at least 0, got '{seed}'")
-          for command in ("train", "figures") for seed in ("-1", "1.5", "x")),
+          for command in ("train", "measure first") for seed in ("-1", "1.5", "x")),
+        # How it was said before.
+        ("figures", "is now `bppsa-nb measure NAME`, which measures and draws, or `bppsa-nb draw NAME`"),
+        ("figures --only figure_03 --explain", "is now `bppsa-nb explain NAME`"),
+        ("figures --only figure_03 --device nvidia-h200", "is now `bppsa-nb draw NAME --of DEVICE`"),
+        ("report --check", "`bppsa-nb report --check` is now `bppsa-nb check NAME`"),
+        ("notebooks --only 03", "is now `bppsa-nb notebooks NAME`"),
     ],
 )  # fmt: skip
 def test_wrong_usage_exits_with_2(arguments, said, capsys):
@@ -110,38 +116,50 @@ def test_wrong_usage_exits_with_2(arguments, said, capsys):
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    commands = {"figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report", "check-kernel"}
-    assert commands <= set(capsys.readouterr().out.split())
+    commands = "measure draw explain check notebooks list train fetch info calibrate report puzzles check-kernel"
+    assert set(commands.split()) <= set(capsys.readouterr().out.split())
 
 
-def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, run):
-    said = run("figures", "--seed", 3)
+def test_measure_measures_and_draws_at_a_scale(toys, project, run):
+    said = run(*BOTH, "--seed", 3)
     assert (toys.first.measured, toys.second.measured) == (1, 1)
     for name in ("first", "second"):
         assert (project / "figures" / f"{name}.png").exists()
         assert files.read_json(project / "figures" / f"{name}.json")["provenance"]["seed"] == 3
     assert [line.split()[0] for line in said.splitlines()] == ["first", "second"]
-    run("figures", "--only", "second", "--scale", "paper")
+    run("measure", "second", "--scale", "paper")
     assert (toys.first.measured, toys.second.measured) == (1, 2)
     assert experiments.recordings("second") == [(provenance.device(), scale) for scale in ("quick", "paper")]
 
 
-def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, describe_as, run):
+def test_draw_draws_what_a_device_recorded_or_the_reference_and_measures_nothing(toys, project, describe_as, run):
     describe_as(device="gpu-x", gpu="GPU X")
     experiments.run("first", progress=False)
     describe_as()
-    first = [*FIRST, "--seed", "2"]
-    assert cli.main([*first, "--device", "gpu-x"]) == 0 and toys.first.measured == 1
+    run("draw", "first", "--of", "gpu-x")
     drawn, device = project / "figures" / "first.json", provenance.device()
     assert files.read_json(drawn)["provenance"]["gpu"] == "GPU X"
-    assert cli.main([*FIRST, "--seed", "1", "--reference"]) == 0
-    for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
-        assert cli.main([*first, *arguments]) == 0
+    run(*FIRST, "--seed", 1, "--reference")
+    run(*FIRST, "--seed", 2)
+    for seed, arguments in ((2, []), (2, ["--of", device]), (1, ["--reference"]), (1, ["--of", device, "--reference"])):
+        run("draw", "first", *arguments)
         origin = files.read_json(drawn)["provenance"]
         assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
+    assert toys.first.measured == 3
     for flags, said in ([], "no recording of"), (["--reference"], "no reference of"):
-        error = run("figures", "--only", "second", "--device", device, *flags, ends=1)
+        error = run("draw", "second", "--of", device, *flags, ends=1)
         assert f"{said} second at scale quick for {device}" in error and f"{' '.join(['', *flags])}` makes one" in error
+
+
+def test_draw_without_names_draws_what_no_notebook_does(toys, project, run, monkeypatch):
+    run(*BOTH)
+    write_notebook(project, "01_see", 'experiments.make("first", scale, seed)')
+    assert [line.split()[0] for line in run("draw").splitlines()] == ["second"]
+    toys.second.FIGURE = experiment.Figure("", "collected", "It is put together.", "A line.")
+    run("draw")
+    assert (toys.first.measured, toys.second.measured) == (1, 2)  # recordings are collected anew
+    toys.second.FIGURE = experiment.Figure("", "waiting", "It waits.", "A line.")
+    assert run("draw") == ""
 
 
 def recorded(project, folder):
@@ -149,7 +167,7 @@ def recorded(project, folder):
 
 
 def test_references_are_recorded_only_on_request_which_says_what_they_replace(toys, project, monkeypatch, run):
-    run("figures")
+    run(*BOTH)
     assert recorded(project, "results") == []
     place = f"data/results/{provenance.device()}/first.quick.csv"
     assert f"reference {place}: new\n" in run(*FIRST, "--reference")
@@ -178,14 +196,14 @@ def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys
         return [{}]
 
     toys.second.measure_point = stop_at_two
-    said = run("figures", "--reference", ends=130)
+    said = run(*BOTH, "--reference", ends=130)
     assert "Finished figures: first." in said and "second at scale quick: 1 measured points are kept" in said
     assert (project / "figures" / "first.png").exists()
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json", "second.quick.partial.json"]
     toys.second.measure_point = lambda point, rng: [{}]
-    assert cli.main(["figures", "--only", "second"]) == 0  # of one's own, measured afresh
+    assert cli.main(["measure", "second"]) == 0  # of one's own, measured afresh
     assert "goes on" not in capsys.readouterr().err
-    assert cli.main(["figures", "--only", "second", "--reference"]) == 0
+    assert cli.main(["measure", "second", "--reference"]) == 0
     assert "second: goes on after 1 points measured before" in capsys.readouterr().err
     assert recorded(project, "results")[2:] == ["second.quick.csv", "second.quick.json"]
 
@@ -193,7 +211,7 @@ def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
 
 
-LACKING = ["report", "report --output mine.md", "figures --only figure_09", "figures --explain", "notebooks"]
+LACKING = ["measure figure_09", "notebooks"]
 
 
 @pytest.mark.parametrize("command", LACKING)
@@ -204,14 +222,7 @@ def test_what_needs_a_checkout_says_so(command, project, run):
     assert not list(project.iterdir())
 
 
-def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, run, monkeypatch):
-    monkeypatch.setattr(experiments, "names", lambda: ["figure_09"])
-    out = run("figures")
-    assert out.startswith("figure_09                left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
-    assert run("list").endswith(f"{NEEDS_CHECKOUT}\n")
-
-
-BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
+BLOCKED = [("data", FIRST), ("figures", FIRST), ("figures", ["notebooks"]), ("REPRODUCTION.md", ["report"])]
 
 
 @pytest.mark.parametrize("name, command", BLOCKED)
@@ -221,7 +232,7 @@ def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project,
     place = project / name
     place.mkdir() if place.suffix else place.write_text("")
     write_notebook(project, "01_draw", "raise OSError")
-    assert str(place) in run(command, ends=1)
+    assert str(place) in run(*command, ends=1)
 
 
 WRITTEN = [*2 * ["first.quick.partial.json"], "first.quick.csv", "first.quick.json", "first.png", "first.json"]
@@ -237,41 +248,31 @@ def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(plac
         fsync(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", fill)
-    said = run("figures", ends=1)
+    said = run(*FIRST, ends=1)
     assert "No space left on device: " in said and said.endswith(f"{WRITTEN[place]}'\n")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_damaged_table_is_named_in_a_line(kind, toys, project, run):
     run(*FIRST, "--reference")
-    device, (path,) = provenance.device(), project.glob(f"data/results/*/first.quick.{kind}")
+    (path,) = project.glob(f"data/results/*/first.quick.{kind}")
     path.write_bytes(path.read_bytes()[:-5])
-    assert str(path) in run(*FIRST, "--device", device, ends=1)
-    # And so does the report, whose tables these might be.
-    (project / "data" / "paper").symlink_to(REPO / "data" / "paper")
-    for found in project.glob("data/results/*/first.*"):
-        found.rename(found.with_name(found.name.replace("first", "space")))
-    assert path.name.replace("first", "space") in run("report", ends=1)
+    assert str(path) in run("draw", "first", "--reference", ends=1)
 
 
 def test_an_unknown_name_is_explained(toys, project, run):
     write_notebook(project, "01_see_a_scan")
-    said = run("figures", "--only", "third", ends=1)
+    said = run("draw", "third", ends=1)
     assert said == "bppsa-nb: there is no figure 'third'; there are first, second\n"
-    assert "there is no notebook '07'; there are 01_see_a_scan" in run("notebooks", "--only", "07", ends=1)
+    assert "there is no notebook '07'; there are 01_see_a_scan" in run("notebooks", "07", ends=1)
 
 
-def test_list_shows_figures_recordings_and_notebooks(toys, project, run):
-    experiments.run("first", "paper", progress=False)
-    experiments.run("second", progress=False)
-    with experiments.references():
-        experiments.run("second", progress=False)
-    write_notebook(project, "01_see_a_scan")
-    shown = " ".join(run("list").split())
-    device = provenance.device()
-    assert f"first The first measured here: {device} (paper) references: none yet second" in shown
-    assert f"second The second measured here: {device} (quick) references: {device} (quick) Notebooks" in shown
-    assert shown.endswith("01_see_a_scan")
+def test_list_shows_figures_how_their_numbers_are_made_and_which_notebook_draws_them(toys, project, run):
+    write_notebook(project, "01_see", 'experiments.make("first", scale, seed)')
+    write_notebook(project, "02_go", 'experiments.draw(experiments.table("second", scale))')
+    lines = [line.split() for line in run("list").splitlines()]
+    assert lines[:2] == [["first", "counted", "01", "The", "first"], ["second", "counted", "02", "The", "second"]]
+    assert lines[-1][:2] == ["2", "figures:"] and "measures 1; it draws the others" in " ".join(lines[-1])
 
 
 @pytest.fixture
@@ -388,13 +389,9 @@ def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, ke
     assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept; the same command resumes.\n")
 
 
-def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, run):
-    written = []
-    report = types.SimpleNamespace(write=lambda path: written.append(path) or "there")
-    monkeypatch.setitem(sys.modules, "bppsa_nb.papers.report", report)
-    monkeypatch.setattr(bppsa_nb.papers, "report", report, raising=False)
-    assert run("report") == run("report", "--output", "elsewhere.md") == "wrote there\n"
-    assert written == [None, Path("elsewhere.md")]
+def test_report_goes_to_the_project_or_where_it_is_told(monkeypatch, run):
+    monkeypatch.setattr(report, "write", lambda path: f"it to {path}")
+    assert run("report") == "wrote it to None\n" and run("report", "--output", "x.md") == "wrote it to x.md\n"
 
 
 TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
@@ -499,7 +496,7 @@ bppsa_nb.Trainer._iterate = lambda *args: (batches.append(None), _iterate(*args)
 experiments.run = notebooks.run = calibrate.run = irmas.fetch = stop
 experiments.names = notebooks.names = lambda: ["first"]
 train = "train --length 2 --samples 64 --backend numpy --save".split()
-for command in ([*train, sys.argv[1]], ["figures"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
+for command in ([*train, sys.argv[1]], ["measure", "first"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
     print(command[0], cli.main(command))
 """
 
@@ -507,7 +504,7 @@ for command in ([*train, sys.argv[1]], ["figures"], ["notebooks"], ["calibrate"]
 def test_sigterm_stops_as_ctrl_c_does(tmp_path):
     path = tmp_path / "kept.npz"
     done = subprocess.run([sys.executable, "-c", SIGTERM, path], cwd=REPO, capture_output=True, text=True)
-    assert done.stdout.split() == "train 143 figures 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
+    assert done.stdout.split() == "train 143 measure 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
     for said in (f"2 iterations are saved in {path}", "Finished figures: none", "Nothing is stored", "resumes"):
         assert said in done.stderr
     with np.load(path) as kept:
@@ -577,7 +574,7 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     notebook.write_text(notebook.read_text().replace('["parameters"]', '["parameters", "timed"]'))
     before, alone = notebook.read_bytes(), []
     monkeypatch.setattr(notebooks, "_turn", lambda alone=False, turns=alone: turns.append(alone) or nullcontext())
-    name, seconds, unit = run("notebooks", "--only", "01", "--scale", "paper", "--keep", kept).split()
+    name, seconds, unit = run("notebooks", "01", "--scale", "paper", "--keep", kept).split()
     seen = (project / "seen.txt").read_text().splitlines()
     assert seen == ["paper", "0", "notebooks", bppsa_nb.__file__]
     assert notebook.read_bytes() == before and alone == [False, False, True, False, False]
@@ -604,7 +601,7 @@ def test_notebooks_run_side_by_side_and_one_that_fails_ends_the_others(project, 
             return None if self.left else at_once.remove(self.name) or ended.append(self.name) or self.returncode
 
     monkeypatch.setattr(cli.subprocess, "Popen", Process)
-    run("notebooks", "--jobs", 2, "--only", "01", "01_a", "02", "03")
+    run("notebooks", "--jobs", 2, "01", "01_a", "02", "03")
     assert ended == ["01_a", "02_b", "03_c"]  # the first is asked for twice
     for code, said in ((1, "01_a failed, as said above"), (-9, "01_a ended by signal 9")):
         ended[:], codes["01_a"] = [], code
@@ -648,7 +645,7 @@ def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
     said = capsys.readouterr().err
     assert "01_divide.ipynb, cell 4 of 5" in said and "y = x / (x - 3)" in said and "ZeroDivisionError" in said
     assert "\x1b" not in said
-    assert cli.main(["notebooks", "--only", "02"]) == 1  # its kernel dies
+    assert cli.main(["notebooks", "02"]) == 1  # its kernel dies
     assert "02_die.ipynb, cell 3 of 3" in capsys.readouterr().err
 
 
@@ -687,7 +684,7 @@ sys.exit(cli.main(["notebooks"]))
 
 
 def test_a_terminal_that_lacks_letters_shows_them_escaped(toys, project, monkeypatch):
-    toys.first.TITLE = "δO ⋄ J"
+    toys.first.FIGURE = experiment.Figure("δO ⋄ J", "counted", "", "")
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1"))
     assert cli.main(["list"]) == 0
@@ -724,7 +721,7 @@ def test_no_command_minds_that_nobody_reads(unread, buffering, command, project,
             assert cli.main(command.split()) == 1
 
 
-@pytest.mark.parametrize("command", ["info", "figures --only no_such"])
+@pytest.mark.parametrize("command", ["info", "draw no_such"])
 def test_closed_streams_are_no_error(command, project, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)

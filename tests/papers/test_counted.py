@@ -3,7 +3,6 @@
 import pandas
 import pytest
 from measuring import measure
-from rings import more
 
 from bppsa_nb.machine.checks import generator
 from bppsa_nb.papers import experiments, tables
@@ -14,14 +13,12 @@ from bppsa_nb.papers.tables import where
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
-# What takes seconds, and neither times nor trains anything.
-REPEATABLE = ["figure_01", "figure_02", "figure_03", "figure_04", "figure_11", "graph_rules", "gru_graphs"]
-REPEATABLE += ["fast_forward", "reorder_gradients", "reverse_first_k", "micro_batches", "layer_blocks"]
-REPEATABLE += [more("data_parallel_throughput"), more("pipeline_throughput")]
-LONGER = ["steps_and_work", "table_3"]
+COUNTED = [name for name in experiments.names() if experiments.load(name).FIGURE.origin == "counted"]
+LONGER = {"steps_and_work": pytest.mark.full, "data_parallel_throughput": pytest.mark.outer}
+LONGER |= dict.fromkeys(("pipeline_throughput", "joint_regions"), pytest.mark.outer)
 
 
-@pytest.mark.parametrize("name", [*REPEATABLE, *(pytest.param(name, marks=pytest.mark.full) for name in LONGER)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONGER.get(name, ())) for name in COUNTED])
 def test_what_was_recorded_is_measured_again(name, tmp_path):
     recorded = experiments.table(name, device="cpu")
     origin = recorded.attrs["provenance"]

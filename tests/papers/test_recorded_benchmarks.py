@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, provenance, text
+from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.bppsa import against_pytorch, whole_steps
 from bppsa_nb.papers.figures import provenance_line
 from bppsa_nb.papers.ooo import kernel_issue

@@ -1,10 +1,10 @@
 import pandas
 import pytest
+from bppsa_nb.papers.claims import claim as words
+from bppsa_nb.papers.claims import claims
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance, report
-from bppsa_nb.papers.claims import claim as words
-from bppsa_nb.papers.claims import claims
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,7 @@ def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, k
     expected = {"products": products, "serial": serial, "launches": launches}
     assert gru_variants.count_step(variant) == expected | {"multiply_adds": multiply_adds, "kept": kept}
     for number in expected.values():
-        assert str(number) in experiments.words(experiments.table("gru_variants"))["alt"]
+        assert str(number) in experiments.said_of(experiments.table("gru_variants"))["alt"]
 
 
 def test_all_sizes_and_variants_are_measured(tiny):
