@@ -541,10 +541,11 @@ def test_another_repository_around_the_package_or_at_work_does_not_count(package
             provenance.source_state()
 
 
-def test_damaged_points_are_measured_again(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("points", ["[]", '{"[0, {\\"n\\": 1}]": ""}'])
+def test_damaged_points_are_measured_again(points, tmp_path, capsys, monkeypatch):
     path = tmp_path / "data" / "measured" / "cpu" / "toy.quick.partial.json"
     path.parent.mkdir(parents=True)
-    path.write_text('{"provenance": {"name": "toy"}, "points": []}')
+    path.write_text(f'{{"provenance": {{"name": "toy"}}, "points": {points}}}')
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert experiments.unfinished() == []
     sweep = Progress(path, {"name": "toy"}, show=False)
