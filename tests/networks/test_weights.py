@@ -35,7 +35,10 @@ def test_weights_are_pytorchs(tmp_path):
     module.load_state_dict({name: torch.from_numpy(param) for name, param in model.params.items()})  # and back
 
 
-def test_one_array_is_no_archive(tmp_path):
+def test_files_of_something_else_are_refused(tmp_path):
+    np.savez(tmp_path / "weights.npz", **LeNet5().params, more=np.zeros(1))
+    with pytest.raises(ValueError, match=r"entries that do not fit the model: \['more'\]"):
+        load_weights(LeNet5(), tmp_path / "weights.npz")
     np.save(tmp_path / "weights.npy", np.zeros(3))
     message = "weights.npy is not an .npz file written by save_weights: it is no archive of arrays"
     with pytest.raises(CorruptFileError, match=message):

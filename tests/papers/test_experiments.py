@@ -441,10 +441,11 @@ def test_a_reference_is_refused_before_anything_is_measured(toy, monkeypatch, st
     assert (origin["commit"], origin["dirty"]) == state and len(origin["source"]) == 64
 
 
-def test_damaged_points_are_measured_again(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("points", ["[]", '{"[0, {\\"n\\": 1}]": ""}'])
+def test_damaged_points_are_measured_again(points, tmp_path, capsys, monkeypatch):
     path = tmp_path / "data" / "measured" / "cpu" / "toy.quick.partial.json"
     path.parent.mkdir(parents=True)
-    path.write_text('{"provenance": {"name": "toy"}, "points": []}')
+    path.write_text(f'{{"provenance": {{"name": "toy"}}, "points": {points}}}')
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert experiments.unfinished() == []
     sweep = Progress(path, {"name": "toy"}, show=False)
