@@ -90,6 +90,7 @@ def explain(name, scale=None, device=None):
             found["columns"] = _columns(name, files.read_json(table.with_suffix(".json"))["columns"])
         places = experiments.needed(name, scale, device)
         sources = [relative(path) for paths in places.values() for path in paths]
+        sources = [path for path in sources if path != found["table"]]
         sources += [f"{need}, not recorded yet" for need in module.FIGURE.needs if not places.get(need)]
     return Explained(
         name=name,

@@ -15,15 +15,14 @@ import pandas
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, experiments, provenance, tables, text
+from bppsa_nb.papers import bppsa, dictionary, experiment, experiments, provenance, tables
 from bppsa_nb.papers.progress import Progress
 
 TOY = '''
 import pandas
 
-TITLE = "Squares"
-CAPTION = "Squares grow."
-ALT = "A line of squares."
+from bppsa_nb.papers.experiment import Figure
+
 measured = []
 break_at = None
 
@@ -44,6 +43,13 @@ def plot(table):
     fig, ax = pyplot.subplots()
     ax.plot(table["n"], table["square"])
     return fig
+
+
+def facts(table):
+    return {"most": table["square"].max()}
+
+
+FIGURE = Figure("Squares", "counted", "Squares grow.", "A line up to {most}.")
 '''
 
 
@@ -74,7 +80,7 @@ def stop_at(toy, n, scale="paper"):
     toy.measured.clear()
 
 
-def test_names_are_the_modules_that_measure_and_plot(toy, monkeypatch):
+def test_names_are_the_modules_that_have_a_figure(toy, monkeypatch):
     assert "toy" in experiments.names()
     assert not {"helper", "progress", "provenance"} & set(experiments.names())
     read, is_one = [], experiments._is_experiment
@@ -83,13 +89,21 @@ def test_names_are_the_modules_that_measure_and_plot(toy, monkeypatch):
     assert read == ["toy"]  # found without a look at the others
 
 
-def test_every_experiment_has_its_words():
-    for name in experiments.names():
-        module = experiments.load(name)
-        words = text.entry(module)
-        assert words["title"].strip(), name
-        for what in ("caption", "alt"):
-            assert bool((words.get(what) or "").strip()) != hasattr(module, what), name
+SIMULATED = {"data_parallel_throughput", "pipeline_throughput", "joint_regions"}  # seconds, from stated costs
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_every_experiment_has_its_words_and_says_how_its_numbers_are_made(name):
+    module = experiments.load(name)
+    figure = module.FIGURE
+    assert all(said.strip() for said in (figure.title, figure.caption, figure.alt)) and callable(module.plot)
+    assert figure.origin in set(experiment.ORIGINS) - {"printed"}
+    for claim in figure.claims:
+        assert (claim.origin or figure.origin) in experiment.TOLERANCES
+    if figure.origin != "waiting" and name not in SIMULATED:
+        columns = dict.fromkeys(experiments.table(name).columns, "str")
+        timed = any(each["unit"] == "s" for each in dictionary.fields(name, columns))
+        assert not timed or figure.origin in ("timed", "collected")  # which decides what may run beside it
 
 
 @pytest.mark.parametrize("call", [experiments.run, experiments.table])
@@ -284,7 +298,7 @@ def test_a_damaged_table_is_named(toy, tmp_path):
 
 
 def test_a_missing_recording_says_what_to_run(toy):
-    with pytest.raises(FileNotFoundError, match="`bppsa-nb figures --only toy --scale paper`"):
+    with pytest.raises(FileNotFoundError, match="`bppsa-nb measure toy --scale paper`"):
         experiments.table("toy", "paper")
     experiments.run("toy", progress=False)
     with pytest.raises(FileNotFoundError, match="for nvidia-h200"):
@@ -321,25 +335,20 @@ def test_what_was_measured_here_is_preferred_to_a_reference(toy, monkeypatch):
     assert experiments.table("toy").attrs["provenance"]["seed"] == 3
 
 
-def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path, monkeypatch):
+def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     from matplotlib import pyplot
 
     shown = experiments.make("toy", progress=False)
     assert (tmp_path / "figures" / "toy.png").stat().st_size > 1000
     words = files.read_json(tmp_path / "figures" / "toy.json")
-    assert (words["alt"], words["caption"]) == (toy.ALT, toy.CAPTION)
+    assert (words["alt"], words["caption"], words["origin"]) == ("A line up to 4.", "Squares grow.", "counted")
     assert words["provenance"] == experiments.table("toy").attrs["provenance"]
     assert not pyplot.get_fignums()
     html = shown._repr_html_()  # the figure in the place of the committed one, and both once
-    assert f'alt="{toy.ALT}"' in html and 'img[src*="/toy.png"] { display: none; }' in html
+    assert 'alt="A line up to 4."' in html and 'img[src*="/toy.png"] { display: none; }' in html
     encoded = re.search('src="data:image/png;base64,([^"]*)"', html)[1]
     assert base64.b64decode(encoded) == (tmp_path / "figures" / "toy.png").read_bytes()
-    assert repr(shown) == f"toy.png: {toy.ALT}"
-    monkeypatch.delattr(toy, "ALT")  # words may come from the table
-    monkeypatch.setattr(toy, "alt", lambda table: f"A line up to {table['square'].max()}.", raising=False)
-    experiments.make("toy", "paper", progress=False)
-    words = files.read_json(tmp_path / "figures" / "toy.json")
-    assert (words["alt"], words["caption"]) == ("A line up to 25.", toy.CAPTION)
+    assert repr(shown) == "toy.png: A line up to 4."
 
 
 @pytest.fixture
@@ -394,10 +403,16 @@ def test_what_the_same_source_measured_is_taken_and_another_one_measures_again(s
     monkeypatch.setattr(provenance, "source_state", lambda: (40 * "a", True))  # the commit may be any, or none
     experiments.measured("toy", progress=False)
     assert toy.measured == [0, 1, 2] * 3
-    measure = toy.measure
-    monkeypatch.setattr(toy, "measure", lambda *how: [table := measure(*how), table.attrs.update(collected=True)][0])
-    for times in (4, 5):  # other recordings may have come
-        experiments.run("toy", progress=False) if times == 4 else experiments.measured("toy", progress=False)
+    needed = experiments.record(pandas.DataFrame({"n": [1]}), "other", "quick", 0)
+    figure = experiment.Figure("", "counted", "", "", needs=["other"])
+    monkeypatch.setattr(toy, "FIGURE", figure)
+    for number, times in ((1, 4), (1, 4), (2, 5)):  # a table that it reads is another one
+        experiments.record(pandas.DataFrame({"n": [number]}), "other", "quick", 0)
+        experiments.measured("toy", progress=False)
+        assert toy.measured == [0, 1, 2] * times and needed
+    monkeypatch.setattr(toy, "FIGURE", experiment.Figure("", "collected", "", ""))
+    for times in (6, 7):  # other recordings may have come
+        experiments.measured("toy", progress=False)
         assert toy.measured == [0, 1, 2] * times
 
 

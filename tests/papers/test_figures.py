@@ -35,18 +35,18 @@ def feet(fig):
 
 
 def test_save_writes_picture_and_words(tmp_path):
-    path = figures.save(line(), "up", provenance=PROVENANCE, **TEXT)
+    path = figures.save(line(), "up", provenance=PROVENANCE, origin="timed", **TEXT)
     assert path == tmp_path / "figures" / "up.png"
-    assert files.read_json(tmp_path / "figures" / "up.json") == {**TEXT, "provenance": PROVENANCE}
+    assert files.read_json(tmp_path / "figures" / "up.json") == {**TEXT, "origin": "timed", "provenance": PROVENANCE}
     with Image.open(path) as picture:
         assert picture.text == {"Title": "up", "Description": TEXT["alt"]}
         assert min(picture.size) > 400
 
 
 def test_same_figure_same_bytes():
-    first = figures.save(line(), "up", provenance=PROVENANCE, **TEXT)
+    first = figures.save(line(), "up", provenance=PROVENANCE, origin="timed", **TEXT)
     picture = first.read_bytes()
-    figures.save(line(), "up", provenance=PROVENANCE, **TEXT)
+    figures.save(line(), "up", provenance=PROVENANCE, origin="timed", **TEXT)
     assert first.read_bytes() == picture and figures.vector(line(), "up") == figures.vector(line(), "up")
 
 
@@ -59,12 +59,12 @@ def test_what_scales_has_no_foot(monkeypatch):
 
 def test_foot_says_caption_machine_scale_and_data_and_is_not_stacked():
     fig = line()
-    figures.save(fig, "up", provenance=PROVENANCE, **TEXT)
-    figures.save(fig, "up", provenance=PROVENANCE | {"data": "real"}, **TEXT)
+    figures.save(fig, "up", provenance=PROVENANCE, origin="timed", **TEXT)
+    figures.save(fig, "up", provenance=PROVENANCE | {"data": "real"}, origin="timed", **TEXT)
     (foot,) = feet(fig)
     assert foot.get_text().split("\n") == [
         TEXT["caption"],
-        "Run on Fine Processor (2 cores) · scale: quick · data: real",
+        "Timed on Fine Processor (2 cores) · scale: quick · data: real",
     ]
 
 
@@ -72,7 +72,7 @@ def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():
     fig = line()
     fig.axes[0].set_xlabel("a label\non\nthree lines")
     drawn = fig.get_tightbbox()
-    figures.save(fig, "up", alt="x", caption="many words " * 60, provenance=PROVENANCE)
+    figures.save(fig, "up", alt="x", caption="many words " * 60, provenance=PROVENANCE, origin="timed")
     (foot,) = feet(fig)
     box = foot.get_window_extent(fig.canvas.get_renderer()).transformed(fig.dpi_scale_trans.inverted())
     assert box.y1 < drawn.y0
@@ -81,22 +81,23 @@ def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():
 
 
 @pytest.mark.parametrize(
-    "about, line",
+    "about, origin, line",
     [
-        ({"gpu": "NVIDIA H200"}, "Run on NVIDIA H200 · scale: quick"),
-        ({"reference": False}, "Run here, on Fine Processor (2 cores) · scale: quick"),
-        ({"reference": False, "collected": True}, "Run on what is named above"),  # which names its machines itself
+        ({"gpu": "NVIDIA H200"}, "timed", "Timed on NVIDIA H200 · scale: quick"),
+        ({"reference": False}, "trained", "Trained here, on Fine Processor (2 cores) · scale: quick"),
+        ({}, "rounding", "Measured on Fine Processor (2 cores) · scale: quick"),
+        ({}, "collected", "Collected from recordings of what is named above"),  # it names its machines itself
     ],
 )
-def test_what_it_ran_on(about, line):
-    assert figures.provenance_line(PROVENANCE | about) == f"{line} · data: stand-in"
+def test_the_line_says_how_numbers_were_made_and_where(about, origin, line):
+    assert figures.provenance_line(PROVENANCE | about, origin) == f"{line} · data: stand-in"
 
 
 @pytest.mark.parametrize("missing", ["alt", "caption"])
 @pytest.mark.parametrize("nothing", ["", "  \n", None])
 def test_words_are_required(tmp_path, missing, nothing):
     with pytest.raises(ValueError, match=f"{missing} must say something about figure 'up'"):
-        figures.save(line(), "up", provenance=PROVENANCE, **(TEXT | {missing: nothing}))
+        figures.save(line(), "up", provenance=PROVENANCE, origin="timed", **(TEXT | {missing: nothing}))
     assert not (tmp_path / "figures").exists()
 
 
@@ -104,7 +105,7 @@ def test_a_heavy_picture_is_refused(tmp_path):
     fig, ax = plt.subplots()
     ax.imshow(np.random.default_rng(0).random((600, 600)))
     with pytest.raises(ValueError, match=r"heavy\.png would have [\d,]+ bytes, more than 150,000"):
-        figures.save(fig, "heavy", provenance=PROVENANCE, **TEXT)
+        figures.save(fig, "heavy", provenance=PROVENANCE, origin="timed", **TEXT)
     assert not (tmp_path / "figures").exists()
 
 
@@ -119,7 +120,7 @@ def test_roles_have_colors_that_tell_methods_apart():
 def test_the_foot_is_in_the_picture_and_in_a_notebook_s():
     fig = line()
     fig.savefig(bare := io.BytesIO(), format="png", bbox_inches="tight")
-    path = figures.save(fig, "up", provenance=PROVENANCE, **TEXT)
+    path = figures.save(fig, "up", provenance=PROVENANCE, origin="timed", **TEXT)
     fig.savefig(inline := io.BytesIO(), format="png", bbox_inches="tight")
     for picture in (io.BytesIO(path.read_bytes()), inline):
         width, height = Image.open(picture).size

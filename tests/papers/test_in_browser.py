@@ -6,7 +6,7 @@ import on_browser
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import explained
+from bppsa_nb.papers import explain
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")]
 NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
@@ -57,7 +57,7 @@ def test_run_all_and_each_figure_is_there_once(lab, name):
 def test_an_address_goes_to_the_cell_that_draws_a_figure(lab):
     """Where the notebook is open: JupyterLab 4.6 drops what follows # from an address that opens it first."""
     address, page = lab
-    cell = next(cell for cell in explained.cells(files.root() / "notebooks")["figure_08"] if cell.draws)
+    cell = next(cell for cell in explain.cells()["figure_08"] if cell.draws)
     opened = f"{address}/lab/tree/notebooks/{cell.notebook}.ipynb"
     page.call("Page.navigate", url=opened)
     page.wait(f"window.jupyterapp && {WIDGET} && {WIDGET}.content && {WIDGET}.content.widgets.length > 5")
