@@ -1,10 +1,11 @@
 import pandas
 import pytest
-from bppsa_nb.papers.claims import claim as words
-from bppsa_nb.papers.claims import claims
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, provenance, report
+from bppsa_nb.papers import bppsa, experiments, provenance, report, verdicts
+from bppsa_nb.papers.experiment import BETTER, MISSED, REPRODUCED
+from bppsa_nb.papers.verdicts import NEEDS_GPU, NOT_YET, entries
+from bppsa_nb.papers.words import times
 
 
 @pytest.fixture(autouse=True)
@@ -16,14 +17,14 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def claim(says):
-    (found,) = [each for each in claims() if each.says.startswith(says) and each.paper == words.PAPER]
+def entry(says):
+    (found,) = [each for each in entries() if each.claim.says.startswith(says) and each.paper == bppsa.HEADING]
     return found
 
 
-def decide(claim):
+def decide(entry):
     """Evaluate a claim; return what decides."""
-    ours, origins, verdict = report.evaluate(claim)
+    _, ours, origins, verdict = verdicts.evaluate(entry)
     return ours.split("<br>")[0], origins[0] if origins else None, verdict
 
 
@@ -45,12 +46,12 @@ FIRST = "With a worker for every"
 def test_without_recordings_every_claim_says_what_to_run(project):
     report.write()
     text, names = (project / "REPRODUCTION.md").read_text(encoding="utf-8"), experiments.names()
-    for each in claims():
+    for each in entries():
         assert each.experiment in names
         ours, origin, verdict = decide(each)
         assert origin is None
-        assert verdict == (words.NEEDS_GPU if each.gpu else words.NOT_YET)
-        assert f"bppsa-nb figures --only {each.experiment} --scale" in ours and ours in text
+        assert verdict == (NEEDS_GPU if each.claim.gpu else NOT_YET)
+        assert f"`bppsa-nb measure {each.experiment}" in ours and ours in text
 
 
 def test_rows_have_as_many_cells_as_the_head(project):
@@ -58,23 +59,23 @@ def test_rows_have_as_many_cells_as_the_head(project):
     report.write(path)
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert {row.replace("\\|", "").count("|") for row in rows} == {7, 10}
-    papers = {each.paper for each in claims()}
-    assert len(rows) == len(claims()) + 2 * (len(papers) + 1)  # the head of every paper's, and of the recordings'
+    papers = {each.paper for each in entries()}
+    assert len(rows) == len(entries()) + 2 * (len(papers) + 1)  # the head of every paper's, and of the recordings'
 
 
-@pytest.mark.parametrize("steps, verdict", [([3, 5, 7], words.REPRODUCED), ([3, 5, 8], words.MISSED)])
+@pytest.mark.parametrize("steps, verdict", [([3, 5, 7], REPRODUCED), ([3, 5, 8], MISSED)])
 def test_counted_claims_are_evaluated_on_the_table(steps, verdict, committed):
     experiments.record(counted(steps), "steps_and_work", "quick", 0)
-    ours, origin, found = decide(claim(FIRST))
+    ours, origin, found = decide(entry(FIRST))
     assert found == verdict
     assert ours.endswith(f"{steps[-1]} at n = 8") and origin["name"] == "steps_and_work"
     row = next(line for line in report.text().splitlines() if FIRST in line)
     machine = f"{provenance.cpu_name()} ({provenance.cores()} cores), quick, synthetic"
-    assert row.endswith(f"| {machine}, measured here | **{verdict}** | every cell | steps_and_work |")
+    assert row.endswith(f"| {machine}, measured here | **{verdict}** | every cell |")
     with experiments.references():
         experiments.record(counted(steps), "steps_and_work", "quick", 0)
         row = next(line for line in report.text().splitlines() if FIRST in line)
-    assert row.endswith(f"| {machine} | **{verdict}** | every cell | steps_and_work |")
+    assert row.endswith(f"| {machine} | **{verdict}** | every cell |")
 
 
 def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measured_here(project, committed):
@@ -90,14 +91,14 @@ def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measure
 
 def test_the_paper_s_scale_comes_before_the_quick_one():
     experiments.record(counted([3, 5, 7]), "steps_and_work", "paper", 0)
-    assert "quick" not in report.evaluate(claim(FIRST))[0]
+    assert "quick" not in verdicts.evaluate(entry(FIRST)).said
     experiments.record(counted([3, 5, 8]), "steps_and_work", "quick", 0)
-    ours, origin, verdict = decide(claim(FIRST))
-    assert (origin["scale"], verdict) == ("paper", words.REPRODUCED)
-    both, origins, verdict = report.evaluate(claim(FIRST))
+    ours, origin, verdict = decide(entry(FIRST))
+    assert (origin["scale"], verdict) == ("paper", REPRODUCED)
+    _, both, origins, verdict = verdicts.evaluate(entry(FIRST))
     paper, quick = both.split("<br>quick: ")
     assert paper == ours and ours.endswith("7 at n = 8") and quick.endswith("8 at n = 8")
-    assert [each["scale"] for each in origins] == ["paper", "quick"] and verdict == words.REPRODUCED
+    assert [each["scale"] for each in origins] == ["paper", "quick"] and verdict == REPRODUCED
     assert both in report.text()
 
 
@@ -107,49 +108,49 @@ OVERALL = "Training the RNN at T = 1000"
 @pytest.mark.parametrize(
     "gpu, backend, scale, bppsa, verdict",
     [
-        (None, "cpu", "paper", 1.0, words.NEEDS_GPU),
-        ("A GPU", "numpy", "paper", 1.0, words.NEEDS_GPU),  # which did not compute
-        ("A GPU", "cuda", "quick", 1.0, words.NOT_YET), ("A GPU", "cuda", "paper", 0.1, words.BETTER),
-        ("A GPU", "cuda", "paper", 1.0, words.REPRODUCED), ("A GPU", "cuda", "paper", 2.0, words.MISSED),
+        (None, "cpu", "paper", 1.0, NEEDS_GPU),
+        ("A GPU", "numpy", "paper", 1.0, NEEDS_GPU),  # which did not compute
+        ("A GPU", "cuda", "quick", 1.0, NOT_YET), ("A GPU", "cuda", "paper", 0.1, BETTER),
+        ("A GPU", "cuda", "paper", 1.0, REPRODUCED), ("A GPU", "cuda", "paper", 2.0, MISSED),
     ],
 )
 def test_a_speedup_is_shown_and_decided_by_a_gpu_at_the_paper_s_scale(describe_as, gpu, backend, scale, bppsa, verdict):
     describe_as(device="it", gpu=gpu)
     experiments.record(timed(1.0, 2 * 2.73 - 1, bppsa, backend=backend), "figure_08", scale, 0)
-    ours, origin, found = decide(claim(OVERALL))
-    assert ours == words.times(2 * 2.73 / (1 + bppsa)) and found == verdict and origin["gpu"] == gpu
+    ours, origin, found = decide(entry(OVERALL))
+    assert ours == times(2 * 2.73 / (1 + bppsa)) and found == verdict and origin["gpu"] == gpu
 
 
 def test_a_gpu_comes_before_a_cpu(describe_as):
     experiments.record(timed(1.0, 1.0, 19.0, backend="cpu"), "figure_08", "paper", 0)
     describe_as(device="a-gpu", gpu="A GPU")
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "paper", 0)
-    assert decide(claim(OVERALL))[:1] == ("5×",)
+    assert decide(entry(OVERALL))[:1] == ("5×",)
 
 
 def test_rows_of_the_printed_tables_are_compared_with_the_same_rows_of_ours(describe_as):
     describe_as(device="a-gpu", gpu="A GPU")
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "paper", 0)
-    row = claim("One epoch at T = 1000, B = 16")
-    assert row.number == "53.33 s / 29.29 s: 1.82× overall, 8.01× backward (V100)"
+    row = entry("One epoch at T = 1000, B = 16")
+    assert row.claim.number == "53.33 s / 29.29 s: 1.82× overall, 8.01× backward (V100)"
     assert decide(row)[0] == "2e+04 s / 4e+03 s: 5× overall, 9× backward"
-    assert decide(row)[2] == words.BETTER
-    assert decide(claim("One epoch at T = 30000"))[1] is None
+    assert decide(row)[2] == BETTER
+    assert decide(entry("One epoch at T = 30000"))[1] is None
 
 
-@pytest.mark.parametrize("factor, verdict", [(3, words.REPRODUCED), (9, words.MISSED)])
+@pytest.mark.parametrize("factor, verdict", [(3, REPRODUCED), (9, MISSED)])
 def test_the_tree_may_not_round_much_worse_than_the_loop(factor, verdict):
     errors = {"linear": 1e-7, "blelloch": factor * 1e-7, "truncated": 1e-7}
     table = pandas.DataFrame({"method": errors.keys(), "error": errors.values()})
     experiments.record(table.assign(chain="norm-preserving", T=10, backend="cpu"), "error_over_length", "quick", 0)
-    assert decide(claim("Numerical differences"))[2] == verdict
+    assert decide(entry("Numerical differences"))[2] == verdict
 
 
-@pytest.mark.parametrize("bppsa, verdict", [(1.0, words.REPRODUCED), (40.0, words.MISSED)])
+@pytest.mark.parametrize("bppsa, verdict", [(1.0, REPRODUCED), (40.0, MISSED)])
 def test_a_speedup_that_should_rise_must(describe_as, bppsa, verdict):
     describe_as(device="a-gpu", gpu="A GPU")
     short, long = timed(1.0, 2.0, 1.0, T=10), timed(1.0, 20.0, bppsa)
     table = pandas.concat([long, short], ignore_index=True)
     experiments.record(table, "figure_08", "paper", 0)
-    ours, _, found = decide(claim("The backward speedup grows"))
+    ours, _, found = decide(entry("The backward speedup grows"))
     assert found == verdict and ours.startswith("2× at T = 10 and ")
