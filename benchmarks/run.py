@@ -5,7 +5,7 @@ installed do not compete. What takes part in one comparison takes turns, warm, s
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
 what a method must prepare, Jacobians included, is. The tables are recorded in ``data/measured/<device>/``, at scale
 "paper", or "quick" with ``--quick``, each as soon as it is complete; with ``--reference`` in ``data/results/``, which
-git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps against_pytorch``, and ``kernel_issue``
+git tracks, saying what each replaces. ``bppsa-nb measure whole_steps against_pytorch``, and ``kernel_issue``
 from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are comparisons of methods, which the README quotes (table ``compare``); whole times whole

@@ -85,11 +85,11 @@ def _measure(arguments):
         except ValueError as error:
             raise _Explained(error) from error
     with experiments.references(arguments.reference):
-        _each(arguments.name, lambda name: experiments.run(name, arguments.scale, arguments.seed))
+        _each(_named(arguments), lambda name: experiments.run(name, arguments.scale, arguments.seed))
 
 
 def _draw(arguments):
-    names = arguments.name or explain.drawn_by_no_notebook()
+    names = _named(arguments) if arguments.name else explain.drawn_by_no_notebook()
 
     def read(name):
         if experiments.load(name).FIGURE.origin == "collected" and not arguments.of:
@@ -104,7 +104,7 @@ def _each(names, read):
     """Draw the figures of tables that are read or measured, one by one."""
     done = []
     with _keeping("figures", done):
-        for name in _chosen(names, experiments.names(), "figure"):
+        for name in names:
             start = time.perf_counter()
             experiments.draw(read(name))
             done.append(name)
@@ -112,7 +112,7 @@ def _each(names, read):
 
 
 def _explain(arguments):
-    chosen = _chosen(arguments.name, experiments.names(), "figure")
+    chosen = _named(arguments)
     with experiments.references(arguments.reference):
         decided = explain.evaluated(chosen)
         for name in chosen:
@@ -166,6 +166,10 @@ def _keeping(what, done):
         for name, scale, points in experiments.unfinished():
             kept.append(f"{name} at scale {scale}: {points} measured points are kept; the next run resumes there.")
         raise KeyboardInterrupt("\n".join(kept)) from None
+
+
+def _named(arguments):
+    return _chosen(arguments.name, experiments.names(), "figure")
 
 
 def _chosen(wanted, known, what):
@@ -286,17 +290,8 @@ def _check(arguments):
     return check.run(arguments.name)
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
-        prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def command(run, name, help, description, foreseen=(), **more):
-        added = commands.add_parser(name, help=help, description=description, **more)
-        added.set_defaults(command=run, foreseen=foreseen)
-        return added.add_argument
-
+def _add_figures(command):
+    """Add the commands that have names of figures or of notebooks."""
     scale = {"choices": experiments.SCALES, "default": "quick"}
     scale["help"] = "sizes for a laptop, or those of the paper (default: %(default)s)"
     names = {"metavar": "NAME", "help": "figures; `bppsa-nb list` names all"}
@@ -330,7 +325,21 @@ def _parser():
     add("name", nargs="*", metavar="NAME", help="only these notebooks, by name or by number")
     add("--scale", **scale)
     add("--jobs", type=int, choices=range(1, 9), default=1, help="run so many at once, but for cells that are timed")
-    add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")
+    add("--keep", type=Path, metavar="FOLDER", help="keep the copies with their outputs in this folder")  # fmt: skip
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(run, name, help, description, foreseen=(), **more):
+        added = commands.add_parser(name, help=help, description=description, **more)
+        added.set_defaults(command=run, foreseen=foreseen)
+        return added.add_argument
+
+    _add_figures(command)
     command(_list, "list", "show all figures, a line each", "Show all figures, a line each.")
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",
         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "

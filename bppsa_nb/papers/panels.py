@@ -40,7 +40,7 @@ def with_quartiles(ax, x, rows, name, **style):
     return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **style)
 
 
-def curves(ax, table, x, y, by, styles, scale=1, dodge=0, **style):
+def curves(ax, table, x, y, by, styles, dodge=0, **style):
     """Draw a column over another, a line for each value of a third that `styles` has one for, {value: style}.
 
     There are bars where the table has quartiles. Lines are `dodge` octaves of x apart, so that bars do not hide bars.
@@ -49,9 +49,9 @@ def curves(ax, table, x, y, by, styles, scale=1, dodge=0, **style):
         rows = table[table[by] == value]
         own, at = style | own, rows[x] * 2 ** (dodge * (i - (len(styles) - 1) / 2))
         if f"{y}_low" in rows:
-            errorbar(ax, at, *(scale * rows[f"{y}{end}"] for end in ("_low", "", "_high")), **own)
+            with_quartiles(ax, at, rows, y, **own)
         else:
-            ax.plot(at, scale * rows[y], **own)
+            ax.plot(at, rows[y], **own)
 
 
 def name_end(ax, x, y, name, color, up=0):

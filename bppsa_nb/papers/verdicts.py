@@ -1,8 +1,8 @@
 """The claims of all papers, held against recorded tables."""
 
 import re
+import sys
 from functools import cache
-from importlib import import_module
 from typing import NamedTuple
 
 from bppsa_nb.papers import experiment, experiments
@@ -40,7 +40,7 @@ def entries():
     found = []
     for place, name in enumerate(experiments.names()):
         module = experiments.load(name)
-        paper = import_module(module.__package__)
+        paper = sys.modules[module.__package__]
         papers, parts = list(experiments.PAPERS), list(getattr(paper, "PARTS", ()))
         for claim in module.FIGURE.claims:
             part = parts.index(claim.where) if claim.where in parts else 0

@@ -60,7 +60,7 @@ def test_commands_say_what_cannot_run(monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "cpu: off, because NUMBA_DISABLE_JIT is set\n" in shown and "auto: takes numpy\n" in shown
     assert "not calibrated: numpy;" in shown
-    for command in ("figures --only crossover_map", "train --backend cpu --samples 16 --length 3"):
+    for command in ("measure crossover_map", "train --backend cpu --samples 16 --length 3"):
         assert cli.main(command.split()) == 1
         said = capsys.readouterr().err
         assert said.startswith(f"bppsa-nb: {FORBIDDEN.format('cpu')}") and said.count("\n") == 1

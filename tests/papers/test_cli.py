@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,11 +114,13 @@ def test_wrong_usage_exits_with_2(arguments, said, capsys):
     assert "usage: bppsa-nb" in shown.err and said in shown.err and not shown.out
 
 
+COMMANDS = "measure draw explain check notebooks list train fetch info calibrate report puzzles check-kernel".split()
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    commands = "measure draw explain check notebooks list train fetch info calibrate report puzzles check-kernel"
-    assert set(commands.split()) <= set(capsys.readouterr().out.split())
+    assert set(COMMANDS) <= set(capsys.readouterr().out.split())
 
 
 def test_measure_measures_and_draws_at_a_scale(toys, project, run):
@@ -726,6 +729,33 @@ def test_closed_streams_are_no_error(command, project, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     assert cli.main(command.split()) == ("no_such" in command)
+
+
+PAGES = [REPO / "Makefile", *(path for folder in (".", "docs", "notebooks") for path in REPO.glob(f"{folder}/*.md"))]
+PAGES = [*PAGES, *REPO.glob("notebooks/*.ipynb")]
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_every_command_that_a_page_names_is_one(path):
+    """Those of code, where placeholders stand for a figure; a name alone need not be a whole command."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    if path.suffix == ".ipynb":
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    known = {*experiments.names(), *notebooks.names(), *(name.split("_")[0] for name in notebooks.names())}
+    spans = [re.sub(r"\s+", " ", span) for span in re.findall(r"`(bppsa-nb [^`]*)`", text)]
+    blocks = [text] if path.name == "Makefile" else re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.split("\n")]
+    for said in [*spans, *lines]:
+        for words in re.findall(r"bppsa-nb ([^#|;&$\"]*)", said.replace("$(KEPT)", "build")):
+            words = [{"NAME": "figure_08", "figure_99": "figure_08", "N": "8"}.get(each, each) for each in words.split()]
+            if words[:1] in (["make"], []) or "--help" in words:  # an image of Docker's has this name, too
+                continue
+            if len(words) == 1:
+                assert words[0] in COMMANDS, said
+                continue
+            parsed = cli._parser().parse_args(words)
+            if words[0] in ("measure", "draw", "explain", "check", "notebooks"):
+                assert {*parsed.name} <= known, said
 
 
 @pytest.mark.parametrize("rank", ["0", "2"])

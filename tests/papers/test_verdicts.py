@@ -30,7 +30,8 @@ def outcome(entry):
             except LookupError:
                 continue
             break
-    rows = [(entry.experiment, claim.says[:60], verdict, "", "")]
+    which = entry.experiment, claim.where, claim.says[:60]
+    rows = [(*which, verdict, "", "")]
     for name in facts:
         for far in (-4.0, 4.0):  # decades
             near, end = 0.0, held(claim, facts, name, 10**far)
@@ -38,7 +39,7 @@ def outcome(entry):
                 for _ in range(12):
                     middle = (near + far) / 2
                     near, far = (near, middle) if held(claim, facts, name, 10**middle) == end else (middle, far)
-                rows.append((entry.experiment, claim.says[:60], end, name, f"{10**far:.3g}"))
+                rows.append((*which, end, name, f"{10**far:.3g}"))
     return rows
 
 
@@ -64,7 +65,8 @@ def scaled(fact, factor):
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.experiment}: {entry.claim.says[:40]}")
 def test_verdicts_turn_where_they_did(entry):
     with RECORDED.open(encoding="utf-8", newline="") as file:
-        recorded = [tuple(row) for row in csv.reader(file) if row[:2] == [entry.experiment, entry.claim.says[:60]]]
+        which = [entry.experiment, entry.claim.where, entry.claim.says[:60]]
+        recorded = [tuple(row) for row in csv.reader(file) if row[:3] == which]
     assert outcome(entry) == recorded, "is it meant? python tests/papers/test_verdicts.py"
 
 

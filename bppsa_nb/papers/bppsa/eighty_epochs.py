@@ -125,7 +125,7 @@ def blocks(course, history, looks, bptt):
 
 def _recording(name):
     """Return the first machine's recording at the paper's scale."""
-    table = recorded.collect(name, "bppsa-nb figures --only eighty_epochs --scale paper")
+    table = recorded.collect(name, "bppsa-nb measure eighty_epochs --scale paper")
     return where(table, machine=table["machine"].iloc[0])
 
 

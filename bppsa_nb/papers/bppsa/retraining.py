@@ -212,6 +212,6 @@ FIGURE = Figure(
               "{mean[trained]:.1%} ({runs[trained]:.1%} over seeds), {mean[retrained]:.1%} ({runs[retrained]:.1%} over "
               "seeds) after pruning {rate:.0%} and as many iterations again",
               lambda f: f["mean"]["retrained"] >= f["mean"]["trained"] - 0.02,
-              recorded_by="bppsa-nb figures --only retraining --scale paper"),
+              recorded_by="bppsa-nb measure retraining --scale paper"),
     ],
 )
