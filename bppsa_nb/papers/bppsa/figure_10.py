@@ -214,7 +214,8 @@ def _draw_levels(ax, table, baseline):
             ax.plot(costliest.index, costliest, STYLES[kind][2], color=STYLES[kind][1], ms=6, **style)
     ax.axhline(baseline["multiply_adds"].max(), color=STYLES["BP"][1], lw=1.2, ls="--", zorder=1)
     phases = where(table, storage="planned").groupby("phase", sort=False)["level"].agg(["min", "max"]).astype(int)
-    ax.axvspan(*phases.loc["linear"] + (-0.5, 0.5), color="#f0f0f0", zorder=0)
+    first, last = phases.loc["linear"]
+    ax.axvspan(first - 0.5, last + 0.5, color="#f0f0f0", zorder=0)
     spans = ", ".join(f"{first}-{last} {phase}" for phase, first, last in phases.itertuples())
     ax.set(title="costliest of each level", xlabel=f"level: {spans}", yscale="log")
     ax.set_xticks(range(1, phases["max"].max() + 1))
