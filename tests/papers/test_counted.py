@@ -14,8 +14,8 @@ from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
 COUNTED = [name for name in experiments.names() if experiments.load(name).FIGURE.origin == "counted"]
-LONGER = {"steps_and_work": pytest.mark.full, "data_parallel_throughput": pytest.mark.outer}
-LONGER |= dict.fromkeys(("pipeline_throughput", "joint_regions"), pytest.mark.outer)
+LONGER = {"steps_and_work": pytest.mark.full}
+LONGER |= dict.fromkeys(("data_parallel_throughput", "pipeline_throughput"), pytest.mark.outer)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONGER.get(name, ())) for name in COUNTED])

@@ -89,7 +89,7 @@ def test_names_are_the_modules_that_have_a_figure(toy, monkeypatch):
     assert read == ["toy"]  # found without a look at the others
 
 
-SIMULATED = {"data_parallel_throughput", "pipeline_throughput", "joint_regions"}  # seconds, from stated costs
+SIMULATED = {"data_parallel_throughput", "pipeline_throughput"}  # seconds, from stated costs
 
 
 @pytest.mark.parametrize("name", experiments.names())
