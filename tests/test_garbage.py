@@ -4,8 +4,11 @@
 `make test-full` tries all of them.
 """
 
+import itertools
 import re
-from importlib import import_module
+import tomllib
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import garbage
@@ -14,6 +17,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb import graphs, multigrid, ptx, schedule, sparse
+from bppsa_nb.networks.network import Activations
 
 # What a TypeError or ValueError may be called instead, where documented: an argument that names something that is not
 # there, or numbers whose result leaves the range.
@@ -58,6 +62,7 @@ ONLY = {
 ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
 ELSEWHERE |= {"assert_clean", "use_without_gpu", "Finding", "Report"}  # ptx.run, and what it gives
 ELSEWHERE |= {"Cell", "Recurrent"}  # check_cell; RNN
+NAMES = {"Activations": Activations, "Fraction": Fraction, "replace": replace}  # of refusals, beside those of `garbage`
 ELSEWHERE |= {"VGG11", "Executor", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; processes; results
 
 
@@ -112,16 +117,30 @@ def attack(name, folder, every):
     }
 
 
-ROOMS = [path.stem for path in sorted(Path(__file__).with_name("refusals").glob("[a-z]*.py"))]
+def refusals():
+    """Yield what `refusals/` says, a file for each room: a case of `garbage.CASES`, what gives the arguments that
+    differ from its good ones, and a regular expression that is found in ``TypeError: x must be ...``.
+
+    That an error names its argument is what `test_some_garbage` sees for all of them: rows are for sentences that give
+    advice, and for arguments that do not go together. Of several cases or arguments, each refuses each; a message may
+    speak of the `{argument}`.
+    """
+    for path in sorted(Path(__file__).with_name("refusals").glob("*.toml")):
+        said, names = tomllib.loads(path.read_text(encoding="utf-8")), vars(garbage) | NAMES
+        for name, text in said.get("given", {}).items():
+            names[name] = eval(text, names)
+        for row in said["refused"]["rows"]:
+            cases, changes = ([each] if isinstance(each, str) else each for each in row[:2])
+            for name, change in itertools.product(cases, changes):
+                yield names, name, change, row[2].replace("{argument}", change.split("=")[0])
 
 
-@pytest.mark.parametrize("room, row", [(r, i) for r in ROOMS for i in range(len(import_module(f"refusals.{r}").ROWS))])
-def test_refusals(room, row, tmp_path, monkeypatch):
+@pytest.mark.parametrize("names, name, changes, message", [*refusals()], ids=itertools.count())
+def test_refusals(names, name, changes, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name, changes, message = import_module(f"refusals.{room}").ROWS[row]
     make, arguments = garbage.CASES[name]
     with pytest.raises((TypeError, ValueError, IndexError, OSError, FloatingPointError)) as caught:
-        make()(**arguments(tmp_path) | changes)
+        make()(**arguments(tmp_path) | eval(f"dict({changes})", names))
     assert re.search(message, f"{caught.type.__name__}: {caught.value}"), (name, changes)
 
 
