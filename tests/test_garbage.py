@@ -7,8 +7,6 @@
 import itertools
 import re
 import tomllib
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import garbage
@@ -17,7 +15,6 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb import graphs, multigrid, ptx, schedule, sparse
-from bppsa_nb.networks.network import Activations
 
 # What a TypeError or ValueError may be called instead, where documented: an argument that names something that is not
 # there, or numbers whose result leaves the range.
@@ -62,18 +59,21 @@ ONLY = {
 ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
 ELSEWHERE |= {"assert_clean", "use_without_gpu", "Finding", "Report"}  # ptx.run, and what it gives
 ELSEWHERE |= {"Cell", "Recurrent"}  # check_cell; RNN
-NAMES = {"Activations": Activations, "Fraction": Fraction, "replace": replace}  # of refusals, beside those of `garbage`
 ELSEWHERE |= {"VGG11", "Executor", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; processes; results
+
+
+def called(name, folder, changes):
+    call, arguments = garbage.good(name, folder)
+    return call(**arguments | changes)
 
 
 def attempts(name, folder, every):
     """Yield an argument, what is wrong with it, and the call."""
-    make, arguments = garbage.CASES[name]
-    for number, (argument, good) in enumerate(arguments(folder).items()):
+    for number, (argument, good) in enumerate(garbage.good(name, folder)[1].items()):
         values = [*garbage.NEVER.items(), *garbage.PERHAPS.items(), *garbage.twisted(good)]
         chosen = range(number % every, len(values), every)
         for what, value in (each for i, each in enumerate(values) if i in chosen or each[0] in ONLY):
-            yield argument, what, lambda argument=argument, value=value: make()(**arguments(folder) | {argument: value})
+            yield argument, what, lambda argument=argument, value=value: called(name, folder, {argument: value})
 
 
 def finding(name, argument, what, call, known, reference):
@@ -104,9 +104,8 @@ def finding(name, argument, what, call, known, reference):
 
 
 def attack(name, folder, every):
-    make, arguments = garbage.CASES[name]
-    call, known = make(), arguments(folder)
-    reference = call(**arguments(folder))
+    call, known = garbage.good(name, folder)
+    reference = called(name, folder, {})
     shown = [getattr(call, "__self__", None), *known.values(), *([] if name == "explain" else [reference])]
     assert garbage.badly_shown(*shown) == []
     return {
@@ -126,21 +125,20 @@ def refusals():
     speak of the `{argument}`.
     """
     for path in sorted(Path(__file__).with_name("refusals").glob("*.toml")):
-        said, names = tomllib.loads(path.read_text(encoding="utf-8")), vars(garbage) | NAMES
+        said, given = tomllib.loads(path.read_text(encoding="utf-8")), {}
         for name, text in said.get("given", {}).items():
-            names[name] = eval(text, names)
+            given[name] = garbage.evaluate(text, **given)
         for row in said["refused"]["rows"]:
             cases, changes = ([each] if isinstance(each, str) else each for each in row[:2])
             for name, change in itertools.product(cases, changes):
-                yield names, name, change, row[2].replace("{argument}", change.split("=")[0])
+                yield given, name, change, row[2].replace("{argument}", change.split("=")[0])
 
 
-@pytest.mark.parametrize("names, name, changes, message", [*refusals()], ids=itertools.count())
-def test_refusals(names, name, changes, message, tmp_path, monkeypatch):
+@pytest.mark.parametrize("given, name, changes, message", [*refusals()], ids=itertools.count())
+def test_refusals(given, name, changes, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    make, arguments = garbage.CASES[name]
     with pytest.raises((TypeError, ValueError, IndexError, OSError, FloatingPointError)) as caught:
-        make()(**arguments(tmp_path) | eval(f"dict({changes})", names))
+        called(name, tmp_path, garbage.evaluate(f"dict({changes})", **given))
     assert re.search(message, f"{caught.type.__name__}: {caught.value}"), (name, changes)
 
 
