@@ -117,29 +117,31 @@ def attack(name, folder, every):
 
 
 def refusals():
-    """Yield what `refusals/` says, a file for each room: a case of `garbage.CASES`, what gives the arguments that
-    differ from its good ones, and a regular expression that is found in ``TypeError: x must be ...``.
+    """Yield what `refusals/` says, a file for each room: a call, or a case of `garbage.CASES` and the arguments that
+    differ from its good ones; and a regular expression that is found in ``TypeError: x must be ...``.
 
     That an error names its argument is what `test_some_garbage` sees for all of them: rows are for sentences that give
-    advice, and for arguments that do not go together. Of several cases or arguments, each refuses each; a message may
-    speak of the `{argument}`.
+    advice, and for arguments that do not go together. Of several calls, cases or arguments, each is refused; a message
+    may speak of the `{argument}`.
     """
     for path in sorted(Path(__file__).with_name("refusals").glob("*.toml")):
-        said, given = tomllib.loads(path.read_text(encoding="utf-8")), {}
-        for name, text in said.get("given", {}).items():
-            given[name] = garbage.evaluate(text, **given)
-        for row in said["refused"]["rows"]:
-            cases, changes = ([each] if isinstance(each, str) else each for each in row[:2])
-            for name, change in itertools.product(cases, changes):
-                yield given, name, change, row[2].replace("{argument}", change.split("=")[0])
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        for *asked, message in said["refused"]["rows"]:
+            for name, *changes in itertools.product(*([each] if isinstance(each, str) else each for each in asked)):
+                call = f"called({name!r}, folder, dict({changes[0]}))" if changes else name
+                first = changes[0].split("=")[0] if changes else ""
+                yield said.get("given", {}), call, message.replace("{argument}", first)
 
 
-@pytest.mark.parametrize("given, name, changes, message", [*refusals()], ids=itertools.count())
-def test_refusals(given, name, changes, message, tmp_path, monkeypatch):
+@pytest.mark.parametrize("given, call, message", [*refusals()], ids=itertools.count())
+def test_refusals(given, call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names = {"called": called, "folder": tmp_path}
+    for name, text in given.items():
+        names[name] = garbage.evaluate(text, **names)
     with pytest.raises((TypeError, ValueError, IndexError, OSError, FloatingPointError)) as caught:
-        called(name, tmp_path, garbage.evaluate(f"dict({changes})", **given))
-    assert re.search(message, f"{caught.type.__name__}: {caught.value}"), (name, changes)
+        garbage.evaluate(call, **names)
+    assert re.search(message, f"{caught.type.__name__}: {caught.value}"), call
 
 
 @pytest.mark.parametrize("name", garbage.CASES)
