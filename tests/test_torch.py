@@ -6,13 +6,13 @@ import io
 import pickle
 import re
 import runpy
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rings import on_gpu
+from rows import rows
 
 import bppsa_nb.torch as ours
 from bppsa_nb.chains import plan
@@ -105,7 +105,6 @@ PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
 UNSORTED = torch.nn.utils.rnn.PackedSequence(torch.ones(3, 3), torch.tensor([1, 2]))
 RESETS = torch.zeros(2, 1, dtype=torch.bool)
 DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
-WRONG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["wrong"]
 
 
 def changed(layers, **attributes):
@@ -120,7 +119,7 @@ def twice_derived(layers, x):
     torch.autograd.grad(layers(x)[0].sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("call, message", WRONG)
+@pytest.mark.parametrize("call, message", rows(__file__, "wrong"))
 def test_what_is_wrong_is_named(call, message):
     with pytest.raises((NotImplementedError, ValueError, TypeError, RuntimeError)) as caught:
         eval(call)
