@@ -1,5 +1,6 @@
 """What a hostile user passes, one argument at a time, and the good calls of everything public, of `garbage.toml`."""
 
+import functools
 import pathlib
 import pkgutil
 import re
@@ -8,8 +9,7 @@ import tomllib
 import numpy as np
 from scipy import sparse as scipy_sparse
 
-import bppsa_nb as bp
-from bppsa_nb import graphs, multigrid, schedule, sparse
+from bppsa_nb import graphs, sparse
 
 
 def numbers(*shape):
@@ -115,77 +115,23 @@ def evaluate(text, **names):
     return eval(text, globals() | NAMES | names)
 
 
+NAMES |= {name: functools.partial(evaluate, text) for name, text in SAID["made"].items()}
+
+
 def good(name, folder):
     """Return what a case calls, and its arguments."""
     call, arguments = CASES[name]
     return evaluate(call), evaluate(f"dict({arguments})", folder=folder)
 
 
-VECTOR_ADD = pathlib.Path(__file__).parent / "ptx" / "kernels" / "vector_add.ptx"
-CYCLES = {"cycles": 1, "tol": 1e-5, "coarsening": 2, "levels": 2, "relaxation": "FCF", "cycle": "V"}
-CYCLES |= {"error": None, "nested_iteration": False, "skip_downcycle": False, "backend": "numpy", "comm": None}
-
-
-def dense(**more):
-    good = {"jacobians_T": numbers(5, 2, 3, 3), "grad_output": numbers(2, 3), "local_grads": numbers(6, 2, 3)}
-    return good | {"method": "blelloch", "backend": "numpy", "levels": None, "comm": None} | more
-
-
-def link():
-    return bp.BatchedCSR(numbers(2, 4), np.array([0, 1, 0, 1]), np.array([0, 2, 4]), (2, 2))
-
-
-def matrix():
-    return scipy_sparse.csr_array(numbers(2, 2))
-
-
-def listed():
-    links = [numbers(3, 4), scipy_sparse.csr_array(numbers(4, 2)), numbers(2, 2)]
-    terms = [numbers(3), numbers(4), numbers(2), numbers(2)]
-    return {"jacobians_T": links, "grad_output": numbers(2), "local_grads": terms}
-
-
-def trainer():
-    return bp.Trainer(bp.RNN(1, 3, 10), bp.Adam(), backend="numpy")
-
-
-def updates():
-    return {"params": {"a": numbers(2, 3), "b": numbers(3)}, "grads": {"a": numbers(2, 3), "b": numbers(3)}}
-
-
 def saved(folder):
-    trainer().save(folder / "saved.npz")
+    evaluate("trainer()").save(folder / "saved.npz")
     return folder / "saved.npz"
 
 
-def network():
-    operators = [sparse.Conv2d("c", 1, 2, 3, padding=1), sparse.ReLU("r"), sparse.MaxPool2d("p", 2)]
-    return sparse.Network((1, 4, 4), [*operators, sparse.Flatten("f"), sparse.Linear("l", 8, 3)])
-
-
 def weights(folder):
-    sparse.save_weights(network(), folder / "weights.npz")
+    sparse.save_weights(evaluate("network()"), folder / "weights.npz")
     return folder / "weights.npz"
-
-
-def plan():
-    return sparse.PlannedProduct(matrix(), matrix())
-
-
-def costs():
-    return schedule.Network([2, 1, 1], [2, 1, 1], [1, 1, 1], [1, 2, 1])
-
-
-def residual():
-    return multigrid.ResidualNetwork(numbers(4, 3, 3), numbers(4, 3), 0.5)
-
-
-def states():
-    return residual().forward(numbers(2, 3), backend="numpy")
-
-
-def model():
-    return multigrid.ResidualModel((4,), [sparse.Linear("o", 4, 3)], 4, [sparse.Linear("c", 3, 2)])
 
 
 def graph():
