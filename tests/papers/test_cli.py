@@ -173,12 +173,6 @@ def test_references_are_recorded_only_on_request_which_says_what_they_replace(to
         path.write_text("{}")
 
 
-def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, run):
-    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    assert "first commit or stash what `git status" in run(*FIRST, "--reference", ends=1)
-    assert toys.first.measured == 0 and recorded(project, "results") == []
-
-
 def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys, project, capsys, run):
     def stop_at_two(point, rng):
         if point["n"] == 2:
