@@ -115,21 +115,12 @@ def jupyterlab(folder, root):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = [
-        f"--ServerApp.port={port}", "--ServerApp.token=", "--ServerApp.password=", f"--ServerApp.root_dir={root}",
-    ]
-    options += [
-        "--no-browser",
-        "--allow-root",
-        "--LabApp.expose_app_in_browser=True",
-        f"--LabApp.user_settings_dir={folder / 'settings'}",
-    ]
+    options = [f"--ServerApp.port={port}", "--ServerApp.token=", "--ServerApp.password=", "--no-browser"]
+    options += [f"--ServerApp.root_dir={root}", "--allow-root", "--LabApp.expose_app_in_browser=True"]
+    options.append(f"--LabApp.user_settings_dir={folder / 'settings'}")
     home = {"JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_DATA_DIR": str(folder / "data"), "HOME": str(folder)}
-    home |= {
-        "PYTHONPATH": os.pathsep.join([str(root), *sys.path]),
-        "JUPYTER_PLATFORM_DIRS": "1",
-        "BPPSA_NB_CACHE": str(folder / "cache"),
-    }
+    home |= {"PYTHONPATH": os.pathsep.join([str(root), *sys.path]), "BPPSA_NB_CACHE": str(folder / "cache")}
+    home["JUPYTER_PLATFORM_DIRS"] = "1"
     with open(folder / "lab.log", "w") as log:
         command = [sys.executable, "-m", "jupyterlab", *options]
         process = subprocess.Popen(command, env=os.environ | home, stdout=log, stderr=log)

@@ -4,8 +4,9 @@
 `make test-full` tries all of them.
 """
 
+import itertools
 import re
-from importlib import import_module
+import tomllib
 from pathlib import Path
 
 import garbage
@@ -61,14 +62,18 @@ ELSEWHERE |= {"Cell", "Recurrent"}  # check_cell; RNN
 ELSEWHERE |= {"VGG11", "Executor", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; processes; results
 
 
+def called(name, folder, changes):
+    call, arguments = garbage.good(name, folder)
+    return call(**arguments | changes)
+
+
 def attempts(name, folder, every):
     """Yield an argument, what is wrong with it, and the call."""
-    make, arguments = garbage.CASES[name]
-    for number, (argument, good) in enumerate(arguments(folder).items()):
+    for number, (argument, good) in enumerate(garbage.good(name, folder)[1].items()):
         values = [*garbage.NEVER.items(), *garbage.PERHAPS.items(), *garbage.twisted(good)]
         chosen = range(number % every, len(values), every)
         for what, value in (each for i, each in enumerate(values) if i in chosen or each[0] in ONLY):
-            yield argument, what, lambda argument=argument, value=value: make()(**arguments(folder) | {argument: value})
+            yield argument, what, lambda argument=argument, value=value: called(name, folder, {argument: value})
 
 
 def finding(name, argument, what, call, known, reference):
@@ -99,9 +104,8 @@ def finding(name, argument, what, call, known, reference):
 
 
 def attack(name, folder, every):
-    make, arguments = garbage.CASES[name]
-    call, known = make(), arguments(folder)
-    reference = call(**arguments(folder))
+    call, known = garbage.good(name, folder)
+    reference = called(name, folder, {})
     shown = [getattr(call, "__self__", None), *known.values(), *([] if name == "explain" else [reference])]
     assert garbage.badly_shown(*shown) == []
     return {
@@ -112,17 +116,32 @@ def attack(name, folder, every):
     }
 
 
-ROOMS = [path.stem for path in sorted(Path(__file__).with_name("refusals").glob("[a-z]*.py"))]
+def refusals():
+    """Yield what `refusals/` says, a file for each room: a call, or a case of `garbage.CASES` and the arguments that
+    differ from its good ones; and a regular expression that is found in ``TypeError: x must be ...``.
+
+    That an error names its argument is what `test_some_garbage` sees for all of them: rows are for sentences that give
+    advice, and for arguments that do not go together. Of several calls, cases or arguments, each is refused; a message
+    may speak of the `{argument}`.
+    """
+    for path in sorted(Path(__file__).with_name("refusals").glob("*.toml")):
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        for *asked, message in said["refused"]["rows"]:
+            for name, *changes in itertools.product(*([each] if isinstance(each, str) else each for each in asked)):
+                call = f"called({name!r}, folder, dict({changes[0]}))" if changes else name
+                first = changes[0].split("=")[0] if changes else ""
+                yield said.get("given", {}), call, message.replace("{argument}", first)
 
 
-@pytest.mark.parametrize("room, row", [(r, i) for r in ROOMS for i in range(len(import_module(f"refusals.{r}").ROWS))])
-def test_refusals(room, row, tmp_path, monkeypatch):
+@pytest.mark.parametrize("given, call, message", [*refusals()], ids=itertools.count())
+def test_refusals(given, call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name, changes, message = import_module(f"refusals.{room}").ROWS[row]
-    make, arguments = garbage.CASES[name]
+    names = {"called": called, "folder": tmp_path}
+    for name, text in given.items():
+        names[name] = garbage.evaluate(text, **names)
     with pytest.raises((TypeError, ValueError, IndexError, OSError, FloatingPointError)) as caught:
-        make()(**arguments(tmp_path) | changes)
-    assert re.search(message, f"{caught.type.__name__}: {caught.value}"), (name, changes)
+        garbage.evaluate(call, **names)
+    assert re.search(message, f"{caught.type.__name__}: {caught.value}"), call
 
 
 @pytest.mark.parametrize("name", garbage.CASES)

@@ -29,9 +29,6 @@ def test_one_number_is_enough(size, number):
 
 def test_a_dtype_is_one_of_two_by_many_names():
     assert all(checks.float_dtype(name) == np.float32 for name in (np.float32, "f4", np.dtype("float32"), "float32"))
-    for dtype in (None, "x", 3, [1, "a"], np.float16, int, ">f4"):
-        with pytest.raises(TypeError, match="^dtype must be float32 or float64, got"):
-            checks.float_dtype(dtype)
 
 
 def test_generator_makes_what_numpy_makes():
@@ -39,18 +36,12 @@ def test_generator_makes_what_numpy_makes():
         assert checks.generator(seed).random() == np.random.default_rng(seed).random()
     given = np.random.default_rng(0)
     assert checks.generator(given) is given
-    for rng, error in (("x", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError), ([3, -1], ValueError)):
-        with pytest.raises(error, match=r"^seed must be an integer of at least 0, several of them, or a numpy"):
-            checks.generator(rng, "seed")
 
 
 @pytest.mark.parametrize("value, expected", [(np.float32(0.5), 0.5), (2**2000, np.inf), (-(2**2000), -np.inf)])
 def test_as_float(value, expected):
     found = checks.as_float("h", value)
     assert type(found) is float and found == expected
-    for wrong in (True, "1", None, 1j, np.timedelta64(1, "s")):
-        with pytest.raises(TypeError, match="^h must be a number, got"):
-            checks.as_float("h", wrong)
 
 
 def test_a_read_only_view_cannot_be_written_to_and_shows_what_is_written_to_its_array():
@@ -62,28 +53,3 @@ def test_a_read_only_view_cannot_be_written_to_and_shows_what_is_written_to_its_
                 write()
         each += 1
         assert each.all() and np.shares_memory(view, each) and np.array_equal(view, each)
-
-
-@pytest.mark.parametrize(
-    "check, error, message",
-    [
-        (lambda: checks.check_between("rate", "x", 0, 1), TypeError, "^rate must be a number, got 'x'$"),
-        (lambda: checks.check_between("rate", 1, 0, 1), ValueError, "^rate must be at least 0 and below 1, got 1$"),
-        (lambda: checks.check_between("rate", np.nan, 0, np.inf), ValueError, "^rate must be .* below inf, got nan$"),
-        (lambda: checks.check_count("n", 0, 1), ValueError, "^n must be at least 1, got 0$"),
-        (lambda: checks.check_count("n", 4, 1, 3, " (why)"), ValueError, r"^n must be from 1 to 3 \(why\), got 4$"),
-        (lambda: checks.check_count("n", 2**31), ValueError, "^n must be from 0 to 2147483647, got 2147483648$"),
-        (lambda: checks.check_count("n", True), TypeError, "^n must be an integer, got True$"),
-        (lambda: checks.check_amount("cost", -1), ValueError, "^cost must be finite and not negative, got -1$"),
-        (lambda: checks.check_choice("how", "c", ["a", "b"]), ValueError, "^how must be one of 'a', 'b', got 'c'$"),
-        (lambda: checks.check_flag("flush", 1), TypeError, "^flush must be True or False, got 1$"),
-        (lambda: checks.check_finite(x=np.array([[0, np.nan]])), ValueError, r"^x must be .* got nan at \[0, 1\]$"),
-        (lambda: checks.check_floats("x", np.zeros(2, int)), TypeError, "^x must be float32 or float64, got int64$"),
-        (lambda: checks.check_integers("y", np.zeros(2)), TypeError, "^y must hold integers, got float64$"),
-        (lambda: checks.check_kind("a", [1], dict, "a dict"), TypeError, "^a must be a dict, got list$"),
-        (lambda: checks.check_kind("a", [1], dict, "a dict", repr), TypeError, r"^a must be a dict, got \[1\]$"),
-    ],
-)
-def test_what_is_wrong_is_shown(check, error, message):
-    with pytest.raises(error, match=message):
-        check()

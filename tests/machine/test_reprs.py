@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from garbage import badly_shown
+from garbage import badly_shown, evaluate
+from rows import rows
 from scipy import sparse as scipy_sparse
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
-from bppsa_nb.cells.recurrent import Activations
 from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import batched, counted, dense, scaled
 from bppsa_nb.scan import trace
@@ -35,27 +35,9 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
     assert badly_shown(*things) == []
 
 
-@pytest.mark.parametrize(
-    ("thing", "text"),
-    [
-        (bp.SGD(lr=1, momentum=0.5), "SGD(lr=1.0, momentum=0.5)"),
-        (
-            bp.Trainer(bp.RNN(1, 2, 3), bp.SGD(0.1), "truncated", "numpy", 2),
-            "Trainer(model=RNN(input_size=1, hidden_size=2, num_classes=3, num_layers=1, dtype=float32), "
-            "optimizer=SGD(lr=0.1, momentum=0.0), method='truncated', backend='numpy', levels=2, steps='in parts', "
-            "epoch=0, position=0)",
-        ),
-        (bp.History(np.empty(0), np.empty(0)), "History(iterations=0)"),
-        (bp.History(np.array([2.0, 1.23456789]), np.ones(2)), "History(iterations=2, last_loss=1.23457)"),
-        (
-            Activations(np.ones((7, 2, 1)), np.ones((1, 1, 8, 2, 3)), None, np.ones((2, 5))),
-            "Activations(x=float64[7, 2, 1], hidden=float64[1, 8, 2, 3], gates=None, logits=float64[2, 5])",
-        ),
-        (dense.CSR(scipy_sparse.csr_array(np.eye(9))), "CSR(matrix=float64[9, 9] with 9 entries)"),
-    ],
-)
+@pytest.mark.parametrize("thing, text", rows(__file__, "words"))
 def test_in_these_words(thing, text):
-    assert repr(thing) == text
+    assert repr(evaluate(thing)) == text
 
 
 def test_half_made_things_are_shown_too():

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rings import more
+from rows import rows
 
 import bppsa_nb
 from bppsa_nb.cells import calibrate
@@ -91,22 +93,7 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        ("", "required: COMMAND"), ("nonsense", "invalid choice: 'nonsense'"),
-        ("measure x --scale huge", "invalid choice: 'huge'"), ("measure", "required: NAME"),
-        ("fetch imagenet", "irmas"),
-        *((f"{command} --seed={seed}", f"argument --seed: must be an integer of at least 0, got '{seed}'")
-          for command in ("train", "measure first") for seed in ("-1", "1.5", "x")),
-        # How it was said before.
-        ("figures", "is now `bppsa-nb measure NAME`, which measures and draws, or `bppsa-nb draw NAME`"),
-        ("figures --only figure_03 --explain", "is now `bppsa-nb explain NAME`"),
-        ("figures --only figure_03 --device nvidia-h200", "is now `bppsa-nb draw NAME --of DEVICE`"),
-        ("report --check", "`bppsa-nb report --check` is now `bppsa-nb check NAME`"),
-        ("notebooks --only 03", "is now `bppsa-nb notebooks NAME`"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments, said", rows(__file__, "usage", "commands.toml"))
 def test_wrong_usage_exits_with_2(arguments, said, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments.split())
@@ -184,12 +171,6 @@ def test_references_are_recorded_only_on_request_which_says_what_they_replace(to
     for words in ("2020-02-02, 0123456789 and changes, a machine with 77 cores", "one that could not be read"):
         assert f"reference {place}: in place of {words}\n" in run(*FIRST, "--reference")
         path.write_text("{}")
-
-
-def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, run):
-    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    assert "first commit or stash what `git status" in run(*FIRST, "--reference", ends=1)
-    assert toys.first.measured == 0 and recorded(project, "results") == []
 
 
 def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys, project, capsys, run):
@@ -551,18 +532,10 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         assert len(longer["loss"]) == 8
 
 
-@pytest.mark.parametrize(
-    "wrong, said",
-    [
-        (["--batch-size", "0"], "batch_size"), (["--method", "truncated"], "levels"),
-        (["--resume", "nowhere.npz"], "nowhere.npz"), (["--multigrid"], "--length is for recurrent layers"),
-        (["--save", ""], "Is a directory: '.'"), (["--save-every", "2"], "--save-every needs --save PATH"),
-        (["--distributed", "--sequence-ranks", "2"], "sequence_ranks goes with comm only, got 2"),
-    ],
-)
+@pytest.mark.parametrize("wrong, said", rows(__file__, "train", "commands.toml"))
 def test_train_explains_wrong_options(run, monkeypatch, wrong, said):
     monkeypatch.setattr(cli.cli_train.ranks, "world", lambda: None)  # without mpi4py
-    assert said in run(*TRAIN, *wrong, ends=1)
+    assert said in run(*TRAIN, *shlex.split(wrong), ends=1)
 
 
 def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, run, monkeypatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import rows
 
 from bppsa_nb.papers import cli
 
@@ -81,29 +82,7 @@ def test_ptx_knows_arrays_by_the_names_that_came(files, capsys):
     assert "reads right[32]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "call, said",
-    [
-        ("none.py:k a=1", "importing none.py raises FileNotFoundError"),
-        ("none.ptx a=1", "kernel is neither PTX nor the path of a file"), ("bad.py a=1", "a kernel is FILE.py:NAME"),
-        ("bad.py:none a=1", "has no kernel 'none'; those decorated with cuda.jit are matmul, show"),
-        ("raises.py:k a=1", "importing raises.py raises RuntimeError: on import"),
-        ("leaves.py:k a=1", "importing leaves.py raises SystemExit"),
-        ("bad.py:matmul a=1", "kernel matmul takes a, b, c, in this order; got a"),
-        ("bad.py:matmul a:float33[3]", "argument a:float33[3]: data type 'float33'"),
-        ("bad.py:matmul a:object[3]", "argument a:object[3]: an array needs a type of numbers"),
-        ("bad.py:matmul a:int8[99999999999]", "argument a:int8[99999999999]: an array needs a type"),
-        ("bad.py:matmul a:int8=300", "argument a:int8=300: Python integer 300 out of bounds"),
-        ("bad.py:matmul a=x", "argument a=x: could not convert"),
-        ("bad.py:matmul a=none.npy", "argument a=none.npy: [Errno 2]"),
-        ("bad.py:matmul a=packed.npy", "argument a=packed.npy: the magic string is not correct"),
-        ("bad.py:matmul a:int8=empty", "argument a:int8=empty: expected x:float32[64,3]"),
-        ("bad.py:matmul a", "argument a: expected x:float32[64,3]"),
-        ("bad.py:matmul a=1 a=2", "argument a=2: its name is given twice"), ("cut.ptx a=1", "of the PTX text"),
-        ("two.ptx a=1", "entry is one of again, vector_add, not None"),
-        ("two.ptx --entry vector_add a=1", "kernel vector_add has 4 parameters; 1 arguments came"),
-    ],
-)
+@pytest.mark.parametrize("call, said", rows(__file__, "kernel", "commands.toml"))
 def test_what_is_wrong_is_said_in_a_line(files, capsys, call, said):
     name, *more = call.split()
     assert check(name, "--grid", "1", "--block", "1", *more) == 2

@@ -4,6 +4,7 @@ import re
 from fnmatch import fnmatch
 
 import pytest
+from rows import rows
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
@@ -94,16 +95,7 @@ def test_a_damaged_file_has_results_that_say_so(folder):
     assert (found := files.read_json("results.json"))["score"] == 0 and "mine.json is damaged" in found["output"]
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["grade"], "grade needs a file with answers: .json, .ipynb or .py"),
-        (["grade", "none.json"], "No such file or directory: 'none.json'"),
-        (["grade", "none.txt"], "none.txt is no file of answers: these end in .json, .ipynb or .py"),
-        (["export", "a", "b"], "export writes one file, got a b"),
-        (["progress", "a"], "progress takes no files, got a"),
-    ],
-)
+@pytest.mark.parametrize("words, message", rows(__file__, "puzzles", "commands.toml"))
 def test_what_is_wrong_is_told_in_a_line(words, message, capsys):
-    assert run(*words) == 1
+    assert run(*words.split()) == 1
     assert message in (said := capsys.readouterr().err) and said.count("\n") == 1

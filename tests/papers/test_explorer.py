@@ -59,17 +59,3 @@ def test_changing_what_there_is_to_schedule():
     devices.value = 2
     layers.value = 1
     assert (devices.max, devices.value) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        (("gpipe",), ValueError, "name must be one of 'conventional', .*, got 'gpipe'"),
-        (("GPipe", 17), ValueError, "layers must be from 1 to 16, got 17"),
-        (("GPipe", 4, 5), ValueError, r"devices must be from 1 to 4 \(the network has 4 layers\), got 5"),
-        (("GPipe", 4, 2, 1.5), TypeError, "micro_batches must be an integer, got 1.5"),
-    ],
-)
-def test_bad_input(arguments, error, message):
-    with pytest.raises(error, match=message):
-        explorer(*arguments)

@@ -33,23 +33,18 @@ def test_ratios_are_those_of_the_printed_tables(name, key, expected):
     assert found == pytest.approx(np.array([expected]), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["table_4", "table_5", "table_6"])
-def test_tables_of_epochs_are_complete_and_say_where_they_come_from(name):
-    table = published.table(name)
-    assert len(table) == {"table_4": 8, "table_5": 8, "table_6": 9}[name] and not table.isna().any().any()
-    steps = ["forward", *(["forward_overhead"] if name == "table_6" else []), "bppsa", "baseline"]
-    assert (table[steps].diff(axis=1).iloc[:, 1:] > 0).all().all()
-    if name == "table_6":
-        assert table[["features", "B"]].values.tolist() == [[name, B] for name in "SML" for B in (16, 32, 64)]
-    assert table.attrs["gpu"] == "NVIDIA V100" and table.attrs["table"] == int(name[-1])
+def test_tables_say_where_they_come_from():
+    about = {name: published.table(name).attrs for name in ("table_1", "table_4", "table_5", "table_6")}
+    assert about["table_1"]["cpu"] == "AMD Ryzen Threadripper 1950X"
+    assert all(said["gpu"] == "NVIDIA V100" for name, said in about.items() if name != "table_1")
+    assert all(said["table"] == int(name[-1]) for name, said in about.items())
 
 
-def test_table_1_is_complete_and_says_where_it_comes_from():
-    table = published.table("table_1").set_index("operator")
-    assert table["sparsity"].tolist() == [0.99157, 0.99998, 0.99994]
-    assert table["speedup"].tolist() == [8.3e3, 1.2e6, 1.5e5]
-    assert table["kernel"].isna().tolist() == [False, True, False]
-    assert table.attrs["cpu"] == "AMD Ryzen Threadripper 1950X" and table.attrs["table"] == 1
+def test_every_epoch_takes_longer_the_more_it_does():
+    for name in ("table_4", "table_5", "table_6"):
+        table = published.table(name)
+        steps = ["forward", *(["forward_overhead"] if name == "table_6" else []), "bppsa", "baseline"]
+        assert (table[steps].diff(axis=1).iloc[:, 1:] > 0).all().all() and not table.isna().any().any()
 
 
 def test_table_3_is_what_the_features_are_made_from():
@@ -59,11 +54,6 @@ def test_table_3_is_what_the_features_are_made_from():
         features = FEATURES[row["features"]]
         for name in ("coefficients", "window", "hop", "frames", "size"):
             assert getattr(features, name) == row[name]
-
-
-def test_unknown_tables_are_errors():
-    with pytest.raises(ValueError, match="one of table_1, table_3, table_4, table_5, table_6; got 'table_7'"):
-        published.table("table_7")
 
 
 def test_checksums_in_the_readme_are_those_of_the_files():

@@ -40,25 +40,6 @@ def test_recordings_of_all_machines_are_put_together():
     assert table["backend"].tolist() == ["cpu", "cuda"]
 
 
-def grid_rows():
-    rows = []
-    for cell, T, B, H, inputs in [("RNN", 1000, 16, 20, 1), ("RNN", 10, 16, 20, 1), ("GRU", 259, 16, 20, 38)]:
-        times = {"ours: linear": (1.0, 2.0), "ours: chunked": (0.5, 1.5)}
-        times |= {"torch, 1 thread": (8, 9), "torch, 2": (6, 12)}
-        for name, (backward, step) in times.items():
-            row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": 3}
-            rows.append(row | {"backward": float(backward), "step": float(step)})
-    return rows
-
-
-def test_the_lead_is_over_pytorch_s_best():
-    record("grid", grid_rows())
-    found = against_pytorch.speedups(against_pytorch.measure("quick", None, None))
-    linear, chunked = found[found["T"] == 10].to_dict("records")
-    assert (linear["method"], linear["backward"], linear["step"]) == ("linear", 6, 4.5)
-    assert (chunked["method"], chunked["backward"], chunked["step"]) == ("chunked", 12, 6)
-
-
 def test_issue_and_run_are_drawn_in_pairs():
     ends = {f"{part}{end}": s for part, s in (("issue", 2e-6), ("run", 5e-6)) for end in ("", "_low", "_high")}
     rows = [{"cell": cell, "name": name, **ends} for cell in ("RNN", "GRU") for name in ("torch", "graph")]
@@ -68,26 +49,3 @@ def test_issue_and_run_are_drawn_in_pairs():
     assert "h200" in fig.subfigs[0].get_suptitle() and gru.get_title().startswith("GRU")
     assert sorted(text.get_text() for text in rnn.texts) == ["2", "2", "5", "5"]
     np.testing.assert_allclose(sorted(bar.get_width() for bar in gru.patches), [2, 2, 5, 5])
-
-
-def whole(**seconds):
-    """A size of both parts, for both cells, and how long each competitor takes."""
-    sizes = [("named", "RNN"), ("grid", "RNN"), ("grid", "GRU")]
-    return [
-        {"part": part, "cell": cell, "T": 9, "B": 2, "H": 3, "I": 4, "name": name, "rounds": 3}
-        | {"seconds": s, "seconds_low": 0.9 * s, "seconds_high": 1.2 * s}
-        for part, cell in sizes
-        for name, s in seconds.items()
-    ]
-
-
-def test_whole_steps_are_held_against_the_best_of_each_peer():
-    names = {"ours": 2.0, "torch.nn.RNN, 1 thread": 9.0, "torch.nn.RNN, 2 threads": 8.0, "jax.lax.scan, unroll=8": 3.0}
-    record("whole", whole(**names))
-    table = whole_steps.measure("quick", None, None)
-    found = whole_steps.beside(table).set_index(["part", "cell", "peer"])
-    assert found.loc[("named", "RNN", "PyTorch"), "ratio"] == 4 and found.loc[("grid", "GRU", "JAX"), "ratio"] == 1.5
-    np.testing.assert_allclose(found.loc[("named", "RNN", "PyTorch"), ["low", "high"]].astype(float), [3.6, 4.8])
-    assert set(whole_steps.best(table)["peer"]) == {"JAX"}
-    facts = whole_steps.facts(table)
-    assert facts["named"].tolist() == [1.5] and (facts["above"], facts["cells"]) == (2, 2)

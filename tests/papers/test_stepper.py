@@ -40,12 +40,3 @@ def test_choosing_redraws_in_the_same_place_and_without_a_kernel_nothing_is_to_b
     (again, where) = published[-1]
     assert again["text/html"] == scan_figure(trace(3, "blelloch"))
     assert where["update"] and where["transient"] == how["transient"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [((64,), "n must be from 0 to 63, got 64"), ((3, "tree"), "got 'tree'"), ((3, "truncated", -1), "levels must be")],
-)
-def test_bad_input(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        stepper(*arguments)

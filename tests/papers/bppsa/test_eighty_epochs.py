@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiment, experiments
+from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import eighty_epochs
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets import audio, instruments
@@ -118,41 +118,3 @@ def test_the_gru_s_trainings_may_have_been_recorded_apart(table):
     same = ["features", "T", "seed", "method", "iteration", "loss", "accuracy"]
     pd.testing.assert_frame_equal(collected[same], table[same], check_dtype=False)
     assert collected.attrs["data"] == "stand-in"
-
-
-def test_differences_are_from_bptt_on_the_same_features_and_from_the_same_seed(table):
-    compared = eighty_epochs.differences(table)
-    assert set(compared["method"]) == {"nudged", "chunked", "blelloch"} and compared["mean"].max() <= 1e-4
-    both = table["features"].eq("M") & table["seed"].eq(1) & table["method"].eq("linear")
-    changed = table.assign(loss=table["loss"].where(~both, 2 * table["loss"]))
-    far = eighty_epochs.differences(changed).query("mean > 0.1")
-    assert set(far[KEYS].itertuples(index=False, name=None)) == {("M", 1, "chunked")}
-
-
-def test_bppsa_is_held_against_the_control_on_seeds_that_have_both(table):
-    other = table["seed"].eq(1) & table["method"].eq("chunked")
-    far = table.assign(loss=table["loss"].where(~other, 100 * table["loss"]))
-    found, expected = (eighty_epochs.facts(each)["GRU"]["S"]["apart"] for each in (far, table))
-    pd.testing.assert_frame_equal(found, expected)
-
-
-@pytest.mark.parametrize("apart, verdict", [(1.9, experiment.REPRODUCED), (2.1, experiment.MISSED)])
-@pytest.mark.parametrize(
-    "number, features, method, said",
-    [
-        (0, "RNN", "blelloch", "{}× for BPPSA, by levels"), (0, "RNN", "chunked", "{}× for BPPSA, by chunks"),
-        (1, "M", "chunked", "M: {}× for BPPSA, by chunks ("),
-    ],
-)
-def test_bppsa_must_stay_as_near_to_bptt_as_bptt_with_a_bit_changed(
-    table, number, features, method, said, apart, verdict
-):
-    keys = ["features", "seed", "iteration"]
-    bptt = table[table["method"] == "linear"].set_index(keys)["loss"]
-    losses = bptt.loc[list(zip(*(table[key] for key in keys), strict=True))].to_numpy()
-    by = table["method"].map({"linear": 0.0}).fillna(1e-3)
-    far = table["method"].eq(method) & table["features"].eq(features)
-    changed = table.assign(loss=losses * (1 + by.where(~far, apart * 1e-3)))
-    claim = eighty_epochs.FIGURE.claims[number]
-    ours, _, judged = experiment.judge(claim, eighty_epochs, eighty_epochs.facts(changed))
-    assert judged == verdict and said.format(apart) in ours

@@ -3,7 +3,6 @@
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 from measuring import measure
 from rings import on_gpu
@@ -17,9 +16,6 @@ from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations
 from bppsa_nb.training.datasets.audio import Features
 
 SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
-TIMED = pd.DataFrame(
-    {"method": ["linear", "blelloch", "chunked"], "backward": [4.0, 1.0, 8.0], "backward_std": [0.125, 0.25, 0.5]}
-).assign(backend="cpu", T=10, B=16, forward=2.0, rounds=3)
 SECONDS = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0, "chunked": 4.5}
 
 
@@ -73,29 +69,6 @@ def test_every_part_is_charged_to_what_needs_it(monkeypatch):
     (row,) = iterations.time_gated({"cell": "GRU", "features": "M", "B": 2}, rng, "numpy", seconds=0)
     seconds = {"forward": 1, "baseline": 1 + 2, "forward_overhead": 1 + 8, "bppsa": 1 + 4, "chunked": 1 + 16}
     assert row == seconds | {f"{name}_spread": 0 for name in seconds} | {"rounds": 3}
-
-
-def test_speedups_are_ratios_of_times_and_an_epoch_is_32000_samples():
-    (found,) = figure_08.speedups(TIMED).to_dict("records")
-    assert (found["bp"], found["bppsa_alone"], found["bppsa_alone_std"]) == (4.0, 1.0, 0.25)
-    assert found["backward"] == 4.0 and found["overall"] == (2 + 4) / (2 + 1)
-    assert (found["chunked_alone"], found["chunked_alone_std"], found["backward_chunked"]) == (8.0, 0.5, 0.5)
-    (found,) = figure_08.speedups(TIMED[TIMED["method"] != "chunked"]).to_dict("records")  # an older recording
-    assert found["backward"] == 4.0 and np.isnan(found["chunked_alone"]) and np.isnan(found["backward_chunked"])
-    both = pd.concat([TIMED.assign(backend="numpy", forward=7.0), TIMED], ignore_index=True)
-    (found,) = figure_08.per_epoch(figure_08.speedups(both)).to_dict("records")  # on the fastest backend
-    assert [found[name] for name in ("forward", "baseline", "bppsa")] == [2.0 * 2000, 6.0 * 2000, 3.0 * 2000]
-    assert (found["overall"], found["backward"]) == (2.0, 4.0)
-
-
-def test_columns_come_apart_as_appendix_g_says():
-    table = pd.DataFrame({"forward": [4.0], "baseline": [10.0], "forward_overhead": [5.0], "bppsa": [7.0]})
-    (found,) = epochs.breakdown(table).to_dict("records")
-    assert (found["fp"], found["fo"], found["bp"], found["bppsa_alone"]) == (4, 1, 6, 2)
-    assert (found["overall"], found["backward"], found["overhead"]) == (10 / 7, 3, 0.25)
-    assert "chunked_alone" not in found
-    (found,) = epochs.breakdown(table.assign(chunked=12.0)).to_dict("records")
-    assert (found["chunked_alone"], found["backward_chunked"]) == (8, 0.75)
 
 
 def test_paper_scale_is_the_grid_of_tables_4_and_5():

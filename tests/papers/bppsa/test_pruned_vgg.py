@@ -5,23 +5,9 @@ import pytest
 from measuring import measure
 from scipy import sparse as scipy_sparse
 
-from bppsa_nb.papers.bppsa import figure_03, figure_10
+from bppsa_nb.papers.bppsa import figure_10
 from bppsa_nb.papers.experiment import MISSED, judge
 from bppsa_nb.sparse import Conv2d, CSRPattern, Flatten, Linear, MaxPool2d, Network, ReLU, prune
-
-
-def test_operators_are_those_of_figure_3():
-    names = figure_03.operators()
-    assert len(names) == 21
-    assert names[:6] == ["conv1", "relu1", "pool1", "conv2", "relu2", "pool2"] and names[-1] == "pool5"
-    assert sum(name.startswith("pool") for name in names) == 5
-
-
-def test_levels_of_figure_3():
-    table = measure(figure_03)
-    assert list(table["phase"]) == ["up"] * 4 + ["down"] * 5
-    assert list(table["mm"]) == [10, 4, 2] + [0] * 6
-    assert table["mv"].sum() == 21
 
 
 def random_chain(rng, sizes):

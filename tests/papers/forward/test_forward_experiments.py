@@ -132,6 +132,3 @@ def test_a_radius_is_dragged_and_drawn():
     assert before.startswith(b"\x89PNG")
     control.value = 3.0
     assert bytes(image.value) != before
-    for radius in (0.1, 5, True, None, "2"):
-        with pytest.raises(ValueError, match=r"^radius must be from 0.2 to 4.0, got "):
-            slider.slider(radius)

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pandas
 import pytest
 from measuring import measure
 
@@ -76,29 +75,6 @@ def test_all_sizes_and_variants_are_measured(tiny):
     timed = {32: ("original", "saved"), 64: ("original", "saved"), 128: variants.NAMES}
     expected = [[B, H, name] for B, names in timed.items() for H in (8, 16) for name in names]
     assert measure(gru_variants)[["B", "H", "variant"]].values.tolist() == expected
-
-
-def test_useful_work_is_what_the_original_counts():
-    """And what the last variant counts: it computes no product twice."""
-    T, B, H = 3, 2, 4
-    for name in gru_variants.ENDS:
-        assert variants.count(name, T, B, H, H)["multiply_adds"] == 18 * T * B * H**2
-    timed = {"T": T, "B": B, "H": H, "seconds": 2e-6, "seconds_low": 1e-6, "seconds_high": 4e-6}
-    (found,) = gru_variants.throughput(pandas.DataFrame([timed])).to_dict("records")
-    operations = 2 * variants.count("original", T, B, H, H)["multiply_adds"]
-    expected = [operations / 2e3, operations / 4e3, operations / 1e3]
-    assert [found[name] for name in ("gflops", "gflops_low", "gflops_high")] == pytest.approx(expected)
-
-
-def test_roofline_takes_the_lower_limit():
-    limits = {"bandwidth": 10.0, "peak": 30.0, "seconds": 1e-6}
-    table = pandas.DataFrame([{"B": 1, "H": 64} | limits, {"B": 64, "H": 64} | limits])
-    small, large = small_products.roofline(table).to_dict("records")
-    assert small["intensity"] == pytest.approx(2 * 3 * 64**2 / (4 * (3 * 64**2 + 4 * 64)))
-    assert small["roof"] == pytest.approx(10 * small["intensity"]) and small["bound"] == "memory"
-    assert large["intensity"] == pytest.approx(2 * 64 * 3 / (4 * 7))
-    assert large["roof"] == 30 and large["bound"] == "processor"
-    assert large["gflops"] == pytest.approx(1e-3 * 2 * 3 * 64**3)
 
 
 def test_small_products_has_limits_on_every_row(tiny):

@@ -1,7 +1,5 @@
-import itertools
 
 import numpy as np
-import pandas as pd
 import pytest
 from measuring import measure
 
@@ -62,26 +60,6 @@ def test_images_have_a_network_too():
     model = experiment.new(Two(), 1, 0)
     assert model.state_shape == (experiment.CHANNELS, 8, 8)
     assert model.forward(Two().batch(None)[0], "numpy").logits.shape == (2, 10)
-
-
-def test_facts_compare_runs_of_a_seed():
-    accuracy = {"serial": (0.5, 0.9), "multigrid": (0.48, 0.88), "adaptive": (0.5, 0.89)}  # after one epoch and two
-    points = itertools.product((4, 64), (0, 1), accuracy, (1, 2))
-    rows = [
-        {"T": T, "seed": seed, "method": method, "epoch": epoch, "accuracy": accuracy[method][epoch - 1] - 0.1 * seed}
-        | {"forward": T, "backward": T + 2 * epoch}
-        for T, seed, method, epoch in points
-    ]
-    rows[2]["accuracy"] += 0.01  # after one epoch, by two cycles, of the first seed
-    rows[3]["accuracy"] += 0.05  # in the end
-    facts = experiment.facts(pd.DataFrame(rows))
-    assert facts["gained"].tolist() == pytest.approx([0.03, -0.02])
-    assert facts["large"].to_dict() == pytest.approx({64: -0.02})
-    assert facts["most"] == pytest.approx(0.015) and facts["largest"]["two"] == pytest.approx(0.005)
-    assert facts["ends"]["many"].tolist() == pytest.approx([-0.01, -0.01])
-    assert facts["ends"]["multigrid"].tolist() == pytest.approx([0.855, 0.83])
-    assert facts["ends"][["first", "last"]].to_numpy().tolist() == [[5, 6], [65, 66]]
-    assert facts["small"]["spread"].tolist() == pytest.approx([np.std([0.9, 0.8], ddof=1)])
 
 
 def test_a_second_axis_counts_steps_of_cycles(table):

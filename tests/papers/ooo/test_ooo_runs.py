@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from bppsa_nb import Adam
-from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
 from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge
 from bppsa_nb.training.datasets.images import Images
@@ -37,29 +36,6 @@ def test_several_devices_have_stale_weights(images):
     assert [row["staleness"] for row in stale] == [3, 3]
     assert [row["epoch"] for row in stale] == [1, 2]
     assert stale[0]["training_loss"] != fresh[0]["training_loss"]
-
-
-def test_gaps_are_between_runs_of_a_seed():
-    rows = [
-        {"images": 40, "lr": 0.1, "seed": seed, "devices": devices, "epoch": epoch, "accuracy": accuracy}
-        for devices, ends in {1: (0.8, 0.5), 4: (0.7, 0.6)}.items()
-        for seed, end in enumerate(ends)
-        for epoch, accuracy in ((1, 0.0), (2, end))
-    ]
-    (found,) = staleness.gaps(pd.DataFrame(rows)).to_dict("records")
-    expected = {"images": 40, "updates": 4, "lr": 0.1, "devices": 4, "mean": 0.0, "min": -0.1, "max": 0.1, "count": 2}
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_recorded_runs_bear_out_the_caption():
-    """250 updates suffer from staleness; 3000 do not, beyond their range."""
-    found = staleness.gaps(experiments.table("staleness")).set_index(["images", "lr"])
-    assert sorted(found.index) == [(images, lr) for images in (1000, 6000) for lr in (1e-3, 3e-3)]
-    assert 0.02 < found.loc[(1000, 1e-3), "mean"] < 0.12
-    assert 0.07 < found.loc[(1000, 3e-3), "mean"] < 0.13 and found.loc[(1000, 3e-3), "min"] > 0
-    for lr in (1e-3, 3e-3):
-        row = found.loc[(6000, lr)]
-        assert row["min"] < 0 < row["max"] and abs(row["mean"]) < row["max"] - row["min"]
 
 
 @pytest.mark.parametrize("stale, verdict", [((0.5, 0.6), REPRODUCED), ((0.5, 0.75), MISSED)])
