@@ -19,8 +19,8 @@ BELOW["torch"] = BELOW["training"] | {"torch"}
 # The public names: whoever stands above all they name may use them.
 FACADES = {"bppsa_nb", "bppsa_nb.sparse", "bppsa_nb.torch"}
 UP = [("bppsa_nb.machine.ranks", "bppsa_nb.distributed")]  # for comm=, and nothing else
-# Lines of Python, and of the papers' words. They only go down: what adds lines takes others out.
-LINES = {"library": 32_570, "papers": 12_590, "tests": 34_800}
+# Lines of Python. They only go down: what adds lines takes others out.
+LINES = {"library": 32_540, "papers": 10_300, "tests": 29_000}
 PARAMETERS = 8
 # What has more: public calls, whose options are keywords; kernels, which a GPU is handed array by array.
 MANY_PARAMETERS = {
@@ -178,7 +178,7 @@ def test_modules_and_functions_are_short(trees):
 def test_the_house_does_not_grow():
     count = dict.fromkeys(LINES, 0)
     for path in [*HOUSE.rglob("*"), *Path(__file__).parent.rglob("*")]:
-        if path.suffix in (".py", ".toml"):
+        if path.suffix == ".py":
             part = "tests" if HOUSE not in path.parents else "papers" if HOUSE / "papers" in path.parents else "library"
             count[part] += len(path.read_text(encoding="utf-8").splitlines())
     assert {part: lines for part, lines in count.items() if lines > LINES[part]} == {}
