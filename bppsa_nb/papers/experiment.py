@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bppsa_nb.papers import words
+from bppsa_nb.schedule.colors import COLORS  # noqa: F401, with which experiments draw
 
 REPRODUCED, BETTER, MISSED = "reproduced", "better", "missed"
 EVERY = ""  # a pattern that any column fits
@@ -89,6 +90,13 @@ def compare(ours, theirs):
     """Give the verdict on numbers of which more is better; of several pairs, the worst decides."""
     worst = np.min(np.divide(ours, theirs))
     return BETTER if worst > 1.1 else REPRODUCED if worst >= 0.9 else MISSED
+
+
+def where(table, **columns):
+    """Return the rows of a table in which columns have these values."""
+    for column, value in columns.items():
+        table = table[table[column] == value]
+    return table
 
 
 def facts(module, table):

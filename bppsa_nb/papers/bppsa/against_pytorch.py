@@ -1,9 +1,7 @@
 """How the lead over PyTorch moves with T, B and H: draws what `benchmarks/run.py` recorded."""
 
 from bppsa_nb.papers import panels, recorded
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 METHODS = ("linear", "chunked", "blelloch")
 

@@ -5,9 +5,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 from bppsa_nb.scan.trace import UNIT
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline

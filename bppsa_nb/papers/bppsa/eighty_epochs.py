@@ -14,9 +14,7 @@ from bppsa_nb.papers import recorded
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.training.datasets import Bitstream, instruments
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam

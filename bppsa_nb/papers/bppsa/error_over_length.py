@@ -7,10 +7,8 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.training.datasets import Bitstream
 

@@ -4,8 +4,7 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Figure
 
 # Operator, channels out (None: as many as come in), device.
 LAYERS = (

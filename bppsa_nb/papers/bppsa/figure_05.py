@@ -8,8 +8,7 @@ from matplotlib.patches import Patch
 
 from bppsa_nb import sparse
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Figure
 
 KINDS = {  # in the order of `bppsa_nb.sparse.kinds_of_zeros`
     "guaranteed zero": "#f4f4f4",

@@ -5,8 +5,7 @@ import numpy as np
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.training_curves import LIMIT, differences
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.training.datasets.images import Images

@@ -6,9 +6,7 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam

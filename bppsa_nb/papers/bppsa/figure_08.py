@@ -11,9 +11,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import THESIS, epochs, iterations
 from bppsa_nb.papers.bppsa.iterations import RNN_BATCH, RNN_LENGTH
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 
 LIMIT = {"quick": 64_000, "paper": np.inf}  # of T times B
 LABELS = {"bp": ("BP", "linear"), "bppsa_alone": ("levels", "blelloch"), "chunked_alone": ("chunks", "chunked")}

@@ -11,10 +11,8 @@ from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.bppsa.iterations import time_gated
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.training.datasets.audio import FEATURES
 
 BATCHES = (16, 32, 64)

@@ -11,9 +11,7 @@ from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.pattern import CSRPattern
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa.vgg import operators
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 from bppsa_nb.scan.trace import span_label, trace

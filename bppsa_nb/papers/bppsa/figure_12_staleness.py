@@ -6,10 +6,8 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam

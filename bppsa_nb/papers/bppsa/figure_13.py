@@ -8,8 +8,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE, LIMIT, METHODS
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam

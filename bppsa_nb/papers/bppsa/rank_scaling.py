@@ -6,9 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},

@@ -8,10 +8,8 @@ from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 

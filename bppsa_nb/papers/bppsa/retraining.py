@@ -11,10 +11,8 @@ from matplotlib.ticker import PercentFormatter
 from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.images import fetched
-from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy

@@ -8,9 +8,7 @@ from matplotlib import pyplot
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.bppsa.gpipe import pipeline
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace

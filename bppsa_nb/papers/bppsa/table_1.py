@@ -9,8 +9,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare
 
 PRINTED = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator

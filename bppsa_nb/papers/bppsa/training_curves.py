@@ -5,7 +5,7 @@ import time
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS
 from bppsa_nb.training.datasets.audio import LABELS
 from bppsa_nb.training.loss import cross_entropy
 

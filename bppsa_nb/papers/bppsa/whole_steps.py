@@ -4,9 +4,7 @@ import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
 

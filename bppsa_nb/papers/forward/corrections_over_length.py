@@ -8,11 +8,9 @@ from matplotlib import pyplot
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer

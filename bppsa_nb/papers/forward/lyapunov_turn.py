@@ -4,10 +4,8 @@ import numpy as np
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.tables import where
 
 SIZES = {
     "quick": {"radii": (0.3, 0.6, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2, 3, 5), "seeds": 3},

@@ -6,9 +6,8 @@ from matplotlib import figure, pyplot
 from matplotlib.colors import LogNorm
 
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
+from bppsa_nb.papers.experiment import Figure, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.tables import where
 
 SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
 T, LENGTH, MOST, SHOWN = 320, 20, 16, 10

@@ -9,9 +9,7 @@ from matplotlib import pyplot
 from bppsa_nb.graphs import variants
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}

@@ -11,9 +11,7 @@ from matplotlib.ticker import MultipleLocator
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 # Samples and hidden size, for the subsets and for the chain.

@@ -7,9 +7,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = (128, 256, 512, 1024, 2048)

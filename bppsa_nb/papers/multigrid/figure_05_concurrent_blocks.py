@@ -9,9 +9,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event

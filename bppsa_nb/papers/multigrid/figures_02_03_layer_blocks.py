@@ -10,9 +10,7 @@ from bppsa_nb.multigrid.cycles import GridLevel
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 DEPTH, COARSENING, LEVELS = 32, 4, 3
 

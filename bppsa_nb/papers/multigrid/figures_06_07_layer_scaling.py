@@ -9,10 +9,8 @@ from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
 from bppsa_nb.papers import on_ranks, panels, provenance
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 

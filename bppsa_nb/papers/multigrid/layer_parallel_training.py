@@ -7,13 +7,11 @@ from bppsa_nb import sparse
 from bppsa_nb.machine import backends
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
 from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam

@@ -6,10 +6,8 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.multigrid import methods
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 

@@ -6,8 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import Claim, Figure, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule.timeline import place
 from bppsa_nb.sparse import LeNet5

@@ -5,8 +5,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 
 EXAMPLE = schedule.Network([2, 2, 1, 1, 1], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], sync=[2, 3, 1, 4, 4])
 SCHEDULES = {

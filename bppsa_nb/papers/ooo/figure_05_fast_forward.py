@@ -5,8 +5,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import Claim, Figure, where
 
 POLICIES = {
     "conventional": "(a) conventional",

@@ -5,9 +5,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 DRAWN, COUNTED = 8, 16  # layers
 SCHEDULES = {  # name: policy, flush

@@ -6,9 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 
 SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
 STEP = 50e-6  # latency of a step of the ring

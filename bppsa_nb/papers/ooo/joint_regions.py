@@ -6,9 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 from bppsa_nb.sparse import VGG11
 
 BATCH = {"quick": 16, "paper": 64}
