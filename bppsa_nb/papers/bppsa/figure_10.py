@@ -79,10 +79,7 @@ def maxima(link):
 
 
 def scan_costs(patterns, levels):
-    """Run the truncated scan over a chain's patterns, from the image to the loss; list its products, a row each.
-
-    `left` and `right` are positions that went into the operands; `dense` multiply-adds with dense matrices.
-    """
+    """Run the truncated scan over a chain's patterns, from the image to the loss; list its products, a row each."""
     costs, run = [], trace(len(patterns), "truncated", levels)
     scan([Pattern(pattern, costs) for pattern in (None, *reversed(patterns))], "truncated", levels)
     critical = set(run.critical_path([cost.multiply_adds for cost in costs])[1])

@@ -73,18 +73,16 @@ def new(network, seed):
 
 
 def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, name: steps):
-    """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage.
-
-    `difference` is between gradients by the linear scan over sparse Jacobians and by ordinary backward.
-    """
+    """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage."""
     settings, model = SETTINGS[network], new(network, seed)
-    first, second = (batches(len(training), settings["B"], epochs, [seed, part]) for part in (0, 1))
+    first, second = (training_curves.batches(training, settings["B"], [seed, part]) for part in (0, 1))
+    count = epochs * -(-len(training) // settings["B"])  # iterations
 
-    def train(numbers, rates, name):
+    def train(batch, rates, name, start=0):
         trainer = Trainer(model, SGD(rates[0], 0.9), method="ordinary")  # one from before moves pruned weights
-        for batch, rate in zip(bar(numbers, f"{network}, {name}"), rates, strict=True):
+        for iteration, rate in enumerate(bar(rates, f"{network}, {name}"), start):
             trainer.optimizer.lr = rate
-            trainer.step(*training.batch(batch))
+            trainer.step(*batch(iteration))
 
     def row(scheme, rate, stage, iterations, difference=None):
         loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
@@ -95,12 +93,12 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
         about |= {"loss": loss, "pruned": whole, "pruned_least": min(layers), "pruned_most": max(layers)}
         return about | {"difference": difference}
 
-    train(first, falling(settings["lr"], len(first)), "training")
-    rows, trained = [row("none", 0.0, "trained", len(first))], copy.deepcopy(model.params)
+    train(first, falling(settings["lr"], count), "training")
+    rows, trained = [row("none", 0.0, "trained", count)], copy.deepcopy(model.params)
     steps, lr = settings["steps"], settings["retraining_lr"]
-    before = int(GRADUAL * len(second)) if steps > 1 else 0  # iterations before the last step
-    rates = [lr] * before + falling(lr, len(second) - before)
-    ends = [before * step // (steps - 1) for step in range(1, steps)] + [len(second)]
+    before = int(GRADUAL * count) if steps > 1 else 0  # iterations before the last step
+    rates = [lr] * before + falling(lr, count - before)
+    ends = [before * step // (steps - 1) for step in range(1, steps)] + [count]
     for (scheme, rate), stage in itertools.product(prunings, ("pruned", "retrained")):
         for name, param in trained.items():
             np.copyto(model.params[name], param)
@@ -112,20 +110,14 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
         for step, (start, end) in enumerate(itertools.pairwise([0, *ends]), 1):
             # The share of weights that is kept shrinks by the same factor in every step.
             model.masks = prune(model.params, 1 - (1 - rate) ** (step / steps), scheme)
-            train(second[start:end], rates[start:end], f"{scheme} {rate:.0%}")
+            train(second, rates[start:end], f"{scheme} {rate:.0%}", start)
         x, y = training.batch(np.arange(settings["B"]))
         activations = model.forward(x)
         grad_logits = cross_entropy(activations.logits, y)[1]
         scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
         worst = max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
-        rows.append(row(scheme, rate, stage, len(second), worst))
+        rows.append(row(scheme, rate, stage, count, worst))
     return rows
-
-
-def batches(count, size, epochs, seed):
-    """List the numbers of the images of every iteration: all of them once an epoch, in an order of its own."""
-    orders = [np.random.default_rng([*seed, epoch]).permutation(count) for epoch in range(epochs)]
-    return [order[start : start + size] for order in orders for start in range(0, count, size)]
 
 
 def falling(lr, count):

@@ -67,10 +67,7 @@ def time_filling(point, rng, seconds):
 
 
 def speedups(recording):
-    """Divide autograd's recorded times by ours, for `values` alone, and for `pattern` and values: a row per operator.
-
-    Both on one thread; `_low` and `_high` also span all threads, and dense columns that are stored.
-    """
+    """Divide autograd's recorded times by ours, of values alone, and of pattern and values: a row per operator."""
     seconds = recording.pivot(index="operator", columns=["name", "threads"], values="seconds").loc[[*OPERATORS]]
     found = {}
     for ours, name in (("speedup_values", "values"), ("speedup_pattern", "pattern and values")):

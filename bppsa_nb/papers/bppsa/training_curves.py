@@ -17,11 +17,11 @@ CHANCE = 1 / len(LABELS)  # of naming an instrument
 
 
 def batches(data, size, seed):
-    """Return ``batch(iteration)``: `data` in batches of `size`, in another order every epoch."""
+    """Return ``batch(iteration)``: `data` in batches of `size`, in another order every epoch; of a seed, or several."""
     epoch = -(-len(data) // size)
 
     def batch(iteration):
-        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(data))
+        order = np.random.default_rng([*np.ravel(seed).tolist(), iteration // epoch]).permutation(len(data))
         start = iteration % epoch * size
         return data.batch(order[start : start + size])
 

@@ -40,13 +40,7 @@ def measure(scale, rng, progress):
 
 
 def time_point(point, rng, names, seconds):
-    """Time forward and backward passes of several variants at the `T`, `B` and `H` of `point`, taking turns.
-
-    A row per variant: `forward` and `backward`, medians in seconds; `seconds`, the median of both together, with
-    quartiles `seconds_low` and `seconds_high`; `relative`, the median over rounds of its time divided by the first
-    variant's, with quartiles `relative_low` and `relative_high`; and how many `rounds` there were. The input size is H,
-    too.
-    """
+    """Time forward and backward passes of several variants, which take turns, on inputs of size H: a row each."""
     T, B, H = point["T"], point["B"], point["H"]
     params = variants.parameters(H, H, rng)
     x, grad_hidden = (rng.standard_normal((T, B, H), dtype=np.float32) for _ in range(2))
@@ -73,10 +67,7 @@ def time_point(point, rng, names, seconds):
 
 
 def count_step(variant):
-    """Count what one more time step of a variant takes, in both passes together.
-
-    `products`, `serial`, `launches`; `multiply_adds` in units of B H², `kept` in units of B H.
-    """
+    """Count what one more time step of a variant takes, in both passes together."""
     B, H = 2, 8
     one, two = (variants.count(variant, T, B, H, H) for T in (1, 2))
     step = {name: two[name] - one[name] for name in ("products", "serial", "launches", "multiply_adds", "kept")}

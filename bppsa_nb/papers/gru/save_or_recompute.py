@@ -44,11 +44,7 @@ def measure(scale, rng, progress):
 
 
 def time_subsets(point, rng, seconds):
-    """Count and time what recomputing takes, for all subsets of the activations that the backward pass reads.
-
-    A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample; `products`,
-    `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample); what `quartiles` says.
-    """
+    """Count and time what recomputing takes, a row for each subset of the activations that the backward pass reads."""
     graph = library.gru_moved_reset()
     unit = point["B"] * point["H"]
     choices = saving.choices(graph, point)
@@ -66,10 +62,7 @@ def time_subsets(point, rng, seconds):
 
 
 def time_chain(point, rng, seconds):
-    """Count and time back-propagation through a chain of `T` steps: everything saved, nothing, and in between.
-
-    A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
-    """
+    """Count and time back-propagation through a chain: everything saved, nothing, and in between, a row each."""
     graph, T = library.gru_moved_reset(), point["T"]
     values = random_values(graph, point, rng)
     parameters = {name: values.pop(name) for name in ("U_r", "U_z", "U")}

@@ -29,11 +29,7 @@ def measure(scale, rng, progress):
 
 
 def limits(rng):
-    """Measure what one core allows, the best of some rounds each.
-
-    `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time of
-    the smallest product there is, in seconds.
-    """
+    """Measure what one core allows, the best of some rounds each."""
     n = LARGE["matrix"]
     square = rng.standard_normal((n, n), dtype=np.float32)
     product, vector = np.empty_like(square), np.ones(LARGE["vector"], np.float32)
@@ -51,11 +47,7 @@ def limits(rng):
 
 
 def time_product(point, rng, seconds):
-    """Time one product for three gates, and three for one each, taking turns.
-
-    `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's, with
-    quartiles `ratio_low` and `ratio_high`. `threads` of BLAS are "one", or "all" that NumPy starts.
-    """
+    """Time one product for three gates, and three for one each, taking turns."""
     B, H = point["B"], point["H"]
     h, U = (rng.standard_normal(shape, dtype=np.float32) for shape in ((B, H), (3 * H, H)))
     out = np.empty((B, 3 * H), np.float32)

@@ -34,11 +34,7 @@ def measure(scale, rng, progress):
 
 
 def histories(point, convolution, rng):
-    """Solve one network, and its adjoint at the exact states.
-
-    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
-    """
+    """Solve one network, and its adjoint at the exact states: a row per cycle of either."""
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
     exact = net.forward(first, point["backend"])

@@ -72,12 +72,7 @@ def new(training, T, seed):
 
 
 def train(model, training, unseen, epochs, method, seed, backend):
-    """Train a model by Adam.
-
-    A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation; for
-    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`; for "adaptive", how
-    many cycles a batch takes, `forward` and `backward`.
-    """
+    """Train a model by Adam: a row per epoch, from 0, before the first; it is evaluated by serial propagation."""
     trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
         model.solver = METHODS[method]
@@ -98,11 +93,7 @@ def train(model, training, unseen, epochs, method, seed, backend):
 
 
 def gradient_errors(model, x, y, backend):
-    """Hold gradients by multigrid, at states by multigrid, against serial ones.
-
-    For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
-    parameters together.
-    """
+    """Hold gradients by each of `SOLVERS`, at states by the same, against serial ones, all parameters together."""
     serial, errors = _differentiate(model, x, y, backend), {}
     for name, solver in SOLVERS.items():
         model.solver = solver

@@ -53,10 +53,9 @@ def boundaries(net, policy, devices, inside, between):
 
 
 def iteration(name, net, devices, batches, inside, between):
-    """Simulate one of `SYSTEMS`: seconds of an iteration, the lower bound of its makespan, and bytes on a GPU.
+    """Simulate an iteration of one of `SYSTEMS`: a row; of PipeDream, without bytes and lower bound.
 
-    The bytes are the most that one holds: what layers keep, weights and Adam's averages. For PipeDream, there are only
-    the seconds of as many micro-batches at a steady pace, found from how much longer many more take.
+    Its pace is steady: its seconds are found from how much longer many more micro-batches take.
     """
     policy, flush, _ = SYSTEMS[name]
     cost = boundaries(net, policy, devices, inside, between)

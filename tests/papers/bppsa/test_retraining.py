@@ -101,14 +101,6 @@ def test_vgg11_is_pruned_in_steps_that_keep_the_same_share_each(small, seen, mon
     assert table["pruned"].tolist()[1:] == pytest.approx([0.97, 0.97], abs=1e-3)
 
 
-def test_every_image_is_seen_once_an_epoch_in_an_order_of_its_own():
-    found = retraining.batches(20, 8, 2, [5, 0])
-    assert [len(batch) for batch in found] == [8, 8, 4] * 2
-    first, second = np.concatenate(found[:3]), np.concatenate(found[3:])
-    assert sorted(first) == sorted(second) == list(range(20)) and first.tolist() != second.tolist()
-    assert np.concatenate(retraining.batches(20, 8, 1, [5, 1])).tolist() != first.tolist()
-
-
 @pytest.mark.outer
 def test_pruning_costs_accuracy_and_retraining_gives_it_back():
     settings = {"LeNet5": {"B": 8, "lr": 0.01, "retraining_lr": 0.01, "steps": 1}}
