@@ -18,6 +18,7 @@ from bppsa_nb.papers import (
     cli_kernel,
     cli_puzzles,
     cli_train,
+    experiment,
     experiments,
     explain,
     notebooks,
@@ -182,9 +183,9 @@ def _chosen(wanted, known, what):
 def _list(arguments):
     here, measured = explain.cells(), explain.measured_by_notebooks()
     for name in experiments.names():
-        figure = experiments.load(name).FIGURE
+        module = experiments.load(name)
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
-        print(f"{name:<25}{figure.origin:<11}{', '.join(chapters) or '-':<5}{figure.title}")
+        print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
     print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
           f"`make figures` measures {len(measured)}; it draws the others from recordings.")
 

@@ -7,8 +7,8 @@ An experiment is one module in its paper's folder, with
     plot(table)                      # -> matplotlib.figure.Figure
     FIGURE = Figure(...)             # everything else
 
-`facts` may be left out. What a table has no rows for is missing from it, or NaN, or empty: claims that need it are then
-not decided by this table.
+Its docstring is the figure's title. `facts` may be left out. What a table has no rows for is missing from it, or NaN,
+or empty: claims that need it are then not decided by this table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,9 +74,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """All there is to say of an experiment but its code."""
+    """All there is to say of an experiment but its code, and its title, which is what the module's docstring says."""
 
-    title: str
     origin: str  # where its numbers come from, one of ORIGINS; of several panels, the weakest
     caption: str
     alt: str
@@ -97,6 +96,11 @@ def where(table, **columns):
     for column, value in columns.items():
         table = table[table[column] == value]
     return table
+
+
+def title(module):
+    """Return the title of an experiment's figure."""
+    return (module.__doc__ or "").strip().removesuffix(".")
 
 
 def facts(module, table):

@@ -1,4 +1,4 @@
-"""Equation 6 for few workers, counted: the phases of a scan in chunks, how long chunks should be, what they gain."""
+"""A scan in chunks: three phases, the length of a chunk, and what it gains."""
 
 import numpy as np
 import pandas as pd
@@ -102,7 +102,6 @@ def _draw_workers(ax, rows, loop):
 
 
 FIGURE = Figure(
-    title="A scan in chunks: three phases, the length of a chunk, and what it gains",
     origin="counted",
     caption="""At H = 20, a scan in chunks overtakes the loop at about 20 workers, as levels do. Beyond about 100
     workers it falls behind levels. Costs are counted in multiply-adds. Above, numbers are positions that went into a

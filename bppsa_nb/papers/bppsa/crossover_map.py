@@ -1,4 +1,4 @@
-"""Where which method wins: the loop, chunks or levels, over batch size, length, state size and backend."""
+"""Where which method wins."""
 
 from functools import partial
 
@@ -104,7 +104,6 @@ def _draw_map(ax, won, lengths, batches):
 
 
 FIGURE = Figure(
-    title="Where which method wins",
     origin="timed",
     caption="""The fastest by 10 % or more is {won:each count;}. A cell has the color of its fastest method, pale where
     the lead is below 10 %. Its number says how many times as long the second-best takes. A frame marks where

@@ -1,4 +1,4 @@
-"""Figures 7 and 13 to their ends: the RNN trained for 80 epochs, and the GRU for 400, by BPTT and by BPPSA."""
+"""Figures 7 and 13 to their ends: eighty epochs, and four hundred."""
 
 import os
 from collections import namedtuple
@@ -210,7 +210,6 @@ def _draw(axes, rows):
 
 
 FIGURE = Figure(
-    title="Figures 7 and 13 to their ends: eighty epochs, and four hundred",
     origin="collected",
     caption="""After 80 epochs, the RNN's loss is {RNN[loss][linear]:.3g} by BPTT, {RNN[loss][chunked]:.3g} by BPPSA in
     chunks, and {RNN[loss][blelloch]:.3g} in levels (seed 0 only). After 400, the GRU tells held-out clips right by BPTT

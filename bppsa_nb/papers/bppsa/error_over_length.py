@@ -1,4 +1,4 @@
-"""Section 3.5, looked at closely: how the scans' rounding errors grow with the length of the chain."""
+"""Error of each method as the chain grows."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -85,7 +85,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Error of each method as the chain grows",
     origin="rounding",
     caption="""At T = {T}, errors are at most {largest[norm-preserving]:.0e} where nothing fades, and {largest[rnn]:.0e}
     on the paper's untrained RNN. That RNN forgets gradients, and errors with them. An error is max |difference| /

@@ -1,4 +1,4 @@
-"""Figure 1: back-propagation through seven layers as a scan, one step after the other and as a tree."""
+"""Figure 1: back-propagation as a scan."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -30,7 +30,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 1: back-propagation as a scan",
     origin="counted",
     caption="""Through seven layers, the Blelloch scan takes five levels where ordinary back-propagation takes seven.
     Products on one level do not wait for each other. Each row is the array after one level; numbers are inputs.""",

@@ -1,4 +1,4 @@
-"""Figure 2: a convolutional network as a chain of functions, spread over devices (Section 2.1)."""
+"""Figure 2: a network as a chain, spread over devices."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -102,7 +102,6 @@ def _text(ax, x, y, text, *, ha="center", va="center", size=8):
 
 
 FIGURE = Figure(
-    title="Figure 2: a network as a chain, spread over devices",
     origin="counted",
     caption="""Going back, only the last device can start: every gradient is the next one times a transposed Jacobian
     (Equation 3). Gradients of parameters (Equation 2) hang off that chain. Going forward, every layer maps x to the

@@ -1,4 +1,4 @@
-"""Figure 4: the two primitives of Algorithm 1, traced on two operands."""
+"""Figure 4: the primitives of the up-sweep and the down-sweep."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -46,7 +46,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4: the primitives of the up-sweep and the down-sweep",
     origin="counted",
     caption="""A ⋄ B = B A, and the order matters. Up-sweep: A is closer to the loss, so it comes first. Down-sweep: B,
     from above, holds everything closer to the loss than A's block. B moves to the left, and multiplies A from the

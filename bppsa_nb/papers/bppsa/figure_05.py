@@ -1,4 +1,4 @@
-"""Figure 5: transposed Jacobians of three operators, with guaranteed and possible zeros told apart."""
+"""Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU."""
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU",
     origin="counted",
     caption="""Most entries are guaranteed zeros; in larger images nearly all are (Table 1). They follow from the
     architecture, and are not stored. Possible zeros depend on the input. They are stored, so that every input has the

@@ -1,4 +1,4 @@
-"""Figure 6: LeNet-5 trained on images by back-propagation and by BPPSA from the same seed."""
+"""Figure 6: LeNet-5 trained by BP and by BPPSA."""
 
 import numpy as np
 
@@ -91,7 +91,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 6: LeNet-5 trained by BP and by BPPSA",
     origin="timed",
     caption="""BPPSA's gradients differ from BP's by at most {gradient:.1e}. An iteration by BPPSA takes {slower:.2g}
     times as long: it multiplies Jacobians that BP only applies. Losses are of 500 images each. Gradients are compared

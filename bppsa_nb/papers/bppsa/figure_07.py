@@ -1,4 +1,4 @@
-"""Figure 7: the paper's RNN trained by BPTT and by BPPSA from the same seed, and their gradients compared."""
+"""Figure 7: training by BPTT and by BPPSA."""
 
 import numpy as np
 
@@ -70,7 +70,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 7: training by BPTT and by BPPSA",
     origin="timed",
     caption="""The gradients of both methods differ by at most {gradient:.1e}. An iteration takes
     {seconds[linear]:.2g ms} by BPTT and {seconds[blelloch]:.2g ms} by BPPSA. Gradients are compared at every iteration

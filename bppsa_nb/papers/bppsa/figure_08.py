@@ -1,4 +1,4 @@
-"""Figure 8: what a backward pass by BPPSA takes as T and 1/B grow, against BP; Tables 4 and 5: epochs made of it."""
+"""Figure 8: backward latency, speedup and breakdown over T and 1/B; Tables 4 and 5."""
 
 from functools import partial
 
@@ -137,7 +137,6 @@ def _lines(ax, rows, columns, scale, style):
 
 
 FIGURE = Figure(
-    title="Figure 8: backward latency, speedup and breakdown over T and 1/B; Tables 4 and 5",
     origin="timed",
     caption="""BPPSA goes back at {speedups:each speedup;}. Below 1 it is slower: it multiplies matrices where BP
     multiplies vectors, and needs many workers. It is the paper's RNN (H = 20, float32); BP is BPTT in one loop on the

@@ -1,4 +1,4 @@
-"""Figure 9 and Table 6: what an iteration of the GRU, and of an LSTM, is made of, and how long an epoch takes."""
+"""Figure 9: what an iteration of the GRU is made of; Table 6: an epoch of it."""
 
 from functools import partial
 
@@ -100,7 +100,6 @@ def _bars(ax, rows):
 
 
 FIGURE = Figure(
-    title="Figure 9: what an iteration of the GRU is made of; Table 6: an epoch of it",
     origin="timed",
     caption="""On this machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
     times in chunks. Bars are times over FP + BP: forward pass (FP) and back-propagation (BP). The second bar has FP,

@@ -1,4 +1,4 @@
-"""Figure 10: what every step of the scan costs on a pruned VGG-11, counted on sparsity patterns, and measured."""
+"""Figure 10: the cost of every step on a pruned VGG-11, counted and measured."""
 
 import math
 import tracemalloc
@@ -248,7 +248,6 @@ def _draw_passes(left, right, table):
 
 
 FIGURE = Figure(
-    title="Figure 10: the cost of every step on a pruned VGG-11, counted and measured",
     origin="timed",
     caption="""The costliest matrix product takes {ratio[maxima]:.1f} times the multiply-adds of BP's costliest operator
     if only this image's maxima of max-pooling are stored, as in the paper. It takes {ratio[planned]:.1f} times if every

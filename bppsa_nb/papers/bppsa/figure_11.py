@@ -1,4 +1,4 @@
-"""Figure 11: the forward pass of a pipeline, and why it has to be as full as it is long (Appendix B)."""
+"""Figure 11: the forward pass of a pipeline."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -44,7 +44,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 11: the forward pass of a pipeline",
     origin="counted",
     caption="""For all devices to be busy at once (dashed), as many micro-batches must have entered (solid) as there are
     devices. Each device keeps what it was handed for each until the backward pass: space that grows with the pipeline.

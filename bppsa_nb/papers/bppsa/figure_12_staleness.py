@@ -1,4 +1,4 @@
-"""Figure 12: a network trained with Adam by PipeDream, whose weights are stale, and without."""
+"""Figure 12 (Appendix C): what stale weights do to Adam."""
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 12 (Appendix C): what stale weights do to Adam",
     origin="trained",
     backend="numpy",
     needs=("staleness.paper",),

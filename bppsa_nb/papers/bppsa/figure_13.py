@@ -1,4 +1,4 @@
-"""Figure 13: the GRU trained on audio by BPTT and by BPPSA from the same seed."""
+"""Figure 13: the GRU trained on audio by BPTT and by BPPSA."""
 
 import numpy as np
 import pandas as pd
@@ -105,7 +105,6 @@ def _draw(axes, rows):
 
 
 FIGURE = Figure(
-    title="Figure 13: the GRU trained on audio by BPTT and by BPPSA",
     origin="timed",
     caption="""Gradients differ by at most {gradient:.1e}, and losses by at most {drift:.1e}; the control's losses
     differ by {drift_reversed:.1e}. The control is BPTT with each batch's samples in reverse, which changes only the

@@ -1,4 +1,4 @@
-"""A chain over MPI ranks, measured: time and memory of every rank, ⋄ calls, and what messages take."""
+"""The scan over MPI ranks: time, memory and ⋄ calls, measured."""
 
 import numpy as np
 import pandas as pd
@@ -227,7 +227,6 @@ def _draw_messages(ax, table):
 
 
 FIGURE = Figure(
-    title="The scan over MPI ranks: time, memory and ⋄ calls, measured",
     origin="timed",
     backend="cpu",
     caption="""Measured times are {ratios:.2g} times the predicted ones. The chain is an RNN's, B = 16, H = 20, float32,

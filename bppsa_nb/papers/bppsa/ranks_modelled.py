@@ -1,4 +1,4 @@
-"""Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
+"""Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT."""
 
 import functools
 import itertools
@@ -235,7 +235,6 @@ def _draw_widths(ax, rows):
 
 
 FIGURE = Figure(
-    title="Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT",
     origin="timed",
     backend="cpu",
     caption="""On the fast link, an uneven scan takes the RNN back {backward[middle]:.3g times as fast on _} ranks as

@@ -1,4 +1,4 @@
-"""Retraining: how well networks classify unseen images when trained, when pruned, and when retrained as long."""
+"""Pruned networks, retrained."""
 
 import copy
 import itertools
@@ -184,7 +184,6 @@ def _draw_stages(ax, rows):
 
 
 FIGURE = Figure(
-    title="Pruned networks, retrained",
     origin="trained",
     backend="numpy",
     needs=("retraining.paper",),

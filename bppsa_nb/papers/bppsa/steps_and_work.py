@@ -1,4 +1,4 @@
-"""Section 3.6 and Appendix B, counted: how many steps the scans take, how much work, what time, and what space."""
+"""Section 3.6: steps, work, time and space, counted from runs."""
 
 import math
 
@@ -226,7 +226,6 @@ def _draw_space(left, right, table):
 
 
 FIGURE = Figure(
-    title="Section 3.6: steps, work, time and space, counted from runs",
     origin="counted",
     caption="""For twice the work, the Blelloch scan takes 2 log n steps where the linear scan takes n (a, b). Marks are
     counted from runs over tracing operands. Dashed lines are Equations 6 and 7 with constants, and the paper's formulas

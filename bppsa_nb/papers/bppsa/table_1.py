@@ -1,4 +1,4 @@
-"""Table 1: how sparse the transposed Jacobians of VGG-11's first operators are, and what it takes to make them."""
+"""Table 1: sparse transposed Jacobians, made analytically."""
 
 import math
 from functools import partial
@@ -122,7 +122,6 @@ def scientific(value):
 
 
 FIGURE = Figure(
-    title="Table 1: sparse transposed Jacobians, made analytically",
     origin="timed",
     backend="cpu",
     needs=("jacobian_generation.paper", "paper/table_1"),

@@ -1,4 +1,4 @@
-"""Table 3: one clip as the features of the sets S, M and L."""
+"""Table 3: one clip in three sets of features."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -62,7 +62,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Table 3: one clip in three sets of features",
     origin="counted",
     caption="""From S to L, frames get shorter and coefficients fewer: what is gained in time is lost in frequency. A
     long window sees a note coming (S is some 35 ms ahead). The first second of a clip of an acoustic guitar, left

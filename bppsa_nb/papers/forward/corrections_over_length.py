@@ -1,4 +1,4 @@
-"""How many corrections Newton's method takes: on fresh networks, as sequences grow, and while a network learns."""
+"""On fresh networks, Newton's method takes as many corrections at any length; as they learn, it takes more."""
 
 from functools import partial
 
@@ -162,7 +162,6 @@ def _draw_learning(axes, table):
 
 
 FIGURE = Figure(
-    title="On fresh networks, Newton's method takes as many corrections at any length; as they learn, it takes more",
     origin="iterations",
     phrases={"rate": "at rate {_}, {corrections} corrections ({met:.0%} within 60) and {steps:.2f} T steps"},
     caption="""Fresh networks take as many corrections at any length, {lengths:,}: {newton} by Newton's method (DEER).

@@ -1,4 +1,4 @@
-"""How long the forward pass takes here: the loop, chunks that are repaired, Newton's method, and what is chosen."""
+"""The forward pass of one sample: how often a loop's time fits into another's."""
 
 import numpy as np
 import pandas as pd
@@ -81,7 +81,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="The forward pass of one sample: how often a loop's time fits into another's",
     origin="timed",
     phrases={"network": "{_}: {ratios}"},
     caption="""At T = {longest:,}, repaired chunks are {at_longest[numpy]:.2g} times as fast as a loop in NumPy, and

@@ -1,4 +1,4 @@
-"""How hard states are to find in parallel, over how fast nearby states part: the largest Lyapunov exponent."""
+"""Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -73,7 +73,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too",
     origin="iterations",
     caption="""Newton's method takes {below} corrections in the median where the largest Lyapunov exponent is below 0,
     and {above} above. A loop takes 300 steps; chunks never took more than {repairs} repairs. A dot is a network: H =

@@ -1,4 +1,4 @@
-"""How wrong states are, over time and iterations: Newton's method on all of them, and chunks that are repaired."""
+"""Where states are right, iteration after iteration."""
 
 import numpy as np
 import pandas as pd
@@ -98,7 +98,6 @@ def _draw(ax, rows, method):
 
 
 FIGURE = Figure(
-    title="Where states are right, iteration after iteration",
     origin="iterations",
     phrases={"right": "{_} ({exponent:+.2f}): {newton} by Newton's method, {chunks} by chunks"},
     caption="""All states are right after so many iterations: {networks:each right;}. In brackets: the largest Lyapunov

@@ -1,4 +1,4 @@
-"""The basic operations of differentiable graphs with their backward rules, a fully connected layer, a vanilla RNN."""
+"""Rules of differentiable graphs."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -42,7 +42,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Rules of differentiable graphs",
     origin="counted",
     caption="""The backward pass of a graph is a graph of the same operations. Sum and copy are each other's rule; a
     multiplication reads the other input, a nonlinearity its own output. Above, every basic operation forward, and the

@@ -1,4 +1,4 @@
-"""The GRU as a differentiable graph, forward and backward, before and after its reset gate is moved."""
+"""The GRU as a differentiable graph."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -34,7 +34,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="The GRU as a differentiable graph",
     origin="counted",
     caption="""With its reset gate moved behind the product, all three products of the GRU have the same input. Before
     it, two multiplications follow each other, and the second reads an activation of its own, r ⊙ h. Each graph is drawn

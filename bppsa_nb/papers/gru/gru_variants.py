@@ -1,4 +1,4 @@
-"""The four variants of the GRU: their relative time and their throughput over hidden size, and what a step computes."""
+"""Four variants of the GRU: relative time, throughput, and what a step takes."""
 
 from functools import partial
 
@@ -148,7 +148,6 @@ def _throughput(ax, table):
 
 
 FIGURE = Figure(
-    title="Four variants of the GRU: relative time, throughput, and what a step takes",
     origin="timed",
     backend="numpy",
     caption="""A forward and a backward pass of the fourth variant take {relative[saved]:.2f} of the original's time.

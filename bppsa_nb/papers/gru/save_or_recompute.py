@@ -1,4 +1,4 @@
-"""Save or recompute: memory against work, for the activations of a GRU step and for the steps of a chain."""
+"""Save or recompute: memory against work."""
 
 import math
 from functools import partial
@@ -154,7 +154,6 @@ def _trade(ax, names, memory, cost):
 
 
 FIGURE = Figure(
-    title="Save or recompute: memory against work",
     origin="timed",
     backend="numpy",
     caption="""Variant 4 costs no more memory than variant 3 and no product if input products are at hand anyway (a).

@@ -1,4 +1,4 @@
-"""How fast a recurrent product is, beside what processor and memory allow, and what concatenation wins."""
+"""Small products are slow."""
 
 from contextlib import nullcontext
 
@@ -129,7 +129,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Small products are slow",
     origin="timed",
     backend="numpy",
     caption="""Three products, a gate each, take {ratios:.2f} times as long as one. Right, their times: medians of

@@ -1,4 +1,4 @@
-"""Figure 4 of layer-parallel training: how fast multigrid solves residual networks, over their depth."""
+"""Figure 4 of layer-parallel training: residuals over cycles, at several depths."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -110,7 +110,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4 of layer-parallel training: residuals over cycles, at several depths",
     origin="rounding",
     phrases={"cycles": "{cycles} cycles with {_}"},
     caption="""Residuals fall to 1e-9 in about as many cycles at any depth from {N:,} layers: {weights:each cycles;}.

@@ -1,4 +1,4 @@
-"""Figure 5 of layer-parallel training: blocks of layers that run at the same time, measured on CPU threads."""
+"""Figure 5 of layer-parallel training: concurrent blocks, on CPU threads."""
 
 import threading
 import time
@@ -126,7 +126,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 5 of layer-parallel training: concurrent blocks, on CPU threads",
     origin="timed",
     backend="cpu",
     caption="""A V-cycle runs {at_once:.1f} blocks of layers at a time on {threads} threads, and takes {ratio:.1f} times

@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of layer-parallel training: which layers the levels visit, and which value relaxation moves where."""
+"""Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation."""
 
 import numpy as np
 import pandas as pd
@@ -100,7 +100,6 @@ def _draw_points(ax, rows, y, gap):
 
 
 FIGURE = Figure(
-    title="Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation",
     origin="counted",
     caption="""No block waits for another: F-relaxation goes through the layers within a block, C-relaxation from its
     end to the next C-point. Above, the points of three levels of 32 layers, as the solver makes them with c = 4.

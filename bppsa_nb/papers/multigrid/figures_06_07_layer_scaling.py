@@ -1,4 +1,4 @@
-"""Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured here and simulated beyond."""
+"""Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated."""
 
 import itertools
 from functools import lru_cache
@@ -204,7 +204,6 @@ def _draw_against_partitioning(ax, rows):
 
 
 FIGURE = Figure(
-    title="Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated",
     origin="timed",
     backend="cpu",
     caption="""On 64 ranks, multigrid is {inference[multigrid]:.2g} times as fast as serial propagation on one in

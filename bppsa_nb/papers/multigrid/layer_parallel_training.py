@@ -1,4 +1,4 @@
-"""Section IV-A of layer-parallel training: two cycles forward, two backward, held against back-propagation."""
+"""Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial back-propagation."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -204,8 +204,6 @@ def _draw_cycles(ax, taken):
 
 
 FIGURE = Figure(
-    title="Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial "
-    "back-propagation",
     origin="trained",
     phrases={
         "two": "{multigrid:.0%} (T = {_})",

@@ -1,4 +1,4 @@
-"""Figure 3 of ooo backprop: what waits for what in a backward pass, and the freedom that leaves."""
+"""Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them."""
 
 import numpy as np
 import pandas as pd
@@ -96,7 +96,6 @@ def _arrow(ax, tail, head, bend=0.0):
 
 
 FIGURE = Figure(
-    title="Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them",
     origin="counted",
     caption="""Weight gradients can wait: nothing but a layer's own update reads one. Arrows point from a result to what
     reads it. Dashed: the gradient that the GPU with layers 1 to 4 waits for is there. Simulated: one GPU with layers 5

@@ -1,4 +1,4 @@
-"""Figure 4 of ooo backprop: which weight gradients to send, and to compute, first; an example of our own."""
+"""Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -64,7 +64,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own",
     origin="counted",
     caption="""Computing the lowest layers' gradients first (c) is shorter than sending them first (b), which is shorter
     than layer order (a). The next forward pass needs them first. With k = 3 or 4 nothing is shorter: the search finds

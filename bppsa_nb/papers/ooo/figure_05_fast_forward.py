@@ -1,4 +1,4 @@
-"""Figure 5 of ooo backprop: two devices, output gradients first, and layers dealt out one by one."""
+"""Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -49,7 +49,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation",
     origin="counted",
     caption="""Output gradients first let two GPUs work at the same time, and layers dealt out one by one keep both
     busy. (a) One GPU works at a time. (b) With its output gradients first, GPU 2 hands over early, and computes weight

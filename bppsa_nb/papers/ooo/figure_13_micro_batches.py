@@ -1,4 +1,4 @@
-"""Figure 13 of ooo backprop: pipelines of micro-batches, with and without a flush, and what came after them."""
+"""Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules."""
 
 import pandas as pd
 from matplotlib import pyplot
@@ -71,7 +71,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules",
     origin="counted",
     caption="""The paper's two speedups for 16 layers take two policies: {speedup[fast-forwarding]:.2f}× comes out with
     a flush, 1.62× ({speedup[modulo, no flush]:.3f}) without. (a) to (c) are the paper's; 1F1B and the zero-bubble

@@ -1,4 +1,4 @@
-"""Figures 10 and 11 of ooo backprop, in shape: data-parallel training, simulated from stated costs."""
+"""Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training."""
 
 import numpy as np
 import pandas as pd
@@ -149,7 +149,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training",
     origin="counted",
     caption="""Sending low layers first comes near the bound. Computing them first adds at most {added:.0%} for
     ResNet-50 (a, b), more where low layers have most of the weights (c). Simulated from stated costs, not measured.

@@ -1,4 +1,4 @@
-"""Figures 12 and 14 of ooo backprop, in shape: pipelines of transformers, simulated from stated costs."""
+"""Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs."""
 
 import numpy as np
 import pandas as pd
@@ -148,7 +148,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs",
     origin="counted",
     caption="""OOO-Pipe2 is {over[OOO-Pipe2][NVLink, 50 GB/s]:.2f}, {over[OOO-Pipe2][PCIe, 16 GB/s]:.2f} and
     {over[OOO-Pipe2][Ethernet, 1 GB/s]:.2f} times as fast as GPipe in (b); the paper measured 1.70, 1.58 and 1.48.

@@ -1,4 +1,4 @@
-"""Two streams on one device: Algorithm 1 on the profiled costs of VGG-11, after Figures 7 to 9 of ooo backprop."""
+"""Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated."""
 
 import numpy as np
 import pandas as pd
@@ -126,7 +126,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated",
     origin="timed",
     caption="""At co-run speed-up {top}, what runs as soon as it is ready has {alike[as soon as ready]:.0%} of the
     bound's gain in (e) and {order[as soon as ready]:.0%} in (f). Algorithm 1 as published has {alike[Algorithm 1]:.0%}
