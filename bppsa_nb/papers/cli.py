@@ -287,10 +287,6 @@ def _report(arguments):
     print(f"wrote {report.write(arguments.output)}")
 
 
-def _check(arguments):
-    return check.run(arguments.name)
-
-
 def _add_figures(command):
     """Add the commands that have names of figures or of notebooks."""
     scale = {"choices": experiments.SCALES, "default": "quick"}
@@ -316,7 +312,7 @@ def _add_figures(command):
     add("--scale", **scale | {"default": None, "help": "of the table (default: that of the picture in figures/)"})
     add("--of", metavar="DEVICE", help="the machine whose table it is")
     add("--reference", action="store_true", help="references, even if something was measured here")
-    add = command(_check, "check", "hold claims against what is measured now",
+    add = command(lambda arguments: check.run(arguments.name), "check", "hold claims against what is measured now",
         "Measure again at the quick scale what claims are held against, and compare it with the references. The exit "
         "code is 1 if a claim is outside its tolerance.", (ValueError,))
     add("name", nargs="*", metavar="NAME", help="experiments (default: all, but for what this source has measured)")

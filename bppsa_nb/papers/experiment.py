@@ -11,6 +11,7 @@ Its docstring is the figure's title. `facts` may be left out. What a table has n
 or empty: claims that need it are then not decided by this table.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +102,11 @@ def where(table, **columns):
 def title(module):
     """Return the title of an experiment's figure."""
     return (module.__doc__ or "").strip().removesuffix(".")
+
+
+def grid(**values):
+    """List the points of a grid, the values of the last name changing first: a dict for each."""
+    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
 
 
 def facts(module, table):

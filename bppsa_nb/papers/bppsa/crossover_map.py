@@ -11,8 +11,7 @@ import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
-from bppsa_nb.papers.experiment import COLORS, Figure, where
-from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.experiment import COLORS, Figure, grid, where
 from bppsa_nb.papers.timing import take_turns
 
 GRID = {  # T, B, H

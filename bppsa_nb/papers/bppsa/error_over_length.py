@@ -3,14 +3,11 @@
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.chains.backprop import backprop
+import bppsa_nb as bp
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
-from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.scan.levels import up_levels
-from bppsa_nb.training.datasets import Bitstream
 
 SCALES = {"quick": (1, 3, 10, 30, 100, 300, 1000, 3000), "paper": (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 BATCH, HIDDEN = 8, 20
@@ -26,27 +23,21 @@ def measure(scale, rng, progress):
 def errors(point, rng):
     """Compare every method and backend in float32 with the linear scan in float64, on the `chain` of `point`."""
     T = point["T"]
-    links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
+    if point["chain"] == "rnn":
+        model, x = bp.RNN(1, HIDDEN, 10, rng=rng), bp.Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))[0]
+        links = jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
+    else:
+        links = np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
-    exact = backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
+    exact = bp.backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
     rows = []
     for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
         for method in METHODS:
             levels = up_levels(T) // 2 if method == "truncated" else None
-            gradients = backprop(links, grad_output, method=method, backend=backend, levels=levels)
+            gradients = bp.backprop(links, grad_output, method=method, backend=backend, levels=levels)
             error = float(np.abs(gradients - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
-
-
-def _rotations(T, rng):
-    return np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
-
-
-def _rnn_jacobians(T, rng):
-    model = RNN(1, HIDDEN, 10, rng=rng)
-    x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
-    return jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
 
 
 def facts(table):

@@ -2,15 +2,14 @@
 
 import numpy as np
 
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.training_curves import LIMIT, differences
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
-from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import SGD
 
 METHODS = {"ordinary": "BP", "blelloch": "BPPSA"}
 ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
@@ -22,7 +21,7 @@ SAMPLE = 500  # images that losses are of
 def measure(scale, rng, progress):
     """Train on the stand-in (paper scale: CIFAR-10, if it was fetched): one row per iteration."""
     splits = ("train", "test")
-    training, held_out = (fetched("cifar10", split) if scale == "paper" else Images(split=split) for split in splits)
+    training, held_out = (fetched("cifar10", split) if scale == "paper" else bp.Images(split=split) for split in splits)
     seed = int(rng.integers(2**31))
     length = ITERATIONS if scale == "quick" else EPOCHS * -(-len(training) // BATCHES[scale])
 
@@ -46,7 +45,7 @@ def train(training, held_out, size, rate, seed, iterations, backend):
         return {name: cross_entropy(model.forward(x, backend=backend).logits, y)[0] for name, (x, y) in fixed.items()}
 
     def new():
-        return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(rate, momentum=0.9)
+        return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), bp.SGD(rate, momentum=0.9)
 
     def disturbed(model, x, y, row):
         """Perturb BP's gradients at random by as much as BPPSA's differ."""

@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from bppsa_nb.cells.rnn import RNN
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
-from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import Adam
 
 # The paper trains for 80 epochs of 2000 iterations; in the first, the curves show how they relate.
 SCALES = {"quick": {"T": 100, "iterations": 300}, "paper": {"T": 1000, "iterations": 2000}}
@@ -26,14 +24,14 @@ def measure(scale, rng, progress):
 
 def train(point, seed):
     """Train the paper's RNN by both methods: rows of `training_curves.side_by_side`, with losses of fixed samples."""
-    backend, samples = point["backend"], Bitstream(point["T"], 32000, rng=seed)
+    backend, samples = point["backend"], bp.Bitstream(point["T"], 32000, rng=seed)
     x, y = samples.batch(np.arange(1000))
 
     def watch(model):
         return {"fixed_loss": cross_entropy(model.forward(x, backend=backend).logits, y)[0]}
 
     def new():
-        return RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)
+        return bp.RNN(1, 20, 10, rng=seed), bp.Adam(lr=1e-5)
 
     batch = training_curves.batches(samples, BATCH, seed)
     return training_curves.side_by_side(new, METHODS, batch, range(point["iterations"]), backend, watch)

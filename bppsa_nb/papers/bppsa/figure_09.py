@@ -11,8 +11,7 @@ from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.bppsa.iterations import time_gated
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
-from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.training.datasets.audio import FEATURES
 
 BATCHES = (16, 32, 64)

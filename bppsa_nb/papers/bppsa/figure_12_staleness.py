@@ -4,14 +4,11 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
+import bppsa_nb as bp
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
-from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
-from bppsa_nb.training.datasets.images import Images
-from bppsa_nb.training.optimizers import SGD, Adam
-from bppsa_nb.training.trainer import Trainer
 
 SCALES = {
     "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 3, "rates": (1e-3, 3e-3), "devices": (1, 4)},
@@ -28,7 +25,7 @@ STYLES = {
 def measure(scale, rng, progress):
     """Train with every learning rate, number of devices and seed; at quick scale, recorded runs are added."""
     how = SCALES[scale]
-    training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
+    training, unseen = (bp.Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
     runs = grid(images=[len(training)], lr=how["rates"], seed=seeds, devices=how["devices"])
 
@@ -67,10 +64,10 @@ def train(training, unseen, epochs, lr, seed, devices):
     count = len(training) // BATCH
     timeline = schedule.pipeline(schedule.Network.uniform(8), devices, count, "1f1b", flush=False)
     staleness, rows = int(timeline.staleness().max()), []
-    with schedule.Executor(timeline, model, count * BATCH, optimizer=Adam(lr), processes=False) as run:
+    with schedule.Executor(timeline, model, count * BATCH, optimizer=bp.Adam(lr), processes=False) as run:
         for epoch in range(1, epochs + 1):
             result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
-            loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
+            loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
             row = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
             rows.append(row | {"loss": loss, "accuracy": accuracy})
     return rows

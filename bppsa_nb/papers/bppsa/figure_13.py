@@ -3,16 +3,14 @@
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.cells.gru import GRU
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE, LIMIT, METHODS
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.training.datasets import instruments
-from bppsa_nb.training.datasets.audio import LABELS, Instruments
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
+from bppsa_nb.training.datasets.audio import LABELS
 
 ITERATIONS = {"S": 150, "M": 40, "L": 20}  # at quick scale
 EPOCHS = 10  # at the paper's, on as many clips as IRMAS has; `eighty_epochs` goes on to the end
@@ -26,7 +24,7 @@ def measure(scale, rng, progress):
     seed = int(rng.integers(2**31))
 
     def train_on(point, _):
-        clips = Instruments(folder, point["features"], progress=progress.show)
+        clips = bp.Instruments(folder, point["features"], progress=progress.show)
         training, held_out = clips.split(rng=seed)
         epoch = -(-len(training) // BATCH)
         length, every = (ITERATIONS[point["features"]], EVERY) if scale == "quick" else (EPOCHS * epoch, epoch)
@@ -46,10 +44,10 @@ def train(training, held_out, rate, seed, iterations, every, backend):
     batch, coefficients = training_curves.batches(training, BATCH, seed), training.x.shape[2]
 
     def new():
-        return GRU(coefficients, 20, len(LABELS), rng=seed), Adam(lr=rate)
+        return bp.GRU(coefficients, 20, len(LABELS), rng=seed), bp.Adam(lr=rate)
 
     def watch(model):
-        trainer = Trainer(model, Adam(lr=rate), backend=backend)
+        trainer = bp.Trainer(model, bp.Adam(lr=rate), backend=backend)
         loss, _ = trainer.evaluate(training, 256)
         return {"training_loss": loss, "accuracy": trainer.evaluate(held_out, 256)[1]}
 

@@ -33,8 +33,7 @@ def measure(scale, rng, progress):
 
     table = progress.collect(points, measure_point, rng)
     cores = provenance.cores()
-    predicted = predicted_times(table, cores) + predicted_exscans(table, cores)
-    table = pd.concat([table, pd.DataFrame(predicted)], ignore_index=True)
+    table = pd.concat([table, pd.DataFrame(predicted(table, cores))], ignore_index=True)
     table.attrs["cores"] = cores
     return table
 
@@ -61,18 +60,14 @@ def _run(ranks, rounds, steps, seed):
     return rows
 
 
-def fit(messages):
-    """Fit α + β bytes to what messages took, by least squares of relative errors; return the link, and the error."""
+def link(table):
+    """Fit α + β bytes to what messages between two ranks took: the link, by least squares of errors, and the error."""
+    messages = where(table, part="message", ranks=2)
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
     errors = (latency + per_byte * size) / seconds - 1
     return Interconnect(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
-
-
-def link(table):
-    """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
-    return fit(where(table, part="message").groupby("ranks").get_group(2))
 
 
 def costs(table, steps):
@@ -91,20 +86,17 @@ def operator_costs(table, width):
     return OperatorCosts(*seconds, int(rows["bytes"].iloc[0]))
 
 
-def predicted_times(table, cores):
-    """Predict a backward pass, of every length, number of ranks and method that was timed: a row each."""
+def predicted(table, cores):
+    """Predict a backward pass of every length, number of ranks and method that was timed, and Exscan: a row each.
+
+    Exscan is predicted on as many ranks as have a core each: the others wait for time slices, not for messages.
+    """
     rows, (between, _) = [], link(table)
     for (T, p, method), _ in timed(table).groupby(["steps", "ranks", "method"]):
         predict = scan if method == "chunked" else sequential
         # MPI's ranks poll, so those that wait keep a core busy: with more ranks than cores, they take turns.
         seconds = predict(int(T), int(p), costs(table, T), between) * max(1, p / cores)  # NumPy makes floats of them
         rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})
-    return rows
-
-
-def predicted_exscans(table, cores):
-    """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
-    rows, (between, _) = [], link(table)
     for row in where(table, part="exscan").query(f"ranks <= {cores}").itertuples():
         seconds = exscan(np.zeros(row.ranks), between, operator_costs(table, row.width))[0].max()
         same = {"ranks": row.ranks, "width": row.width, "bytes": row.bytes}

@@ -8,16 +8,14 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.ticker import PercentFormatter
 
+import bppsa_nb as bp
 from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
-from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import SGD
-from bppsa_nb.training.trainer import Trainer
 
 # B, the first learning rates of training and retraining, and in how many steps a network is pruned and retrained.
 # VGG-11 has no batch normalization: trained at 0.01 it waits long before it learns, and at 0.02 it diverges. Pruned to
@@ -42,7 +40,7 @@ STYLES = {  # color, marker
 def measure(scale, rng, progress):
     """Train, prune and retrain: a row per stage; at quick scale, VGG-11's are those recorded at the paper's."""
     training, unseen = (
-        Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
+        bp.Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
         for split, count in IMAGES.items()
     )
     prunings = {"LeNet5": [(scheme, rate) for rate in RATES[scale] for scheme in SCHEMES]}
@@ -79,13 +77,13 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
     count = epochs * -(-len(training) // settings["B"])  # iterations
 
     def train(batch, rates, name, start=0):
-        trainer = Trainer(model, SGD(rates[0], 0.9), method="ordinary")  # one from before moves pruned weights
+        trainer = bp.Trainer(model, bp.SGD(rates[0], 0.9), method="ordinary")  # one from before moves pruned weights
         for iteration, rate in enumerate(bar(rates, f"{network}, {name}"), start):
             trainer.optimizer.lr = rate
             trainer.step(*batch(iteration))
 
     def row(scheme, rate, stage, iterations, difference=None):
-        loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
+        loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
         kept = masks_of(model.params).values()
         layers = [1 - mask.mean() for mask in kept]
         whole = 1 - sum(mask.sum() for mask in kept) / sum(mask.size for mask in kept)

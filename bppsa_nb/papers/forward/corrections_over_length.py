@@ -6,14 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.cells.gru import GRU
+import bppsa_nb as bp
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.training.datasets import Bitstream
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
 SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
@@ -53,7 +49,7 @@ def _solve(network, T, dtype, draw, rng):
         model = networks.fresh(rng, dtype)
     else:
         hidden, classes = (2, 2) if network == "example" else (networks.H, networks.CLASSES)
-        model = GRU(1, hidden, classes, rng=rng, dtype=dtype)
+        model = bp.GRU(1, hidden, classes, rng=rng, dtype=dtype)
     exact = model.forward(x, method="linear", backend="cpu").hidden
     newton = partial(model.forward, x, method="newton", length=1, most=MOST, backend="cpu")
     (solved,), states = newton(tol=right).solved, newton().hidden  # which goes on until the package is content
@@ -63,8 +59,8 @@ def _solve(network, T, dtype, draw, rng):
 
 def _train(rate, rng, T, iterations, every):
     model = networks.fresh(rng, np.float32)
-    trainer = Trainer(model, Adam(lr=rate), method="linear", forward="linear")
-    data, seen = Bitstream(T, BATCH * iterations, rng=rng), Bitstream(T, BATCH, rng=rng)
+    trainer = bp.Trainer(model, bp.Adam(lr=rate), method="linear", forward="linear")
+    data, seen = bp.Bitstream(T, BATCH * iterations, rng=rng), bp.Bitstream(T, BATCH, rng=rng)
     x, rows = seen.batch(np.arange(BATCH))[0], []
     for start in range(0, iterations + 1, every):
         rows.append({"iteration": start, "T": T} | _inspect(model, x))

@@ -5,9 +5,8 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = {"quick": (1000, 3000), "paper": (1000, 10000, 30000)}

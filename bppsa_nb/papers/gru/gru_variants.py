@@ -119,7 +119,16 @@ def plot(table):
     left.set(ylim=(0, 1.1 * table["relative_high"].max()), xlabel="hidden size, H", ylabel="time / original's")
     left.set_title(f"Relative time of {table['T'].iloc[0]} steps, mini-batch {BATCH}")
     left.legend(loc="lower left")
-    _throughput(right, throughput(table))
+    gflops = throughput(table)
+    for B, role in BATCHES.items():
+        rows, color = where(gflops, B=B), COLORS[role]
+        first, last = (where(rows, variant=name) for name in ENDS)
+        right.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=color, alpha=0.25, lw=0)
+        styles = {"original": {"marker": "o", "label": f"mini-batch {B}"}, "saved": {"ls": "none"}}
+        panels.curves(right, rows, "H", "gflops", "variant", styles, color=color, ms=4, elinewidth=1)
+    right.set(ylim=(0, 1.2 * gflops["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
+    right.set_title("From 1 (line) to 4 (edge of the band)")
+    right.legend(loc="upper left", ncols=3, columnspacing=1)
     for ax in (left, right):
         panels.sizes_axis(ax, sorted(table["H"].unique()))
     names, axes = list(variants.NAMES), lower.subplots(1, len(COUNTED), sharey=True)
@@ -135,18 +144,10 @@ def plot(table):
     return fig
 
 
-def _throughput(ax, table):
-    for B, role in BATCHES.items():
-        rows, color = where(table, B=B), COLORS[role]
-        first, last = (where(rows, variant=name) for name in ENDS)
-        ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=color, alpha=0.25, lw=0)
-        styles = {"original": {"marker": "o", "label": f"mini-batch {B}"}, "saved": {"ls": "none"}}
-        panels.curves(ax, rows, "H", "gflops", "variant", styles, color=color, ms=4, elinewidth=1)
-    ax.set(ylim=(0, 1.2 * table["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
-    ax.set_title("From 1 (line) to 4 (edge of the band)")
-    ax.legend(loc="upper left", ncols=3, columnspacing=1)
-
-
+    styles = {
+        name: {"color": COLORS[_COLORS[name]], "label": f"{i} {shown}"}
+        for i, (name, shown) in enumerate(variants.NAMES.items(), 1)
+    }
 FIGURE = Figure(
     origin="timed",
     backend="numpy",

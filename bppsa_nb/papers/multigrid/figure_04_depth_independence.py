@@ -6,8 +6,7 @@ from matplotlib import pyplot
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
-from bppsa_nb.papers.progress import grid
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 
 DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
 WIDTH, BATCH = 16, 8

@@ -12,7 +12,6 @@ from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
 KERNEL, IMAGE, COARSENING = 7, 28, 4
@@ -54,7 +53,7 @@ def clock(net, u0, options):
     log = clocked.log
     workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
     origin = min(row[1] for row in log)
-    return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
+    return [timeline.Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
 
 
 class Clocked(multigrid.ResidualNetwork):

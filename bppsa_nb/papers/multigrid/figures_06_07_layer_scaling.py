@@ -141,16 +141,22 @@ def plot(table):
     table = ratios(table)
     few = where(table, channels=FEW)
     labels = {"measured": "multigrid, measured"} | {link: f"simulated, {link}" for link in LINKS}
-    for ax, task, letter in zip(axes[0], ("inference", "training"), "ab", strict=True):
+    for ax, task in zip(axes[0], ("inference", "training"), strict=True):
         rows = where(few, task=task)
         _draw(ax, where(rows, method="multigrid"), "speedup", "multigrid", labels)
         _draw(ax, where(rows, method="serial"), "speedup", "linear", {"measured": "model partitioning, measured"}, "s")
         ax.set_ylabel("speedup over serial propagation")
-        ax.set_title(f"({letter}) {task}", loc="left", size=10)
-    _draw_published(*axes[0])
+    # What the paper's text says of its GPUs, over serial propagation on one, and over model partitioning.
+    axes[0, 0].plot([1, 4, 24], [1 / 4, 1.25, 4], "*", color="black", ms=9, label="multigrid, paper")
+    axes[0, 0].legend(loc="upper left", fontsize=8)
+    axes[0, 1].axhline(3.5, color="black", lw=0.8)
+    axes[0, 1].text(1, 3.5 * 1.06, "paper, multigrid: at most 3.5,\nand 5 over model partitioning", size=8)
     _draw_decomposition(axes[1, 0], where(few, task="training", method="multigrid"))
     _draw_against_partitioning(axes[1, 1], where(table, task="training", method="multigrid"))
-    for ax in axes.flat:
+    titles = ["inference", "training"]
+    titles += ["training by multigrid: a rank's time", "training: multigrid over model partitioning"]
+    for ax, letter, title in zip(axes.flat, "abcd", titles, strict=True):
+        ax.set_title(f"({letter}) {title}", loc="left", size=10)
         ax.set_xlabel("ranks (paper: GPUs)")
         panels.log_scale(ax, ticks=[ranks for ranks in RANKS if ranks.bit_count() == 1])
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
@@ -163,15 +169,6 @@ def _draw(ax, rows, y, role, labels, marker="o"):
     looks = {SLOW: {"ls": "--"}, FAST: {"ls": ":"}, "measured": {"ls": "", "marker": marker}}
     styles = {source: look | {"label": labels.get(source)} for source, look in looks.items()}
     panels.curves(ax, rows, "ranks", y, "source", styles, color=COLORS[role])
-
-
-def _draw_published(inference, training):
-    """Draw what the paper's text says of its GPUs, over serial propagation on one, and over model partitioning."""
-    style = {"color": "black", "lw": 0, "marker": "*", "ms": 9}
-    inference.plot([1, 4, 24], [1 / 4, 1.25, 4], **style, label="multigrid, paper")
-    inference.legend(loc="upper left", fontsize=8)
-    training.axhline(3.5, color="black", lw=0.8)
-    training.text(1, 3.5 * 1.06, "paper, multigrid: at most 3.5,\nand 5 over model partitioning", size=8)
 
 
 def _draw_decomposition(ax, rows):
@@ -188,7 +185,6 @@ def _draw_decomposition(ax, rows):
     ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
     ax.legend(loc="lower right", ncols=2, fontsize=8)
     ax.set_ylabel("time / serial propagation's")
-    ax.set_title("(c) training by multigrid: a rank's time", loc="left", size=10)
 
 
 def _draw_against_partitioning(ax, rows):
@@ -200,7 +196,6 @@ def _draw_against_partitioning(ax, rows):
     ax.text(0.98, 0.02, theirs, transform=ax.transAxes, ha="right", size=8)
     ax.legend(loc="upper left", fontsize=8)
     ax.set_ylabel("speedup over model partitioning")
-    ax.set_title("(d) training: multigrid over model partitioning", loc="left", size=10)
 
 
 FIGURE = Figure(

@@ -3,19 +3,17 @@
 import numpy as np
 from matplotlib import pyplot
 
+import bppsa_nb as bp
 from bppsa_nb import sparse
 from bppsa_nb.machine import backends
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
-from bppsa_nb.papers.progress import grid
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
 TIMES, SEEDS = (1, 4, 16, 64), 2  # T = N h
 SUFFICES = 4  # T up to which two cycles are held to suffice; the paper does not say what its T is
@@ -73,7 +71,7 @@ def new(training, T, seed):
 
 def train(model, training, unseen, epochs, method, seed, backend):
     """Train a model by Adam: a row per epoch, from 0, before the first; it is evaluated by serial propagation."""
-    trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
+    trainer, rows = bp.Trainer(model, bp.Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
         model.solver = METHODS[method]
         trainer.fit(training, epoch, BATCH, rng=seed, progress=False)

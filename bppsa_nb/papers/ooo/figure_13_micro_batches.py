@@ -8,16 +8,6 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 DRAWN, COUNTED = 8, 16  # layers
-SCHEDULES = {  # name: policy, flush
-    "GPipe": ("gpipe", True),
-    "1F1B": ("1f1b", True),
-    "fast-forwarding": ("fast_forward", True),
-    "fast-forwarding, no flush": ("fast_forward", False),
-    "modulo": ("modulo", True),
-    "modulo, no flush": ("modulo", False),
-    "ZB-H1": ("zero_bubble", True),
-    "ZB-H2": ("zero_bubble", False),
-}
 PANELS = {
     "GPipe": "(a) GPipe",
     "fast-forwarding": "(b) gradient fast-forwarding",
@@ -31,7 +21,7 @@ def measure(scale, rng, progress):
     """Schedule both sizes on four devices: one row per operation that is drawn, and one per size and schedule."""
     runs, rows = {}, []
     for layers in (DRAWN, COUNTED):
-        for name, (policy, flush) in SCHEDULES.items():
+        for name, (policy, flush) in timelines.PIPELINES.items():
             runs[layers, name] = schedule.pipeline(schedule.Network.uniform(layers), 4, 4, policy, flush)
     for name in PANELS:
         rows += timelines.rows(runs[DRAWN, name], part="timeline", schedule=name, layers=DRAWN)
@@ -46,7 +36,7 @@ def measure(scale, rng, progress):
 def facts(table):
     """Compare iterations over the larger number of layers with GPipe's, and count units of both."""
     counts = where(table, part="count").pivot(index="schedule", columns="layers", values=["makespan", "iteration"])
-    iteration = counts["iteration"][COUNTED].loc[list(SCHEDULES)]
+    iteration = counts["iteration"][COUNTED].loc[list(timelines.PIPELINES)]
     return {"units": counts["makespan"], "speedup": iteration["GPipe"] / iteration}
 
 
