@@ -3,10 +3,10 @@
 from bppsa_nb.training.datasets.images import Images
 
 
-def fetched(name, split, count=None):
+def fetched(name, split):
     """Load images as `Images` does; of the stand-in, saying so, if the data set `name` was not fetched."""
     try:
-        return Images(name, split, count)
+        return Images(name, split)
     except FileNotFoundError as error:
         print(f"{error}. Digits over photographs stand in for it.")
-    return Images(split=split, num_samples=count)
+    return Images(split=split)

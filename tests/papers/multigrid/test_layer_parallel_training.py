@@ -47,21 +47,10 @@ def test_errors_fall_with_cycles_and_rise_with_time(table):
 
 def test_gradients_of_many_cycles_have_no_error(monkeypatch):
     monkeypatch.setattr(experiment, "SOLVERS", {"many": {"cycles": 8}})
-    monkeypatch.setattr(experiment, "DEPTH", 16)
     digits = experiment.Digits("train")
-    model = experiment.new(digits, 1, 0)
+    model = experiment.digits.network(16, 1, 0)
     assert experiment.gradient_errors(model, *digits.batch(np.arange(8)), "numpy")["error_many"] < 1e-5
     assert model.solver is None
-
-
-def test_images_have_a_network_too():
-    class Two:
-        def batch(self, indices):
-            return np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype(np.float32), np.array([0, 1])
-
-    model = experiment.new(Two(), 1, 0)
-    assert model.state_shape == (experiment.CHANNELS, 8, 8)
-    assert model.forward(Two().batch(None)[0], "numpy").logits.shape == (2, 10)
 
 
 def test_facts_compare_runs_of_a_seed():
