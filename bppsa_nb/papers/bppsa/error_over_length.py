@@ -27,7 +27,7 @@ def errors(point, rng):
         model, x = bp.RNN(1, HIDDEN, 10, rng=rng), bp.Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))[0]
         links = jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
     else:
-        links = np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
+        links = rotations(T, rng)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
     exact = bp.backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
     rows = []
@@ -38,6 +38,11 @@ def errors(point, rng):
             error = float(np.abs(gradients - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
+
+
+def rotations(T, rng):
+    """Draw matrices that preserve norms."""
+    return np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
 
 
 def facts(table):

@@ -28,11 +28,7 @@ def measure(scale, rng, progress):
     training, unseen = (bp.Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
     runs = grid(images=[len(training)], lr=how["rates"], seed=seeds, devices=how["devices"])
-
-    def measure_point(point, rng):
-        return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])
-
-    table = progress.collect(runs, measure_point, rng)
+    table = progress.collect(runs, lambda point, _: train(training, unseen, how["epochs"], point), rng)
     if scale == "quick":
         recorded = experiments.table("staleness", "paper")
         shown = recorded["lr"].isin(how["rates"]) & recorded["devices"].isin(how["devices"])
@@ -54,17 +50,16 @@ def network(seed):
     return Network((3, 32, 32), operators, init="he", rng=seed)
 
 
-def train(training, unseen, epochs, lr, seed, devices):
+def train(training, unseen, epochs, point):
     """Train by PipeDream with weight stashing, an update after every `BATCH` images: a row per epoch.
 
-    With one device, every update comes before the next forward pass; with more, the first one's weights are `staleness`
-    updates old.
+    With one device, every update comes before the next forward pass.
     """
-    model, order = network(seed), np.random.default_rng(seed)
+    model, order = network(point["seed"]), np.random.default_rng(point["seed"])
     count = len(training) // BATCH
-    timeline = schedule.pipeline(schedule.Network.uniform(8), devices, count, "1f1b", flush=False)
-    staleness, rows = int(timeline.staleness().max()), []
-    with schedule.Executor(timeline, model, count * BATCH, optimizer=bp.Adam(lr), processes=False) as run:
+    timeline = schedule.pipeline(schedule.Network.uniform(8), point["devices"], count, "1f1b", flush=False)
+    optimizer, staleness, rows = bp.Adam(point["lr"]), int(timeline.staleness().max()), []
+    with schedule.Executor(timeline, model, count * BATCH, optimizer=optimizer, processes=False) as run:
         for epoch in range(1, epochs + 1):
             result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
             loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)

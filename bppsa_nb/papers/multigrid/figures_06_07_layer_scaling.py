@@ -36,11 +36,7 @@ def measure(scale, rng, progress):
     for channels, depth in DEPTHS[scale].items():
         most = min(provenance.cores(), depth // unit)
         points += [{"channels": channels, "depth": depth, "ranks": 2**i} for i in range(most.bit_length())]
-
-    def measure_point(point, rng):
-        return _run(**point, rounds=ROUNDS[scale][point["channels"]], seed=seed)
-
-    measured = progress.collect(points, measure_point, rng)
+    measured = progress.collect(points, lambda point, _: _run(**point, rounds=ROUNDS[scale], seed=seed), rng)
     rows = []
     for channels, depth in DEPTHS[scale].items():
         one = where(measured, channels=channels, ranks=1)
@@ -57,7 +53,7 @@ def _run(channels, depth, ranks, rounds, seed):
     """Run the program on some ranks, one thread each; return a row per method and task."""
     network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
     how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
-    rounds = ["--repeat", rounds, "--seed", seed]
+    rounds = ["--repeat", rounds[channels], "--seed", seed]
     times = pd.DataFrame(on_ranks.run(ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
     rows = []
     for (method, task), part in times.groupby(["method", "task"]):
