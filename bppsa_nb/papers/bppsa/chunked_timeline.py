@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Figure, where
@@ -57,7 +56,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
-    fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
+    fig = panels.figure(figsize=(9.6, 6.4))
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     events, left, right = timelines.events(where(table, part="timeline")), axes["l"], axes["w"]
     names, colors = ({kind: each[i] for kind, each in PHASES.items()} for i in (0, 1))

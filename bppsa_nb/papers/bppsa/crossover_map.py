@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Patch, Rectangle
 
 import bppsa_nb as bp
@@ -76,8 +75,8 @@ def plot(table):
     won, chosen = winners(table), table["backend"].unique()
     sizes, lengths, batches = (sorted(won[name].unique()) for name in "HTB")
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
-    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
-    fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
+    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False}
+    fig, axes = panels.subplots(len(chosen), len(sizes), **shape)
     for ax, maps in zip(axes.flat, grid(backend=chosen, H=sizes), strict=True):
         _draw_map(ax, where(won, **maps), lengths, batches)
         ax.set(xlabel="sequence length, T", ylabel="batch size, B")

@@ -1,11 +1,11 @@
 """Error of each method as the chain grows."""
 
 import numpy as np
-from matplotlib import pyplot
 
 import bppsa_nb as bp
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.scan.levels import up_levels
 
@@ -58,7 +58,7 @@ def facts(table):
 
 def plot(table):
     """Draw error against T, a panel per kind of chain."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0), sharey=True)
     dots = {"ls": "", "fillstyle": "none"}
     styles = {"cpu": dots | {"marker": "o"}, "cuda": dots | {"marker": "x"}}
     sizes = {"linear": (3.4, 10), "blelloch": (2.0, 7), "truncated": (0.9, 4)}  # all stay visible under each other

@@ -1,9 +1,9 @@
 """Figure 2: a network as a chain, spread over devices."""
 
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS, Figure
 
 # Operator, channels out (None: as many as come in), device.
@@ -39,7 +39,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the chain forward, and the chain of gradients below it."""
-    fig, ax = pyplot.subplots(figsize=(11, 3.9), layout="constrained")
+    fig, ax = panels.subplots(figsize=(11, 3.9))
     layers = list(table.itertuples())
     last = layers[-1].layer
     for device, group in table.groupby("device"):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
@@ -50,7 +49,7 @@ def plot(table):
     """Draw the matrices side by side, a square to an entry."""
     groups = dict(list(table.groupby("operator", sort=False)))
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for rows in groups.values()]
-    fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
+    fig, axes = panels.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths)
     for ax, (operator, rows) in zip(axes, groups.items(), strict=True):
         entries = kinds(rows)
         ax.imshow(entries, cmap=ListedColormap([*KINDS.values()]), vmin=0, vmax=2, interpolation="none")

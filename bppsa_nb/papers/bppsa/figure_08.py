@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import LogLocator, NullLocator
 
 from bppsa_nb.machine import backends
@@ -80,7 +79,7 @@ def facts(table):
 def plot(table):
     """Draw a row over T and one over 1/B; below, epochs beside the paper's."""
     both = speedups(table)
-    fig = pyplot.figure(figsize=(10.4, 8), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 8))
     above, below = fig.subfigures(2, 1, height_ratios=(5.2, 2.8))
     axes, columns = above.subplots(2, 3), []
     for row, (letters, x, over, number, fixed) in zip(axes, SWEEPS, strict=True):

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
@@ -67,7 +66,7 @@ def plot(table):
     titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, this machine"}
     titles = {source: titles.get(source, "LSTM, this machine") for source in table["source"].unique()}
     heights = (0.6 + 2.8 * len(titles), 5.2)
-    fig = pyplot.figure(figsize=(9, sum(heights)), layout="constrained")
+    fig = panels.figure(figsize=(9, sum(heights)))
     above, below = fig.subfigures(2, 1, height_ratios=heights)
     for ax, (source, title) in zip(above.subplots(len(titles), 1), titles.items(), strict=True):
         _bars(ax, where(parts, source=source).sort_values(["B", "T"]))

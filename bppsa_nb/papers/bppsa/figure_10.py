@@ -4,7 +4,6 @@ import math
 import tracemalloc
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.counted import Pattern
@@ -177,7 +176,7 @@ def facts(table):
 
 def plot(table):
     """Draw the products as the paper does, and the costliest of each level; below, what was measured."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(11.2, 8.6), width_ratios=(1, 1, 0.9), layout="constrained")
+    fig, axes = panels.subplots(2, 3, figsize=(11.2, 8.6), width_ratios=(1, 1, 0.9))
     baseline = where(table, storage="BP")
     for ax, (storage, title) in zip(axes[0], STORAGE.items(), strict=False):
         rows = where(table, storage=storage)

@@ -1,7 +1,6 @@
 """Figure 11: the forward pass of a pipeline."""
 
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers import panels, timelines
@@ -28,7 +27,7 @@ def facts(table):
 
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
-    fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
+    fig, ax = panels.subplots(figsize=(7.6, 3.9))
     unit = "time (one micro-batch on one device)"
     draw.timeline(timelines.events(table), ax, worker="device", unit=unit, legend=False)
     entering = table[table["worker"] == 0]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 import bppsa_nb as bp
 from bppsa_nb import schedule
@@ -90,8 +89,8 @@ def facts(table):
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
     rows, columns, found = table["images"].nunique(), table["lr"].nunique(), gaps(table)
-    shape = {"figsize": (9.6, 0.8 + 2.6 * rows), "layout": "constrained"}
-    fig, axes = pyplot.subplots(rows, columns, sharex="row", sharey=True, squeeze=False, **shape)
+    size = (9.6, 0.8 + 2.6 * rows)
+    fig, axes = panels.subplots(rows, columns, sharex="row", sharey=True, squeeze=False, figsize=size)
     for ax, ((images, lr), part) in zip(axes.flat, table.groupby(["images", "lr"]), strict=True):
         for i, (devices, runs) in enumerate(part.groupby("devices")):
             means = runs.groupby("epoch")["accuracy"].agg(accuracy_low="min", accuracy="mean", accuracy_high="max")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
@@ -140,7 +139,7 @@ def facts(table):
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.4))
     ranks = timed(table)
     _draw_times(axes[0, 0], table, ranks)
     _draw_memory(axes[0, 1], where(ranks, method="chunked"))

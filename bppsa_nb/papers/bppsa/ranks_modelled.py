@@ -4,7 +4,6 @@ import functools
 import itertools
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
@@ -162,7 +161,7 @@ def facts(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    fig = pyplot.figure(figsize=(11.6, 7.4), layout="constrained")
+    fig = panels.figure(figsize=(11.6, 7.4))
     axes = fig.subplot_mosaic("abc;def")
     for letter, (network, task) in DRAWN.items():
         _draw_times(axes[letter], table, network, task)

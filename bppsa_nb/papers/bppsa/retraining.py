@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import PercentFormatter
 
 import bppsa_nb as bp
@@ -136,8 +135,7 @@ def facts(table):
 
 def plot(table):
     """Draw LeNet-5's accuracy over the share pruned, and VGG-11's three stages beside the paper's numbers."""
-    shape = {"figsize": (9.6, 4.4), "width_ratios": [1.35, 1], "sharey": True, "layout": "constrained"}
-    fig, (left, right) = pyplot.subplots(1, 2, **shape)
+    fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.4), width_ratios=[1.35, 1], sharey=True)
     _draw_rates(left, where(table, network="LeNet5"))
     _draw_stages(right, where(table, network="VGG11"))
     left.set(ylabel="accuracy on unseen images", ylim=(0, 1.04))

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels, timelines
@@ -127,7 +126,7 @@ def facts(table):
 
 def plot(table):
     """Draw steps and work, time, and space, a row each."""
-    fig = pyplot.figure(figsize=(10.2, 12.2), layout="constrained")
+    fig = panels.figure(figsize=(10.2, 12.2))
     axes = fig.subplot_mosaic("aabbcc;dddeee;fffggg")
     _draw_steps([axes[letter] for letter in "abc"], where(table, part="steps"))
     _draw_time(axes["d"], axes["e"], where(table, part="time"))

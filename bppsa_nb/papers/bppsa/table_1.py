@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
@@ -85,7 +84,7 @@ def facts(table):
 
 def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
-    fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
+    fig, (above, below) = panels.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3])
     above.axis("off")
     words = table[[f"speedup_{name}" for name in SERIES]].map(scientific).agg(" / ".join, axis=1)
     shown = table.assign(microseconds=1e6 * table["fill"], speedups=words).to_dict("records")

@@ -1,9 +1,8 @@
 """Table 3: one clip in three sets of features."""
 
 import numpy as np
-from matplotlib import pyplot
 
-from bppsa_nb.papers import published
+from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
@@ -42,7 +41,7 @@ def facts(table):
 def plot(table):
     """Draw a heat map per set, all over the same time."""
     sets = list(table.groupby("features", sort=False))
-    fig, axes = pyplot.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True, layout="constrained")
+    fig, axes = panels.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True)
     for ax, (features, rows) in zip(axes, sets, strict=True):
         first = rows.iloc[0]
         kept = first["size"] // 2

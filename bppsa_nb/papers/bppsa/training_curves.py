@@ -3,8 +3,8 @@
 import time
 
 import numpy as np
-from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS
 from bppsa_nb.training.datasets.audio import LABELS
 from bppsa_nb.training.loss import cross_entropy
@@ -98,7 +98,7 @@ def worst_of_ten(table):
 
 def three_panels(reference):
     """Make a figure with two panels for losses, which share an axis, and one for differences from the reference."""
-    fig, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
+    fig, axes = panels.subplots(1, 3, figsize=(9.6, 3.5))
     axes[1].sharey(axes[0])
     axes[1].tick_params(labelleft=False)
     axes[0].ticklabel_format(axis="y", useOffset=False)
@@ -131,8 +131,7 @@ def draw_differences(ax, lines):
 def draw_sets(table, titles, labels, draw):
     """Draw a row of four panels, the third of accuracy, for each set of features, by ``draw(axes, rows)``."""
     sets = list(table.groupby("features", sort=False))
-    shape = {"figsize": (10, 1 + 2 * len(sets)), "layout": "constrained", "squeeze": False}
-    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    fig, axes = panels.subplots(len(sets), 4, figsize=(10, 1 + 2 * len(sets)), squeeze=False)
     for row, (features, rows) in zip(axes, sets, strict=True):
         draw(row, rows)
         row[0].set_ylabel(f"{features}: T = {rows['T'].iloc[0]}", weight="bold")

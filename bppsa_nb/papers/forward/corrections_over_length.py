@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 import bppsa_nb as bp
 from bppsa_nb.papers import panels
@@ -116,7 +115,7 @@ def facts(table):
 
 def plot(table):
     """Draw corrections over length, a panel per kind of network; below, corrections and dependent steps in training."""
-    fig = pyplot.figure(figsize=(10.4, 7.2), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 7.2))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_fresh(above.subplots(1, len(KINDS), sharey=True), table[table["network"] != LEARNING])
     _draw_learning(below.subplots(1, 2), where(table, network=LEARNING))

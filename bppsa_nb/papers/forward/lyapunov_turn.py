@@ -1,7 +1,6 @@
 """Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too."""
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
@@ -51,7 +50,7 @@ def facts(table):
 
 def plot(table):
     """Draw corrections and repairs over the exponent."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0))
     limits = {"newton": (T, f"a loop's steps, {T}"), "repairs": (CHUNKS - 1, f"a loop of {CHUNKS} chunks")}
     styles = {
         RANDOM: {"label": RANDOM, "color": COLORS["blelloch"], "marker": "o", "ms": 5},

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import figure, pyplot
+from matplotlib import figure
 from matplotlib.colors import LogNorm
 
 from bppsa_nb.papers import panels
@@ -71,7 +71,7 @@ def facts(table):
 
 def plot(table):
     """Draw a map per network and method."""
-    fig, axes = pyplot.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True, layout="constrained")
+    fig, axes = panels.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True)
     exponents = table.groupby("network")["exponent"].first()
     for column, (kind, name) in enumerate(KINDS.items()):
         for row, method in enumerate(METHODS):

@@ -1,9 +1,9 @@
 """Rules of differentiable graphs."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.gru.operations import count_operations
 
@@ -20,7 +20,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the basic operations above, two layers made of them below."""
-    fig = pyplot.figure(figsize=(8.8, 6.6), layout="constrained")
+    fig = panels.figure(figsize=(8.8, 6.6))
     grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
     described = graphs()
     for column, name in enumerate(list(described)[:5]):

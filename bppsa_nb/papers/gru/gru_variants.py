@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.machine.memory import keep_freed_memory
@@ -108,7 +107,7 @@ def facts(table):
 
 def plot(table):
     """Draw relative times and throughput over hidden size, and the counts as bars."""
-    fig = pyplot.figure(figsize=(10.4, 5.8), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 5.8))
     upper, lower = fig.subfigures(2, 1, height_ratios=(3, 1.4))
     left, right = upper.subplots(1, 2)
     styles = {

@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import MultipleLocator
 
 from bppsa_nb.graphs import library, saving
@@ -103,7 +102,7 @@ def facts(table):
 
 def plot(table):
     """Draw the subsets of a step above, the chain below."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 6.4), layout="constrained")
+    fig, axes = panels.subplots(2, 3, figsize=(10.4, 6.4))
     subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
     B, H = (int(subsets[size].iloc[0]) for size in "BH")
     kept, work, ms = subsets["kept"], subsets["work"], 1e3 * subsets["seconds"]

@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
@@ -98,7 +97,7 @@ def facts(table):
 
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
-    fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
+    fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.2))
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]
     intensity = np.geomspace(0.35, 400, 200)

@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.papers import panels, timelines
@@ -111,7 +110,7 @@ def plot(table):
     threads = [f"thread {i}" for i in range(1 + events["worker"].max())]
     style = {"worker": threads, "colors": colors, "unit": "", "legend": False}
     style["until"] = 1.02 * (events["start"] + events["duration"]).max()
-    fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
+    fig, axes = panels.subplots(2, figsize=(9.4, 3.4), sharex=True)
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         bars = timelines.events(where(events, method=method), label="")
         draw.timeline(bars, ax, **style)

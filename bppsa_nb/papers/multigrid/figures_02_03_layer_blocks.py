@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb import multigrid
@@ -60,7 +59,7 @@ def decode(value):
 
 def plot(table):
     """Draw the levels, and both relaxations."""
-    fig, (above, below) = pyplot.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2), layout="constrained")
+    fig, (above, below) = panels.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2))
     points = table[table["part"] == "point"]
     for level, rows in points.groupby("level"):
         _draw_points(above, rows, -level, COARSENING**level)

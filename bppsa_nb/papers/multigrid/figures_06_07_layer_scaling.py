@@ -5,7 +5,6 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
 from bppsa_nb.papers import on_ranks, panels, provenance
@@ -133,7 +132,7 @@ def facts(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.6))
     table = ratios(table)
     few = where(table, channels=FEW)
     labels = {"measured": "multigrid, measured"} | {link: f"simulated, {link}" for link in LINKS}

@@ -1,7 +1,6 @@
 """Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial back-propagation."""
 
 import numpy as np
-from matplotlib import pyplot
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
@@ -122,7 +121,7 @@ def facts(table):
 
 def plot(table):
     """Draw accuracy over epochs for every time; below it the gradients' error over time, and cycles over epochs."""
-    fig = pyplot.figure(figsize=(10.6, 6.4), layout="constrained")
+    fig = panels.figure(figsize=(10.6, 6.4))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_accuracy(above.subplots(1, table["T"].nunique(), sharey=True), table)
     left, middle, right = below.subplots(1, 3)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import Claim, Figure, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule.timeline import place
@@ -62,7 +61,7 @@ def facts(table):
 
 def plot(table):
     """Draw a lane for each kind of operation, and arrows between them."""
-    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True, layout="constrained")
+    fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True)
     ready = facts(table)["ready"]
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
         _draw(ax, where(table, policy=policy))

@@ -1,10 +1,9 @@
 """Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 
 EXAMPLE = schedule.Network([2, 2, 1, 1, 1], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], sync=[2, 3, 1, 4, 4])
@@ -44,7 +43,7 @@ def facts(table):
 
 def plot(table):
     """Draw the timelines, and the makespan over k."""
-    fig = pyplot.figure(figsize=(9.6, 4.9), layout="constrained")
+    fig = panels.figure(figsize=(9.6, 4.9))
     axes = fig.subplot_mosaic([[title, "k"] for title in SCHEDULES], width_ratios=(3.4, 1))
     drawn = [axes[title] for title in SCHEDULES]
     timelines.stacked(drawn, table, "part", {title: title for title in SCHEDULES}, thin=[1])

@@ -1,10 +1,9 @@
 """Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import Claim, Figure, where
 
 POLICIES = {
@@ -42,7 +41,7 @@ def facts(table):
 
 def plot(table):
     """Draw the timelines over one axis of time."""
-    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.4), layout="constrained")
+    fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.4))
     timelines.stacked(axes, table, "policy", POLICIES)
     timelines.legend(fig, ("F", "δO", "δW"))
     return fig

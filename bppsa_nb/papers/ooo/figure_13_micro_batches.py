@@ -1,10 +1,9 @@
 """Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 DRAWN, COUNTED = 8, 16  # layers
@@ -43,7 +42,7 @@ def facts(table):
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
     heights = [1] * len(PANELS) + [1.9]
-    fig, (*axes, ax) = pyplot.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights, layout="constrained")
+    fig, (*axes, ax) = panels.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights)
     drawn = where(table, part="timeline")
     timelines.stacked(axes, drawn, "schedule", PANELS, unit=f"unit times, {DRAWN} layers", gains=False)
     timelines.legend(fig, ("F", "δO", "δW"))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels
@@ -119,7 +118,7 @@ def facts(table):
 
 def plot(table):
     """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     *upper, left, right = axes.flat
     for ax, title in zip(upper, BANDWIDTHS, strict=True):
         rows = where(table, part=title)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
@@ -113,7 +112,7 @@ def facts(table):
 
 def plot(table):
     """Draw the systems, three interconnects, numbers of GPUs, and memory."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     (systems, gpus), (interconnects, memory) = axes
     found, colors = facts(table), {name: color for name, (_, _, color) in SYSTEMS.items()}
     bars = systems.barh(list(SYSTEMS), found["near"].loc[FAST, list(SYSTEMS)], color=colors.values(), height=0.75)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
@@ -88,7 +87,7 @@ def facts(table):
 
 def plot(table):
     """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
-    fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 8.6))
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
     planned = schedules(recorded(table), corun(OWN[0], MOST))
     one = planned["conventional"]
