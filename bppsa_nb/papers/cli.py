@@ -33,7 +33,7 @@ class _Explained(Exception):
 
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
-_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError)
+_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
 
 
 _RENAMED = {
@@ -80,11 +80,6 @@ def _run(argv):
 
 
 def _measure(arguments):
-    if arguments.reference:
-        try:
-            provenance.check_committed()
-        except ValueError as error:
-            raise _Explained(error) from error
     with experiments.references(arguments.reference):
         _each(_named(arguments), lambda name: experiments.run(name, arguments.scale, arguments.seed))
 

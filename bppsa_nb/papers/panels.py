@@ -34,14 +34,10 @@ def sizes_axis(ax, sizes):
     ax.set_xticks(sizes, [str(size) for size in sizes])
 
 
-def errorbar(ax, x, low, middle, high, **style):
-    """Draw values with bars from low to high."""
-    return ax.errorbar(x, middle, [middle - low, high - middle], **style)
-
-
 def with_quartiles(ax, x, rows, name, **style):
     """Draw a column of rows, with bars from its quartiles `<name>_low` to `<name>_high`."""
-    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **style)
+    middle = rows[name]
+    return ax.errorbar(x, middle, [middle - rows[f"{name}_low"], rows[f"{name}_high"] - middle], **style)
 
 
 def curves(ax, table, x, y, by, styles, dodge=0, **style):

@@ -56,7 +56,8 @@ def toys(project, monkeypatch, committed):
             return progress.collect([{"n": 1}, {"n": 2}], modules[name].measure_point, rng)
 
         figure = experiment.Figure("counted", "It is a line.", "A line.")
-        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, FIGURE=figure, __doc__=name)
+        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, FIGURE=figure)
+        modules[name].__doc__ = f"The {name}."
         modules[name].measure_point = lambda point, rng: [{"x": rng.random()}]
     monkeypatch.setattr(experiments, "names", lambda: sorted(modules))
     monkeypatch.setattr(experiments, "load", lambda name: modules[name])

@@ -10,16 +10,15 @@ import pandas as pd
 import bppsa_nb as bp
 from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import recorded
-from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
-from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
 
 Course = namedtuple("Course", "epochs row seeds rate")  # a row of the table is so many epochs
 COURSES = {"RNN": Course(80, 0.5, 4, 1e-5)}  # Section 4.1 and Figure 7
-COURSES |= dict.fromkeys(FEATURES, Course(400, 10, 3, GRU_RATE))  # Section 4.2 and Appendix F
+COURSES |= dict.fromkeys(FEATURES, Course(400, 10, 3, curves.GRU_RATE))  # Section 4.2 and Appendix F
 T, SAMPLES = 1000, 32000  # of the RNN
 LOOK = 10  # epochs until the accuracy is looked at
 AT_ONCE = os.cpu_count()  # trainings
@@ -93,16 +92,16 @@ def train(folder, point, kept):
     if method == CONTROL:
         weight = next(iter(trainer.model.params.values()))
         weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
-    warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
+    warm.step(*samples.batch(np.arange(curves.BATCH)))  # compiled before the clock starts
     looks, state, numbers = [], kept / "trainer.npz", kept / "looks.json"
     with files.folder_lock(kept):
         if state.exists():
             trainer.load(state)
         if numbers.exists():
             looks = files.read_json(numbers)
-        saving = {"save_to": state, "save_every": -(-len(samples) // BATCH)}
+        saving = {"save_to": state, "save_every": -(-len(samples) // curves.BATCH)}
         while len(looks) * LOOK < course.epochs:
-            trainer.fit(samples, (len(looks) + 1) * LOOK, BATCH, seed, progress=False, **saving)
+            trainer.fit(samples, (len(looks) + 1) * LOOK, curves.BATCH, seed, progress=False, **saving)
             looks.append(trainer.evaluate(held_out, 256)[1])
             files.write_json(numbers, looks)
     return trainer.history, looks
@@ -130,7 +129,7 @@ def whole(table):
     if "features" in table:
         return table
     gru = _recording("four_hundred_epochs")
-    rnn = table.assign(features="RNN", T=T, epoch=(table["iteration"] + 1000) * BATCH / SAMPLES)
+    rnn = table.assign(features="RNN", T=T, epoch=(table["iteration"] + 1000) * curves.BATCH / SAMPLES)
     both = pd.concat([rnn, gru], ignore_index=True)
     both.attrs = table.attrs | {"data": gru.attrs["data"]}
     return both
@@ -177,7 +176,7 @@ def plot(table):
     """Draw a row of plots for the RNN and for each set: loss over epochs and seconds, accuracy, differences."""
     table = whole(table)
     titles = ("Loss per epoch", "Loss per second", "Accuracy", "Losses against BPTT")
-    fig = training_curves.draw_sets(table, titles, ("epoch", "seconds", "epoch", "iteration"), _draw)
+    fig = curves.draw_sets(table, titles, ("epoch", "seconds", "epoch", "iteration"), _draw)
     if "machine" in table:
         fig.supxlabel("; ".join(table["machine"].dropna().unique()), size=10)
     return fig

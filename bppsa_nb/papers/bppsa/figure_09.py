@@ -8,7 +8,6 @@ import pandas as pd
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import epochs
-from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.bppsa.iterations import time_gated
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -45,7 +44,7 @@ def measure(scale, rng, progress):
 
 def facts(table):
     """Take our epochs, and those of the paper, apart."""
-    here, there = breakdown(where(table, source="here")), breakdown(published.table("table_6"))
+    here, there = map(epochs.breakdown, (where(table, source="here"), published.table("table_6")))
     by_batch = here.sort_values("T").groupby("B")["backward"]
     return {
         "here": here,
@@ -62,7 +61,7 @@ def facts(table):
 
 def plot(table):
     """Draw a row of bars for each machine and cell, the paper's first; below, epochs, a column per batch size."""
-    parts, machine = breakdown(table), table.attrs["machine_of_the_paper"]
+    parts, machine = epochs.breakdown(table), table.attrs["machine_of_the_paper"]
     titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, this machine"}
     titles = {source: titles.get(source, "LSTM, this machine") for source in table["source"].unique()}
     heights = (0.6 + 2.8 * len(titles), 5.2)

@@ -224,8 +224,7 @@ def _draw_seconds(ax, sums):
         ax.bar_label(bars, texts, size=8, padding=2)
     counts = [f"level {level:.0f}\n{n / 1e6:.3g} M multiply-adds" for level, n in sums["multiply_adds"].items()]
     ax.set_xticks(places, counts)
-    ax.set(title="products of each up-sweep level", ylabel="seconds", yscale="log")
-    ax.margins(y=0.25)
+    ax.set(title="products of each up-sweep level", ylabel="seconds", yscale="log", ymargin=0.25)
     ax.legend(loc="upper left")
     ax.grid(False, axis="x")
 

@@ -158,10 +158,10 @@ def _draw_times(ax, table, ranks):
         for p, (dash, _) in RANKS.items():
             line, dots = where(table, part="predicted", method=method, ranks=p), where(ranks, method=method, ranks=p)
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
-            dots = dots.drop_duplicates("steps")
+            dots = dots.drop_duplicates("steps").rename(columns={"low": "total_low", "high": "total_high"})
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
             look["label"] = f"{method}, {p} rank{'s' if p > 1 else ''}"
-            panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
+            panels.with_quartiles(ax, dots["steps"], 1e3 * dots[["total", "total_low", "total_high"]], "total", **look)
     found, T = ratios(table), ranks["steps"].max()
     texts = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
     texts = "\n".join([f"{table.attrs['cores']} cores; at T = {T:,.0f},", "measured / predicted:", *texts])

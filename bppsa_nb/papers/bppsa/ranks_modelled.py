@@ -226,8 +226,7 @@ def _draw_widths(ax, rows):
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {never}", transform=ax.transAxes, size=8)
     panels.log_scale(ax, shown="{x:,g}", ticks=rows["width"])
-    ax.set_ylim(0.3, 4e4)
-    ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
+    ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs", ylim=(0.3, 4e4))
 
 
 FIGURE = Figure(

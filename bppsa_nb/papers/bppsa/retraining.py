@@ -10,9 +10,8 @@ from matplotlib.ticker import PercentFormatter
 import bppsa_nb as bp
 from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
-from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
-from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.loss import cross_entropy
 
@@ -39,7 +38,7 @@ STYLES = {  # color, marker
 def measure(scale, rng, progress):
     """Train, prune and retrain: a row per stage; at quick scale, VGG-11's are those recorded at the paper's."""
     training, unseen = (
-        bp.Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
+        bp.Images(split=split, num_samples=count) if scale == "quick" else curves.fetched("cifar10", split)
         for split, count in IMAGES.items()
     )
     prunings = {"LeNet5": [(scheme, rate) for rate in RATES[scale] for scheme in SCHEMES]}
@@ -72,7 +71,7 @@ def new(network, seed):
 def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, name: steps):
     """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage."""
     settings, model = SETTINGS[network], new(network, seed)
-    first, second = (training_curves.batches(training, settings["B"], [seed, part]) for part in (0, 1))
+    first, second = (curves.batches(training, settings["B"], [seed, part]) for part in (0, 1))
     count = epochs * -(-len(training) // settings["B"])  # iterations
 
     def train(batch, rates, name, start=0):
@@ -112,7 +111,7 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
         activations = model.forward(x)
         grad_logits = cross_entropy(activations.logits, y)[1]
         scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
-        worst = max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
+        worst = max(curves.difference(scanned[name], ordinary[name]) for name in ordinary)
         rows.append(row(scheme, rate, stage, count, worst))
     return rows
 

@@ -64,8 +64,7 @@ def plot(table):
         ax.annotate(words, (table["exponent"].min(), limit), **place, size=8, color=COLORS["baseline"])
         ax.set_xlabel("largest Lyapunov exponent, per step")
     panels.log_scale(axes[0], "y", ticks=(2, 5, 10, 20, 50, 100, 200))
-    axes[0].set_ylim(1.5, 500)
-    axes[0].set(ylabel="corrections", title="Newton on all states (DEER)")
+    axes[0].set(ylabel="corrections", title="Newton on all states (DEER)", ylim=(1.5, 500))
     axes[1].set(ylabel="repairs", title=f"{CHUNKS} chunks, repaired", ylim=(0, CHUNKS + 0.5))
     axes[0].legend(loc="center left", bbox_to_anchor=(0, 0.35))
     return fig

@@ -120,9 +120,8 @@ def plot(table):
         panels.curves(right, rows, "H", "ratio", "B", styles, ms=4.5, elinewidth=1, **style)
     right.axhline(1, color="black", lw=1.1)
     panels.sizes_axis(right, SIZES)
-    right.set(xlabel="hidden size, H", ylabel="time of three products / of one")
+    right.set(xlabel="hidden size, H", ylabel="time of three products / of one", title="Three products or one")
     right.set_ylim(0, 1.35 * compared["ratio_high"].max())
-    right.set_title("Three products or one")
     right.legend(loc="upper right", ncols=2)
     return fig
 

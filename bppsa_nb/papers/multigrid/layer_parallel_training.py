@@ -7,7 +7,6 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, words
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.papers.multigrid import digits
-from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 
@@ -36,7 +35,7 @@ SOLVERS = {
 
 def measure(scale, rng, progress):
     """Train by all methods for every time and seed: a row per epoch, the beginning included."""
-    training, unseen = Digits("train"), Digits("test")
+    training, unseen = digits.Digits("train"), digits.Digits("test")
     backend = backends.resolve("auto")
     seeds = np.random.default_rng(rng).integers(2**31, size=SEEDS).tolist()
 
@@ -56,7 +55,7 @@ def train(model, training, unseen, epochs, method, seed, backend):
         model.solver = METHODS[method]
         trainer.fit(training, epoch, BATCH, rng=seed, progress=False)
         model.solver = None
-        loss, accuracy = trainer.evaluate(unseen, TEST_DIGITS)
+        loss, accuracy = trainer.evaluate(unseen, digits.TEST_DIGITS)
         row = {"epoch": epoch, "loss": loss, "accuracy": accuracy, "forward": None, "backward": None}
         row |= {f"error_{name}": None for name in SOLVERS}
         batch = training.batch(np.random.default_rng([seed, epoch]).integers(len(training), size=BATCH))
