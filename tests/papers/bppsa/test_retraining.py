@@ -99,6 +99,8 @@ def test_vgg11_is_pruned_in_steps_that_keep_the_same_share_each(small, seen, mon
     assert parts == [1, 1, 1, 1, 8] and shares == sorted(shares)
     assert sorted(set(shares)) == pytest.approx([1 - 0.03 ** (k / 5) for k in range(1, 6)], abs=2e-3)
     assert table["pruned"].tolist()[1:] == pytest.approx([0.97, 0.97], abs=1e-3)
+    epochs = [np.concatenate([labels for *_, labels in seen[start : start + 3]]) for start in range(0, 24, 3)]
+    assert all(sorted(labels) == sorted(epochs[0]) for labels in epochs)  # steps go on where the last one ended
 
 
 @pytest.mark.outer
