@@ -16,7 +16,7 @@ import puzzle_answers
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, explained, notebooks
+from bppsa_nb.papers import experiments, explain, notebooks
 
 SITE = files.root() / "build/book/html"
 pytestmark = [
@@ -138,14 +138,14 @@ def test_every_figure_has_a_page_one_click_from_its_captions():
     clicks = {page: {Path(href).stem for _, href in links(page) if "figure/" in href} for page in pages}
     assert clicks[pages[0]] == set(FIGURES)
     for name in FIGURES:
-        for cell in explained.cells(files.root() / "notebooks").get(name, []):
+        for cell in explain.cells().get(name, []):
             assert name in clicks[SITE / f"notebooks/{cell.notebook}.html"]
 
 
 @pytest.fixture(scope="module")
 def facts():
     """Say of each figure where it comes from, which may be what was measured here: other tests do not see that."""
-    return {name: explained.facts(name) for name in FIGURES}
+    return {name: explain.explain(name) for name in FIGURES}
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -162,7 +162,7 @@ def test_a_figure_leads_back_to_its_table_its_chapter_and_its_claims(facts, name
             anchor = f"draws-{name.replace('_', '-')}"
             assert clicks[f"chapter {cell.notebook.split('_')[0]}"] == f"../notebooks/{cell.notebook}.html#{anchor}"
     with experiments.references():
-        decided = {f"../REPRODUCTION.html#claim-{each.number}" for each in explained.evaluated({name})}
+        decided = {f"../REPRODUCTION.html#claim-{each.entry.number}" for each in explain.evaluated({name})}
     assert decided == {href for _, href in links(page) if "#claim-" in href}
 
 

@@ -84,22 +84,19 @@ def apart(tolerance, now, then):
     if found != said and not (tolerance.factor > 1 or tolerance.apart):
         return "it says something else"
     for field in [field for field in numbers if field in others]:
+        name = ", ".join(map(str, field))
         if len(numbers[field]) != len(others[field]):
-            return f"{_named(field)}: {len(numbers[field])} numbers instead of {len(others[field])}"
+            return f"{name}: {len(numbers[field])} numbers instead of {len(others[field])}"
         for one, other in zip(numbers[field], others[field], strict=True):
             low, high = sorted((abs(one), abs(other)))
             near = one * other > 0 and high <= tolerance.factor * low
             if abs(one - other) > tolerance.apart and not near:
-                return f"{_named(field)} is {one:g} instead of {other:g}"
+                return f"{name} is {one:g} instead of {other:g}"
     if found != said and not numbers.keys() & others.keys():
         return "it says something else"
     if verdict == MISSED != before and tolerance.decides:
         return f"missed, where the reference is {before}"
     return None
-
-
-def _named(field):
-    return ", ".join(map(str, field))
 
 
 def cells_apart(tolerance, table, reference):

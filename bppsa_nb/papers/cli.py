@@ -18,6 +18,7 @@ from bppsa_nb.papers import (
     cli_kernel,
     cli_puzzles,
     cli_train,
+    experiment,
     experiments,
     explain,
     notebooks,
@@ -32,7 +33,7 @@ class _Explained(Exception):
 
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
-_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError)
+_EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
 
 
 _RENAMED = {
@@ -79,11 +80,6 @@ def _run(argv):
 
 
 def _measure(arguments):
-    if arguments.reference:
-        try:
-            provenance.check_committed()
-        except ValueError as error:
-            raise _Explained(error) from error
     with experiments.references(arguments.reference):
         _each(_named(arguments), lambda name: experiments.run(name, arguments.scale, arguments.seed))
 
@@ -182,9 +178,9 @@ def _chosen(wanted, known, what):
 def _list(arguments):
     here, measured = explain.cells(), explain.measured_by_notebooks()
     for name in experiments.names():
-        figure = experiments.load(name).FIGURE
+        module = experiments.load(name)
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
-        print(f"{name:<25}{figure.origin:<11}{', '.join(chapters) or '-':<5}{figure.title}")
+        print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
     print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
           f"`make figures` measures {len(measured)}; it draws the others from recordings.")
 
@@ -286,10 +282,6 @@ def _report(arguments):
     print(f"wrote {report.write(arguments.output)}")
 
 
-def _check(arguments):
-    return check.run(arguments.name)
-
-
 def _add_figures(command):
     """Add the commands that have names of figures or of notebooks."""
     scale = {"choices": experiments.SCALES, "default": "quick"}
@@ -315,7 +307,7 @@ def _add_figures(command):
     add("--scale", **scale | {"default": None, "help": "of the table (default: that of the picture in figures/)"})
     add("--of", metavar="DEVICE", help="the machine whose table it is")
     add("--reference", action="store_true", help="references, even if something was measured here")
-    add = command(_check, "check", "hold claims against what is measured now",
+    add = command(lambda arguments: check.run(arguments.name), "check", "hold claims against what is measured now",
         "Measure again at the quick scale what claims are held against, and compare it with the references. The exit "
         "code is 1 if a claim is outside its tolerance.", (ValueError,))
     add("name", nargs="*", metavar="NAME", help="experiments (default: all, but for what this source has measured)")

@@ -7,16 +7,18 @@ An experiment is one module in its paper's folder, with
     plot(table)                      # -> matplotlib.figure.Figure
     FIGURE = Figure(...)             # everything else
 
-`facts` may be left out. What a table has no rows for is missing from it, or NaN, or empty: claims that need it are then
-not decided by this table.
+Its docstring is the figure's title. `facts` may be left out. What a table has no rows for is missing from it, or NaN,
+or empty: claims that need it are then not decided by this table.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bppsa_nb.papers import words
+from bppsa_nb.schedule.colors import COLORS  # noqa: F401, with which experiments draw
 
 REPRODUCED, BETTER, MISSED = "reproduced", "better", "missed"
 EVERY = ""  # a pattern that any column fits
@@ -73,9 +75,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """All there is to say of an experiment but its code."""
+    """All there is to say of an experiment but its code, and its title, which is what the module's docstring says."""
 
-    title: str
     origin: str  # where its numbers come from, one of ORIGINS; of several panels, the weakest
     caption: str
     alt: str
@@ -89,6 +90,23 @@ def compare(ours, theirs):
     """Give the verdict on numbers of which more is better; of several pairs, the worst decides."""
     worst = np.min(np.divide(ours, theirs))
     return BETTER if worst > 1.1 else REPRODUCED if worst >= 0.9 else MISSED
+
+
+def where(table, **columns):
+    """Return the rows of a table in which columns have these values."""
+    for column, value in columns.items():
+        table = table[table[column] == value]
+    return table
+
+
+def title(module):
+    """Return the title of an experiment's figure."""
+    return (module.__doc__ or "").strip().removesuffix(".")
+
+
+def grid(**values):
+    """List the points of a grid, the values of the last name changing first: a dict for each."""
+    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
 
 
 def facts(module, table):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import dictionary, experiments, provenance, verdicts
+from bppsa_nb.papers import dictionary, experiment, experiments, provenance, verdicts
 
 
 class Lines(NamedTuple):
@@ -94,7 +94,7 @@ def explain(name, scale=None, device=None):
         sources += [f"{need}, not recorded yet" for need in module.FIGURE.needs if not places.get(need)]
     return Explained(
         name=name,
-        title=module.FIGURE.title,
+        title=experiment.title(module),
         kind=module.FIGURE.origin,
         measured=lines(module.measure),
         drawn=lines(module.plot),

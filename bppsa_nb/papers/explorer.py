@@ -4,7 +4,7 @@ import numpy as np
 
 from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_choice, check_count
-from bppsa_nb.papers import panels
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.pipelining import pipeline
 from bppsa_nb.schedule.replication import data_parallel
@@ -13,16 +13,10 @@ with extras.explained():
     import ipywidgets as widgets
     from matplotlib.figure import Figure
 
-SCHEDULES = {  # name: function, policy, flush
-    "conventional": ("pipeline", "conventional", True),
-    "GPipe": ("pipeline", "gpipe", True),
-    "1F1B": ("pipeline", "1f1b", True),
-    "fast-forwarding": ("pipeline", "fast_forward", True),
-    "fast-forwarding, no flush": ("pipeline", "fast_forward", False),
-    "modulo allocation": ("pipeline", "modulo", True),
-    "modulo allocation, no flush": ("pipeline", "modulo", False),
-    "ZB-H1": ("pipeline", "zero_bubble", True),
-    "ZB-H2": ("pipeline", "zero_bubble", False),
+SCHEDULES = {"conventional": ("pipeline", "conventional", True)}  # name: function, policy, flush
+for _name, _how in timelines.PIPELINES.items():
+    SCHEDULES[_name.replace("modulo", "modulo allocation")] = "pipeline", *_how
+SCHEDULES |= {
     "data-parallel, layer order": ("data_parallel", "fifo", None),
     "data-parallel, low layers sent first": ("data_parallel", "priority", None),
     "data-parallel, reverse first-k": ("data_parallel", "reverse_first_k", None),

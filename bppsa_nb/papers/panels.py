@@ -1,6 +1,7 @@
 """What the figures of several experiments have in common: scales, ranges, legends, panels for machines."""
 
 import io
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,9 @@ with extras.explained():
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.ticker import NullLocator
+
+# What figures are made by: their parts make room for labels.
+figure, subplots = (partial(make, layout="constrained") for make in (pyplot.figure, pyplot.subplots))
 
 
 def log_scale(ax, which="xy", shown="{x:g}", ticks=None):
@@ -30,14 +34,10 @@ def sizes_axis(ax, sizes):
     ax.set_xticks(sizes, [str(size) for size in sizes])
 
 
-def errorbar(ax, x, low, middle, high, **style):
-    """Draw values with bars from low to high."""
-    return ax.errorbar(x, middle, [middle - low, high - middle], **style)
-
-
 def with_quartiles(ax, x, rows, name, **style):
     """Draw a column of rows, with bars from its quartiles `<name>_low` to `<name>_high`."""
-    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **style)
+    middle = rows[name]
+    return ax.errorbar(x, middle, [middle - rows[f"{name}_low"], rows[f"{name}_high"] - middle], **style)
 
 
 def curves(ax, table, x, y, by, styles, dodge=0, **style):
@@ -100,7 +100,7 @@ def machines(table, width, height):
     """
     groups = dict(list(table.groupby("machine", sort=False)))
     heights = [height(rows) if callable(height) else height for rows in groups.values()]
-    fig = pyplot.figure(figsize=(width, sum(heights)), layout="constrained")
+    fig = figure(figsize=(width, sum(heights)))
     parts = fig.subfigures(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
     for part, name in zip(parts, groups, strict=True):
         part.suptitle(name, size=10)

@@ -121,11 +121,6 @@ def read_saved(path):
     return saved
 
 
-def grid(**values):
-    """List the points of a grid, the values of the last name changing first: a dict for each."""
-    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
-
-
 def _plain(values, what):
     # Through Python's own scalars at once, so that a point just measured is equal to one that was saved.
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}

@@ -60,10 +60,14 @@ def device():
     return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
 
 
+class UncommittedError(ValueError):
+    """No commit has the source; the message says all there is to say."""
+
+
 def check_committed():
-    """Raise a ValueError, which says what to do, unless a commit has the source: references name one."""
+    """Raise an UncommittedError, which says what to do, unless a commit has the source: references name one."""
     if source_state()[1] is not False:
-        raise ValueError(
+        raise UncommittedError(
             f"a reference names the commit that made it: first commit or stash what `git status {' '.join(SOURCE)}` "
             "shows; of source without a checkout, BPPSA_NB_COMMIT names the commit"
         )

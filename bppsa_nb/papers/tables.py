@@ -82,13 +82,6 @@ def read(path):
     return table
 
 
-def where(table, **columns):
-    """Return the rows of a table in which columns have these values."""
-    for column, value in columns.items():
-        table = table[table[column] == value]
-    return table
-
-
 def _python(value):
     return value.item() if isinstance(value, np.generic) else value
 

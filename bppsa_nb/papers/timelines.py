@@ -11,6 +11,16 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
 IDLE = "idle"
+PIPELINES = {  # name: policy, flush
+    "GPipe": ("gpipe", True),
+    "1F1B": ("1f1b", True),
+    "fast-forwarding": ("fast_forward", True),
+    "fast-forwarding, no flush": ("fast_forward", False),
+    "modulo": ("modulo", True),
+    "modulo, no flush": ("modulo", False),
+    "ZB-H1": ("zero_bubble", True),
+    "ZB-H2": ("zero_bubble", False),
+}
 traced = lru_cache(maxsize=3)(trace)  # one point after another is of the same scans
 
 

@@ -57,8 +57,9 @@ def toys(project, monkeypatch, committed):
             modules[name].measured += 1
             return progress.collect([{"n": 1}, {"n": 2}], modules[name].measure_point, rng)
 
-        figure = experiment.Figure(f"The {name}", "counted", "It is a line.", "A line.")
+        figure = experiment.Figure("counted", "It is a line.", "A line.")
         modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, FIGURE=figure)
+        modules[name].__doc__ = f"The {name}."
         modules[name].measure_point = lambda point, rng: [{"x": rng.random()}]
     monkeypatch.setattr(experiments, "names", lambda: sorted(modules))
     monkeypatch.setattr(experiments, "load", lambda name: modules[name])
@@ -145,10 +146,10 @@ def test_draw_without_names_draws_what_no_notebook_does(toys, project, run, monk
     run(*BOTH)
     write_notebook(project, "01_see", 'experiments.make("first", scale, seed)')
     assert [line.split()[0] for line in run("draw").splitlines()] == ["second"]
-    toys.second.FIGURE = experiment.Figure("", "collected", "It is put together.", "A line.")
+    toys.second.FIGURE = experiment.Figure("collected", "It is put together.", "A line.")
     run("draw")
     assert (toys.first.measured, toys.second.measured) == (1, 2)  # recordings are collected anew
-    toys.second.FIGURE = experiment.Figure("", "waiting", "It waits.", "A line.")
+    toys.second.FIGURE = experiment.Figure("waiting", "It waits.", "A line.")
     assert run("draw") == ""
 
 
@@ -660,7 +661,7 @@ sys.exit(cli.main(["notebooks"]))
 
 
 def test_a_terminal_that_lacks_letters_shows_them_escaped(toys, project, monkeypatch):
-    toys.first.FIGURE = experiment.Figure("δO ⋄ J", "counted", "", "")
+    toys.first.__doc__ = "δO ⋄ J"
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1"))
     assert cli.main(["list"]) == 0

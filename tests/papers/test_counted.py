@@ -7,9 +7,8 @@ from measuring import measure
 from bppsa_nb.machine.checks import generator
 from bppsa_nb.papers import experiments, tables
 from bppsa_nb.papers.bppsa import figure_11, steps_and_work
-from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge
+from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge, where
 from bppsa_nb.papers.progress import Progress
-from bppsa_nb.papers.tables import where
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 

@@ -49,7 +49,7 @@ def facts(table):
     return {"most": table["square"].max()}
 
 
-FIGURE = Figure("Squares", "counted", "Squares grow.", "A line up to {most}.")
+FIGURE = Figure("counted", "Squares grow.", "A line up to {most}.")
 '''
 
 
@@ -96,7 +96,8 @@ SIMULATED = {"data_parallel_throughput", "pipeline_throughput"}  # seconds, from
 def test_every_experiment_has_its_words_and_says_how_its_numbers_are_made(name):
     module = experiments.load(name)
     figure = module.FIGURE
-    assert all(said.strip() for said in (figure.title, figure.caption, figure.alt)) and callable(module.plot)
+    said = experiment.title(module), figure.caption, figure.alt
+    assert all(text.strip() for text in said) and callable(module.plot)
     assert figure.origin in set(experiment.ORIGINS) - {"printed"}
     for claim in figure.claims:
         assert (claim.origin or figure.origin) in experiment.TOLERANCES
@@ -404,13 +405,13 @@ def test_what_the_same_source_measured_is_taken_and_another_one_measures_again(s
     experiments.measured("toy", progress=False)
     assert toy.measured == [0, 1, 2] * 3
     needed = experiments.record(pandas.DataFrame({"n": [1]}), "other", "quick", 0)
-    figure = experiment.Figure("", "counted", "", "", needs=["other"])
+    figure = experiment.Figure("counted", "", "", needs=["other"])
     monkeypatch.setattr(toy, "FIGURE", figure)
     for number, times in ((1, 4), (1, 4), (2, 5)):  # a table that it reads is another one
         experiments.record(pandas.DataFrame({"n": [number]}), "other", "quick", 0)
         experiments.measured("toy", progress=False)
         assert toy.measured == [0, 1, 2] * times and needed
-    monkeypatch.setattr(toy, "FIGURE", experiment.Figure("", "collected", "", ""))
+    monkeypatch.setattr(toy, "FIGURE", experiment.Figure("collected", "", ""))
     for times in (6, 7):  # other recordings may have come
         experiments.measured("toy", progress=False)
         assert toy.measured == [0, 1, 2] * times

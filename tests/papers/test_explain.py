@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, cli, experiments, explain, notebooks, provenance, published, verdicts
+from bppsa_nb.papers import bppsa, cli, experiment, experiments, explain, notebooks, provenance, published, verdicts
 from bppsa_nb.papers.progress import Progress
 
 NAMES = experiments.names()
@@ -133,7 +133,7 @@ def plot(table):
     return pyplot.figure()
 
 
-FIGURE = Figure("Squares", "counted", "Squares grow.", "A line.")
+FIGURE = Figure("counted", "Squares grow.", "A line.")
 """
 
 
@@ -180,7 +180,7 @@ def test_explain_measures_and_draws_nothing_and_refuses_wrong_names(monkeypatch,
     for call in ("run", "draw", "make", "_write"):
         monkeypatch.setattr(experiments, call, None)
     assert cli.main(["explain", *NAMES[-3:], "--reference", "--scale", "quick"]) == 0
-    titles = [f"{name}: {experiments.load(name).FIGURE.title}" for name in NAMES[-3:]]
+    titles = [f"{name}: {experiment.title(experiments.load(name))}" for name in NAMES[-3:]]
     assert re.findall(r"^\w+: .*", capsys.readouterr().out, re.MULTILINE) == titles
     assert cli.main("explain figure_08 --reference --scale paper --of cpu".split()) == 0
     assert "data/results/cpu/figure_08.paper.csv" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_of_several_numbers_the_worst_decides():
 
 def test_what_lacks_a_number_decides_nothing(monkeypatch):
     claim = Claim("§1", "It is one.", "1", "{n} of {other[1]}", lambda facts: facts["n"] == 1)
-    module = type("Module", (), {"FIGURE": Figure("", "counted", "", "", claims=[claim])})
+    module = type("Module", (), {"FIGURE": Figure("counted", "", "", claims=[claim])})
     assert experiment.judge(claim, module, {"n": 1, "other": {1: 2}})[::2] == ("1 of 2", REPRODUCED)
     for facts in ({"n": 1}, {"n": 1, "other": {2: 2}}, {"n": float("nan"), "other": {1: 2}}):
         with pytest.raises(LookupError):

@@ -1,9 +1,7 @@
-"""How the lead over PyTorch moves with T, B and H: draws what `benchmarks/run.py` recorded."""
+"""The lead over PyTorch, over the sizes of Figures 8 and 9."""
 
 from bppsa_nb.papers import panels, recorded
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 METHODS = ("linear", "chunked", "blelloch")
 
@@ -65,7 +63,6 @@ def _lines(ax, rows, order):
 
 
 FIGURE = Figure(
-    title="The lead over PyTorch, over the sizes of Figures 8 and 9",
     origin="collected",
     caption="""A whole training step takes PyTorch {lead:.3g (method _)} times as long as ours. Solid lines are the
     backward pass. Dashed lines are the whole step, with forward pass, loss and Adam. PyTorch has one thread; from B × H

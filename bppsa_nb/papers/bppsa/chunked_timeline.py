@@ -1,17 +1,13 @@
-"""Equation 6 for few workers, counted: the phases of a scan in chunks, how long chunks should be, what they gain."""
+"""A scan in chunks: three phases, the length of a chunk, and what it gains."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 from bppsa_nb.scan.trace import UNIT
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event, multiply_adds
 
 SMALL, CHUNK = 20, 5  # links of the timeline, and of its chunks
 LINKS, SIZE = 1000, 20  # of what is counted: the paper's RNN
@@ -34,7 +30,7 @@ def chunks(run, length, cost=UNIT):
         worker = 0 if position < first else 1 + (position - first) // length
         phase = "cross" if link[0] < link[1] else "replay"
         phase = "multiply" if product.product == "mm" else "sweep" if position < first else phase
-        tasks.append(Event(worker, 0, cost[product.product], "{}:{}".format(*product.span), phase))
+        tasks.append(timeline.Event(worker, 0, cost[product.product], "{}:{}".format(*product.span), phase))
     return timeline.in_order(tasks, run.needs)[0]
 
 
@@ -44,7 +40,7 @@ def measure(scale, rng, progress):
     events = chunks(run, CHUNK)
     timeline.check(events, run.needs)
     rows = [{"part": "timeline", "n": SMALL, "length": CHUNK} | event._asdict() for event in events]
-    work = multiply_adds(SIZE)
+    work = timeline.multiply_adds(SIZE)
     for method, length in [*(("chunked", length) for length in LENGTHS), ("linear", None), ("blelloch", None)]:
         run = timelines.traced(LINKS, method, length=length)
         ends = timeline.makespan(chunks(run, length, work)) if length else run.critical_path(work)[0]
@@ -60,51 +56,41 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
-    fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
+    fig = panels.figure(figsize=(9.6, 6.4))
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
-    events = timelines.events(where(table, part="timeline"))
+    events, left, right = timelines.events(where(table, part="timeline")), axes["l"], axes["w"]
     names, colors = ({kind: each[i] for kind, each in PHASES.items()} for i in (0, 1))
     unit = f"steps; {SMALL} links in chunks of {CHUNK}"
     draw.timeline(events, axes["t"], unit=unit, names=names, colors=colors)
     axes["t"].set_xticks(range(0, int(timeline.makespan(events)) + 1, 2))
-    rows = where(table, part="length")
-    loop = rows.set_index("method").loc["linear"]
-    _draw_lengths(axes["l"], rows, loop)
-    _draw_workers(axes["w"], where(table, part="workers"), loop["multiply_adds"])
-    for ax in (axes["l"], axes["w"]):
-        ax.axhline(1, color="black", lw=1.1)
-        panels.log_scale(ax, shown="{x:,g}")
-    return fig
-
-
-def _draw_lengths(ax, rows, loop):
-    chunked, tree = where(rows, method="chunked"), where(rows, method="blelloch").iloc[0]
+    chunked, tree, loop = (where(table, part="length", method=name) for name in ("chunked", "blelloch", "linear"))
+    tree, loop = tree.iloc[0], loop.iloc[0]
     for quantity, words, shade in (
         ("multiply_adds", f"multiply-adds, H = {SIZE}", COLORS["chunked"]),
         ("steps", "steps", COLORS["baseline"]),
     ):
-        ax.plot(chunked["length"], chunked[quantity] / loop[quantity], "o-", ms=4, color=shade, label=words)
-        ax.axhline(tree[quantity] / loop[quantity], ls="--", lw=1.1, color=shade)
-    ax.text(LENGTHS[0], 1.08, "the loop", va="bottom", size=9)
-    ax.set(xlabel="steps of a chunk", ylabel="time / the loop's")
-    ax.set_title(f"A worker for each chunk, n = {LINKS}", size=10)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.56, 1.0))
-
-
-def _draw_workers(ax, rows, loop):
+        left.plot(chunked["length"], chunked[quantity] / loop[quantity], "o-", ms=4, color=shade, label=words)
+        left.axhline(tree[quantity] / loop[quantity], ls="--", lw=1.1, color=shade)
+    left.text(LENGTHS[0], 1.08, "the loop", va="bottom", size=9)
+    left.set(xlabel="steps of a chunk", ylabel="time / the loop's")
+    left.set_title(f"A worker for each chunk, n = {LINKS}", size=10)
     styles = {
         "blelloch": {"color": COLORS["blelloch"], "label": "levels (Blelloch)", "ms": 4},
         "chunked": {"color": COLORS["chunked"], "label": "chunks", "ms": 8, "mfc": "none"},
     }
-    rows = rows.assign(speedup=loop / rows["multiply_adds"])
-    panels.curves(ax, rows, "p", "speedup", "method", styles, marker="o")
-    ax.set(xlabel="workers, $p$", ylabel="speedup over the loop", xticks=10 ** np.arange(4))
-    ax.set_title(f"On p workers, n = {LINKS}, H = {SIZE}", size=10)
-    ax.legend(loc="lower right")
+    rows = where(table, part="workers")
+    rows = rows.assign(speedup=loop["multiply_adds"] / rows["multiply_adds"])
+    panels.curves(right, rows, "p", "speedup", "method", styles, marker="o")
+    right.set(xlabel="workers, $p$", ylabel="speedup over the loop", xticks=10 ** np.arange(4))
+    right.set_title(f"On p workers, n = {LINKS}, H = {SIZE}", size=10)
+    for ax, place in (left, {"loc": "upper center", "bbox_to_anchor": (0.56, 1.0)}), (right, {"loc": "lower right"}):
+        ax.axhline(1, color="black", lw=1.1)
+        panels.log_scale(ax, shown="{x:,g}")
+        ax.legend(**place)
+    return fig
 
 
 FIGURE = Figure(
-    title="A scan in chunks: three phases, the length of a chunk, and what it gains",
     origin="counted",
     caption="""At H = 20, a scan in chunks overtakes the loop at about 20 workers, as levels do. Beyond about 100
     workers it falls behind levels. Costs are counted in multiply-adds. Above, numbers are positions that went into a

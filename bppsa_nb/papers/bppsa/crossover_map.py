@@ -1,20 +1,16 @@
-"""Where which method wins: the loop, chunks or levels, over batch size, length, state size and backend."""
+"""Where which method wins."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Patch, Rectangle
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, grid, where
 from bppsa_nb.papers.timing import take_turns
 
 GRID = {  # T, B, H
@@ -79,8 +75,8 @@ def plot(table):
     won, chosen = winners(table), table["backend"].unique()
     sizes, lengths, batches = (sorted(won[name].unique()) for name in "HTB")
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
-    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
-    fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
+    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False}
+    fig, axes = panels.subplots(len(chosen), len(sizes), **shape)
     for ax, maps in zip(axes.flat, grid(backend=chosen, H=sizes), strict=True):
         _draw_map(ax, where(won, **maps), lengths, batches)
         ax.set(xlabel="sequence length, T", ylabel="batch size, B")
@@ -106,7 +102,6 @@ def _draw_map(ax, won, lengths, batches):
 
 
 FIGURE = Figure(
-    title="Where which method wins",
     origin="timed",
     caption="""The fastest by 10 % or more is {won:each count;}. A cell has the color of its fastest method, pale where
     the lead is below 10 %. Its number says how many times as long the second-best takes. A frame marks where

@@ -3,8 +3,7 @@
 import numpy as np
 
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, compare
 
 SAMPLES = 32000  # of the RNN's epoch
 CLIPS = 6705  # of the GRU's epoch: IRMAS's training set

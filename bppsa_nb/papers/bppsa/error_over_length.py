@@ -1,18 +1,13 @@
-"""Section 3.5, looked at closely: how the scans' rounding errors grow with the length of the chain."""
+"""Error of each method as the chain grows."""
 
 import numpy as np
-from matplotlib import pyplot
 
-from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.chains.backprop import backprop
+import bppsa_nb as bp
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.scan.levels import up_levels
-from bppsa_nb.training.datasets import Bitstream
 
 SCALES = {"quick": (1, 3, 10, 30, 100, 300, 1000, 3000), "paper": (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 BATCH, HIDDEN = 8, 20
@@ -28,27 +23,26 @@ def measure(scale, rng, progress):
 def errors(point, rng):
     """Compare every method and backend in float32 with the linear scan in float64, on the `chain` of `point`."""
     T = point["T"]
-    links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
+    if point["chain"] == "rnn":
+        model, x = bp.RNN(1, HIDDEN, 10, rng=rng), bp.Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))[0]
+        links = jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
+    else:
+        links = rotations(T, rng)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
-    exact = backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
+    exact = bp.backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
     rows = []
     for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
         for method in METHODS:
             levels = up_levels(T) // 2 if method == "truncated" else None
-            gradients = backprop(links, grad_output, method=method, backend=backend, levels=levels)
+            gradients = bp.backprop(links, grad_output, method=method, backend=backend, levels=levels)
             error = float(np.abs(gradients - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
 
 
-def _rotations(T, rng):
+def rotations(T, rng):
+    """Draw matrices that preserve norms."""
     return np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
-
-
-def _rnn_jacobians(T, rng):
-    model = RNN(1, HIDDEN, 10, rng=rng)
-    x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
-    return jacobians_T(model.chain(model.forward(x, backend="numpy"), backend="numpy"))
 
 
 def facts(table):
@@ -64,7 +58,7 @@ def facts(table):
 
 def plot(table):
     """Draw error against T, a panel per kind of chain."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0), sharey=True)
     dots = {"ls": "", "fillstyle": "none"}
     styles = {"cpu": dots | {"marker": "o"}, "cuda": dots | {"marker": "x"}}
     sizes = {"linear": (3.4, 10), "blelloch": (2.0, 7), "truncated": (0.9, 4)}  # all stay visible under each other
@@ -87,7 +81,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Error of each method as the chain grows",
     origin="rounding",
     caption="""At T = {T}, errors are at most {largest[norm-preserving]:.0e} where nothing fades, and {largest[rnn]:.0e}
     on the paper's untrained RNN. That RNN forgets gradients, and errors with them. An error is max |difference| /

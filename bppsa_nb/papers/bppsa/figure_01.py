@@ -1,9 +1,8 @@
-"""Figure 1: back-propagation through seven layers as a scan, one step after the other and as a tree."""
+"""Figure 1: back-propagation as a scan."""
 
 import pandas as pd
-from matplotlib import pyplot
 
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
@@ -17,7 +16,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both scans beside each other."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(8.0, 4.7))
     titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
     for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):
         draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=False)
@@ -30,7 +29,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 1: back-propagation as a scan",
     origin="counted",
     caption="""Through seven layers, the Blelloch scan takes five levels where ordinary back-propagation takes seven.
     Products on one level do not wait for each other. Each row is the array after one level; numbers are inputs.""",

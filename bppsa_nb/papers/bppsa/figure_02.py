@@ -1,11 +1,10 @@
-"""Figure 2: a convolutional network as a chain of functions, spread over devices (Section 2.1)."""
+"""Figure 2: a network as a chain, spread over devices."""
 
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import COLORS, Figure
 
 # Operator, channels out (None: as many as come in), device.
 LAYERS = (
@@ -40,7 +39,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the chain forward, and the chain of gradients below it."""
-    fig, ax = pyplot.subplots(figsize=(11, 3.9), layout="constrained")
+    fig, ax = panels.subplots(figsize=(11, 3.9))
     layers = list(table.itertuples())
     last = layers[-1].layer
     for device, group in table.groupby("device"):
@@ -103,7 +102,6 @@ def _text(ax, x, y, text, *, ha="center", va="center", size=8):
 
 
 FIGURE = Figure(
-    title="Figure 2: a network as a chain, spread over devices",
     origin="counted",
     caption="""Going back, only the last device can start: every gradient is the next one times a transposed Jacobian
     (Equation 3). Gradients of parameters (Equation 2) hang off that chain. Going forward, every layer maps x to the

@@ -1,4 +1,4 @@
-"""Figure 3: Algorithm 1 on the convolutional layers of VGG-11."""
+"""Figure 3: the scan over VGG-11's convolutional layers."""
 
 import pandas as pd
 
@@ -24,7 +24,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 3: the scan over VGG-11's convolutional layers",
     origin="counted",
     caption="""Algorithm 1 takes nine levels for VGG-11's 21 operators. The loss is on the left; each row is the array
     after one level. The paper's L0 to L4 are inputs and up-sweep, L5 puts I in, L6 to L10 are the down-sweep.""",

@@ -1,8 +1,8 @@
-"""Figure 4: the two primitives of Algorithm 1, traced on two operands."""
+"""Figure 4: the primitives of the up-sweep and the down-sweep."""
 
 import pandas as pd
-from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.scan.blelloch import down_sweep, up_sweep
 from bppsa_nb.scan.trace import Traced, record
@@ -32,7 +32,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both primitives beside each other."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(7.6, 2.5), layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(7.6, 2.5))
     for ax, (phase, rows) in zip(axes, table.groupby("phase", sort=False), strict=True):
         trace, label = primitive(phase)
         before, after = list(rows["before"]), list(rows["after"])
@@ -46,7 +46,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4: the primitives of the up-sweep and the down-sweep",
     origin="counted",
     caption="""A ⋄ B = B A, and the order matters. Up-sweep: A is closer to the loss, so it comes first. Down-sweep: B,
     from above, holds everything closer to the loss than A's block. B moves to the left, and multiplies A from the

@@ -1,15 +1,13 @@
-"""Figure 5: transposed Jacobians of three operators, with guaranteed and possible zeros told apart."""
+"""Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from bppsa_nb import sparse
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Figure
 
 KINDS = {  # in the order of `bppsa_nb.sparse.kinds_of_zeros`
     "guaranteed zero": "#f4f4f4",
@@ -51,7 +49,7 @@ def plot(table):
     """Draw the matrices side by side, a square to an entry."""
     groups = dict(list(table.groupby("operator", sort=False)))
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for rows in groups.values()]
-    fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
+    fig, axes = panels.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths)
     for ax, (operator, rows) in zip(axes, groups.items(), strict=True):
         entries = kinds(rows)
         ax.imshow(entries, cmap=ListedColormap([*KINDS.values()]), vmin=0, vmax=2, interpolation="none")
@@ -63,7 +61,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU",
     origin="counted",
     caption="""Most entries are guaranteed zeros; in larger images nearly all are (Table 1). They follow from the
     architecture, and are not stored. Possible zeros depend on the input. They are stored, so that every input has the

@@ -1,17 +1,13 @@
-"""Figure 6: LeNet-5 trained on images by back-propagation and by BPPSA from the same seed."""
+"""Figure 6: LeNet-5 trained by BP and by BPPSA."""
 
 import numpy as np
 
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.bppsa.training_curves import LIMIT, differences
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.images import fetched
+from bppsa_nb.papers.bppsa import training_curves as curves
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.sparse import LeNet5, Network
-from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import SGD
 
 METHODS = {"ordinary": "BP", "blelloch": "BPPSA"}
 ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
@@ -22,8 +18,9 @@ SAMPLE = 500  # images that losses are of
 
 def measure(scale, rng, progress):
     """Train on the stand-in (paper scale: CIFAR-10, if it was fetched): one row per iteration."""
-    splits = ("train", "test")
-    training, held_out = (fetched("cifar10", split) if scale == "paper" else Images(split=split) for split in splits)
+    training, held_out = (
+        curves.fetched("cifar10", split) if scale == "paper" else bp.Images(split=split) for split in ("train", "test")
+    )
     seed = int(rng.integers(2**31))
     length = ITERATIONS if scale == "quick" else EPOCHS * -(-len(training) // BATCHES[scale])
 
@@ -39,7 +36,7 @@ def measure(scale, rng, progress):
 
 def train(training, held_out, size, rate, seed, iterations, backend):
     """Train LeNet-5 by both methods, and by BP with perturbed gradients: rows of `training_curves.side_by_side`."""
-    batch, rng = training_curves.batches(training, size, seed), np.random.default_rng(seed)
+    batch, rng = curves.batches(training, size, seed), np.random.default_rng(seed)
     fixed = {"training_loss": training, "test_loss": held_out}
     fixed = {name: data.batch(np.arange(min(SAMPLE, len(data)))) for name, data in fixed.items()}
 
@@ -47,14 +44,14 @@ def train(training, held_out, size, rate, seed, iterations, backend):
         return {name: cross_entropy(model.forward(x, backend=backend).logits, y)[0] for name, (x, y) in fixed.items()}
 
     def new():
-        return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(rate, momentum=0.9)
+        return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), bp.SGD(rate, momentum=0.9)
 
     def disturbed(model, x, y, row):
         """Perturb BP's gradients at random by as much as BPPSA's differ."""
-        loss, grads, _ = training_curves.differentiate(model, x, y, "ordinary", backend)
+        loss, grads, _ = curves.differentiate(model, x, y, "ordinary", backend)
         return loss, {name: perturbed(grad, row[f"difference_{name}"], rng) for name, grad in grads.items()}, None
 
-    return training_curves.side_by_side(new, METHODS, batch, iterations, backend, watch, disturbed=disturbed)
+    return curves.side_by_side(new, METHODS, batch, iterations, backend, watch, disturbed=disturbed)
 
 
 def perturbed(gradient, difference, rng):
@@ -65,7 +62,7 @@ def perturbed(gradient, difference, rng):
 
 def facts(table):
     """Compare gradients, losses and times."""
-    compared = differences(table)
+    compared = curves.differences(table)
     return compared[["gradient", "loss", "control", "B", "rate"]].max().to_dict() | {
         # In thousands of iterations, rounding decides, as it does between two runs of BP.
         "early": compared.loc[table["B"] == BATCHES["quick"], "loss"].max(),
@@ -76,15 +73,15 @@ def facts(table):
 
 def plot(table):
     """Draw training loss, test loss, and how far gradients and losses differ."""
-    fig, (left, middle, right) = training_curves.three_panels("BP")
-    training_curves.draw_curves(left, table, "training_loss", METHODS)
-    training_curves.draw_curves(middle, table, "test_loss", METHODS)
+    fig, (left, middle, right) = curves.three_panels("BP")
+    curves.draw_curves(left, table, "training_loss", METHODS)
+    curves.draw_curves(middle, table, "test_loss", METHODS)
     left.set(title="Training loss", ylabel=f"loss, {table['images'].iloc[0]}, B = {table['B'].iloc[0]}")
     middle.set(title="Test loss")
-    worst = training_curves.worst_of_ten(table[:-1])  # the last iteration only shows what came of the others
+    worst = curves.worst_of_ten(table[:-1])  # the last iteration only shows what came of the others
     lines = {"gradients": (worst["gradient"], "black", "-"), "losses": (worst["loss"], COLORS["blelloch"], "-")}
     lines["losses, BP perturbed"] = worst["control"], COLORS["baseline"], ":"
-    training_curves.draw_differences(right, lines)
+    curves.draw_differences(right, lines)
     right.set_ylim(top=max(1e-2, 100 * worst.max(axis=None)))
     left.legend(loc="upper right")
     right.legend(loc="upper right")
@@ -92,7 +89,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 6: LeNet-5 trained by BP and by BPPSA",
     origin="timed",
     caption="""BPPSA's gradients differ from BP's by at most {gradient:.1e}. An iteration by BPPSA takes {slower:.2g}
     times as long: it multiplies Jacobians that BP only applies. Losses are of 500 images each. Gradients are compared
@@ -106,10 +102,10 @@ FIGURE = Figure(
         Claim("§3.5, Figure 6", "LeNet-5: at the same parameters, the same gradients up to rounding.",
               "“the exact same outputs” (here: to 1e-5)",
               "{gradient:.1e} at most, in {iterations} iterations of batches of {B:.0f}",
-              lambda f: f["gradient"] <= LIMIT, "rounding"),
+              lambda f: f["gradient"] <= curves.LIMIT, "rounding"),
         Claim("§3.5, Figure 6", "LeNet-5: per iteration, the loss curves of BPPSA and BP overlap.",
               "curves coincide (here: to 1e-5)",
               "{early:.1e} at most, in {iterations} iterations of batches of {B:.0f}",
-              lambda f: f["early"] <= LIMIT, "rounding"),
+              lambda f: f["early"] <= curves.LIMIT, "rounding"),
     ],
 )

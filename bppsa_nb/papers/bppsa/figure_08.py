@@ -1,19 +1,16 @@
-"""Figure 8: what a backward pass by BPPSA takes as T and 1/B grow, against BP; Tables 4 and 5: epochs made of it."""
+"""Figure 8: backward latency, speedup and breakdown over T and 1/B; Tables 4 and 5."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import LogLocator, NullLocator
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import THESIS, epochs, iterations
 from bppsa_nb.papers.bppsa.iterations import RNN_BATCH, RNN_LENGTH
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 
 LIMIT = {"quick": 64_000, "paper": np.inf}  # of T times B
 LABELS = {"bp": ("BP", "linear"), "bppsa_alone": ("levels", "blelloch"), "chunked_alone": ("chunks", "chunked")}
@@ -82,7 +79,7 @@ def facts(table):
 def plot(table):
     """Draw a row over T and one over 1/B; below, epochs beside the paper's."""
     both = speedups(table)
-    fig = pyplot.figure(figsize=(10.4, 8), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 8))
     above, below = fig.subfigures(2, 1, height_ratios=(5.2, 2.8))
     axes, columns = above.subplots(2, 3), []
     for row, (letters, x, over, number, fixed) in zip(axes, SWEEPS, strict=True):
@@ -139,7 +136,6 @@ def _lines(ax, rows, columns, scale, style):
 
 
 FIGURE = Figure(
-    title="Figure 8: backward latency, speedup and breakdown over T and 1/B; Tables 4 and 5",
     origin="timed",
     caption="""BPPSA goes back at {speedups:each speedup;}. Below 1 it is slower: it multiplies matrices where BP
     multiplies vectors, and needs many workers. It is the paper's RNN (H = 20, float32); BP is BPTT in one loop on the

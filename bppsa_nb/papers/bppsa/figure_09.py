@@ -1,20 +1,15 @@
-"""Figure 9 and Table 6: what an iteration of the GRU, and of an LSTM, is made of, and how long an epoch takes."""
+"""Figure 9: what an iteration of the GRU is made of; Table 6: an epoch of it."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa import epochs
-from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.bppsa.iterations import time_gated
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.training.datasets.audio import FEATURES
 
 BATCHES = (16, 32, 64)
@@ -49,7 +44,7 @@ def measure(scale, rng, progress):
 
 def facts(table):
     """Take our epochs, and those of the paper, apart."""
-    here, there = breakdown(where(table, source="here")), breakdown(published.table("table_6"))
+    here, there = map(epochs.breakdown, (where(table, source="here"), published.table("table_6")))
     by_batch = here.sort_values("T").groupby("B")["backward"]
     return {
         "here": here,
@@ -66,11 +61,11 @@ def facts(table):
 
 def plot(table):
     """Draw a row of bars for each machine and cell, the paper's first; below, epochs, a column per batch size."""
-    parts, machine = breakdown(table), table.attrs["machine_of_the_paper"]
+    parts, machine = epochs.breakdown(table), table.attrs["machine_of_the_paper"]
     titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, this machine"}
     titles = {source: titles.get(source, "LSTM, this machine") for source in table["source"].unique()}
     heights = (0.6 + 2.8 * len(titles), 5.2)
-    fig = pyplot.figure(figsize=(9, sum(heights)), layout="constrained")
+    fig = panels.figure(figsize=(9, sum(heights)))
     above, below = fig.subfigures(2, 1, height_ratios=heights)
     for ax, (source, title) in zip(above.subplots(len(titles), 1), titles.items(), strict=True):
         _bars(ax, where(parts, source=source).sort_values(["B", "T"]))
@@ -102,7 +97,6 @@ def _bars(ax, rows):
 
 
 FIGURE = Figure(
-    title="Figure 9: what an iteration of the GRU is made of; Table 6: an epoch of it",
     origin="timed",
     caption="""On this machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
     times in chunks. Bars are times over FP + BP: forward pass (FP) and back-propagation (BP). The second bar has FP,

@@ -1,19 +1,16 @@
-"""Figure 10: what every step of the scan costs on a pruned VGG-11, counted on sparsity patterns, and measured."""
+"""Figure 10: the cost of every step on a pruned VGG-11, counted and measured."""
 
 import math
 import tracemalloc
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.pattern import CSRPattern
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa.vgg import operators
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 from bppsa_nb.scan.trace import span_label, trace
@@ -81,10 +78,7 @@ def maxima(link):
 
 
 def scan_costs(patterns, levels):
-    """Run the truncated scan over a chain's patterns, from the image to the loss; list its products, a row each.
-
-    `left` and `right` are positions that went into the operands; `dense` multiply-adds with dense matrices.
-    """
+    """Run the truncated scan over a chain's patterns, from the image to the loss; list its products, a row each."""
     costs, run = [], trace(len(patterns), "truncated", levels)
     scan([Pattern(pattern, costs) for pattern in (None, *reversed(patterns))], "truncated", levels)
     critical = set(run.critical_path([cost.multiply_adds for cost in costs])[1])
@@ -182,7 +176,7 @@ def facts(table):
 
 def plot(table):
     """Draw the products as the paper does, and the costliest of each level; below, what was measured."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(11.2, 8.6), width_ratios=(1, 1, 0.9), layout="constrained")
+    fig, axes = panels.subplots(2, 3, figsize=(11.2, 8.6), width_ratios=(1, 1, 0.9))
     baseline = where(table, storage="BP")
     for ax, (storage, title) in zip(axes[0], STORAGE.items(), strict=False):
         rows = where(table, storage=storage)
@@ -231,8 +225,7 @@ def _draw_seconds(ax, sums):
         ax.bar_label(bars, texts, size=8, padding=2)
     counts = [f"level {level:.0f}\n{n / 1e6:.3g} M multiply-adds" for level, n in sums["multiply_adds"].items()]
     ax.set_xticks(places, counts)
-    ax.set(title="products of each up-sweep level", ylabel="seconds", yscale="log")
-    ax.margins(y=0.25)
+    ax.set(title="products of each up-sweep level", ylabel="seconds", yscale="log", ymargin=0.25)
     ax.legend(loc="upper left")
     ax.grid(False, axis="x")
 
@@ -254,7 +247,6 @@ def _draw_passes(left, right, table):
 
 
 FIGURE = Figure(
-    title="Figure 10: the cost of every step on a pruned VGG-11, counted and measured",
     origin="timed",
     caption="""The costliest matrix product takes {ratio[maxima]:.1f} times the multiply-adds of BP's costliest operator
     if only this image's maxima of max-pooling are stored, as in the paper. It takes {ratio[planned]:.1f} times if every

@@ -1,7 +1,6 @@
-"""Figure 11: the forward pass of a pipeline, and why it has to be as full as it is long (Appendix B)."""
+"""Figure 11: the forward pass of a pipeline."""
 
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers import panels, timelines
@@ -28,7 +27,7 @@ def facts(table):
 
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
-    fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
+    fig, ax = panels.subplots(figsize=(7.6, 3.9))
     unit = "time (one micro-batch on one device)"
     draw.timeline(timelines.events(table), ax, worker="device", unit=unit, legend=False)
     entering = table[table["worker"] == 0]
@@ -44,7 +43,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 11: the forward pass of a pipeline",
     origin="counted",
     caption="""For all devices to be busy at once (dashed), as many micro-batches must have entered (solid) as there are
     devices. Each device keeps what it was handed for each until the backward pass: space that grows with the pipeline.

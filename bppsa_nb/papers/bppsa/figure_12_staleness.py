@@ -1,19 +1,13 @@
-"""Figure 12: a network trained with Adam by PipeDream, whose weights are stale, and without."""
+"""Figure 12 (Appendix C): what stale weights do to Adam."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
+import bppsa_nb as bp
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
-from bppsa_nb.training.datasets.images import Images
-from bppsa_nb.training.optimizers import SGD, Adam
-from bppsa_nb.training.trainer import Trainer
 
 SCALES = {
     "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 3, "rates": (1e-3, 3e-3), "devices": (1, 4)},
@@ -30,14 +24,10 @@ STYLES = {
 def measure(scale, rng, progress):
     """Train with every learning rate, number of devices and seed; at quick scale, recorded runs are added."""
     how = SCALES[scale]
-    training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
+    training, unseen = (bp.Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
     runs = grid(images=[len(training)], lr=how["rates"], seed=seeds, devices=how["devices"])
-
-    def measure_point(point, rng):
-        return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])
-
-    table = progress.collect(runs, measure_point, rng)
+    table = progress.collect(runs, lambda point, _: train(training, unseen, how["epochs"], point), rng)
     if scale == "quick":
         recorded = experiments.table("staleness", "paper")
         shown = recorded["lr"].isin(how["rates"]) & recorded["devices"].isin(how["devices"])
@@ -59,20 +49,19 @@ def network(seed):
     return Network((3, 32, 32), operators, init="he", rng=seed)
 
 
-def train(training, unseen, epochs, lr, seed, devices):
+def train(training, unseen, epochs, point):
     """Train by PipeDream with weight stashing, an update after every `BATCH` images: a row per epoch.
 
-    With one device, every update comes before the next forward pass; with more, the first one's weights are `staleness`
-    updates old.
+    With one device, every update comes before the next forward pass.
     """
-    model, order = network(seed), np.random.default_rng(seed)
+    model, order = network(point["seed"]), np.random.default_rng(point["seed"])
     count = len(training) // BATCH
-    timeline = schedule.pipeline(schedule.Network.uniform(8), devices, count, "1f1b", flush=False)
-    staleness, rows = int(timeline.staleness().max()), []
-    with schedule.Executor(timeline, model, count * BATCH, optimizer=Adam(lr), processes=False) as run:
+    timeline = schedule.pipeline(schedule.Network.uniform(8), point["devices"], count, "1f1b", flush=False)
+    optimizer, staleness, rows = bp.Adam(point["lr"]), int(timeline.staleness().max()), []
+    with schedule.Executor(timeline, model, count * BATCH, optimizer=optimizer, processes=False) as run:
         for epoch in range(1, epochs + 1):
             result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
-            loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
+            loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
             row = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
             rows.append(row | {"loss": loss, "accuracy": accuracy})
     return rows
@@ -100,8 +89,8 @@ def facts(table):
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
     rows, columns, found = table["images"].nunique(), table["lr"].nunique(), gaps(table)
-    shape = {"figsize": (9.6, 0.8 + 2.6 * rows), "layout": "constrained"}
-    fig, axes = pyplot.subplots(rows, columns, sharex="row", sharey=True, squeeze=False, **shape)
+    size = (9.6, 0.8 + 2.6 * rows)
+    fig, axes = panels.subplots(rows, columns, sharex="row", sharey=True, squeeze=False, figsize=size)
     for ax, ((images, lr), part) in zip(axes.flat, table.groupby(["images", "lr"]), strict=True):
         for i, (devices, runs) in enumerate(part.groupby("devices")):
             means = runs.groupby("epoch")["accuracy"].agg(accuracy_low="min", accuracy="mean", accuracy_high="max")
@@ -122,7 +111,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 12 (Appendix C): what stale weights do to Adam",
     origin="trained",
     backend="numpy",
     needs=("staleness.paper",),

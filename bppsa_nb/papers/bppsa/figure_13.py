@@ -1,23 +1,19 @@
-"""Figure 13: the GRU trained on audio by BPTT and by BPPSA from the same seed."""
+"""Figure 13: the GRU trained on audio by BPTT and by BPPSA."""
 
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.cells.gru import GRU
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
-from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE, LIMIT, METHODS
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 from bppsa_nb.training.datasets import instruments
-from bppsa_nb.training.datasets.audio import LABELS, Instruments
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
+from bppsa_nb.training.datasets.audio import LABELS
 
 ITERATIONS = {"S": 150, "M": 40, "L": 20}  # at quick scale
 EPOCHS = 10  # at the paper's, on as many clips as IRMAS has; `eighty_epochs` goes on to the end
-RATES = {"quick": 3e-3, "paper": GRU_RATE}
+RATES = {"quick": 3e-3, "paper": curves.GRU_RATE}
 EVERY = 10  # iterations per row at quick scale; an epoch at the paper's
 
 
@@ -27,9 +23,9 @@ def measure(scale, rng, progress):
     seed = int(rng.integers(2**31))
 
     def train_on(point, _):
-        clips = Instruments(folder, point["features"], progress=progress.show)
+        clips = bp.Instruments(folder, point["features"], progress=progress.show)
         training, held_out = clips.split(rng=seed)
-        epoch = -(-len(training) // BATCH)
+        epoch = -(-len(training) // curves.BATCH)
         length, every = (ITERATIONS[point["features"]], EVERY) if scale == "quick" else (EPOCHS * epoch, epoch)
         # One more than `length`, so that the last row shows what came of it.
         iterations = progress.bar(range(length + 1), f"training on {point['features']}")
@@ -44,28 +40,28 @@ def measure(scale, rng, progress):
 
 def train(training, held_out, rate, seed, iterations, every, backend):
     """Train the GRU by both methods, and by BPTT on reversed batches: rows of `training_curves.side_by_side`."""
-    batch, coefficients = training_curves.batches(training, BATCH, seed), training.x.shape[2]
+    batch, coefficients = curves.batches(training, curves.BATCH, seed), training.x.shape[2]
 
     def new():
-        return GRU(coefficients, 20, len(LABELS), rng=seed), Adam(lr=rate)
+        return bp.GRU(coefficients, 20, len(LABELS), rng=seed), bp.Adam(lr=rate)
 
     def watch(model):
-        trainer = Trainer(model, Adam(lr=rate), backend=backend)
+        trainer = bp.Trainer(model, bp.Adam(lr=rate), backend=backend)
         loss, _ = trainer.evaluate(training, 256)
         return {"training_loss": loss, "accuracy": trainer.evaluate(held_out, 256)[1]}
 
     def reverse(model, x, y, row):
-        return training_curves.differentiate(model, x[:, ::-1], y[::-1], "linear", backend)
+        return curves.differentiate(model, x[:, ::-1], y[::-1], "linear", backend)
 
-    return training_curves.side_by_side(new, METHODS, batch, iterations, backend, watch, every, reversed=reverse)
+    return curves.side_by_side(new, curves.METHODS, batch, iterations, backend, watch, every, reversed=reverse)
 
 
 def condense(rows, every):
     """Put `every` iterations into one row: what was watched before them, seconds in sum, the largest differences."""
-    table = training_curves.differences(pd.DataFrame(rows))
+    table = curves.differences(pd.DataFrame(rows))
     table = table.rename(columns={"loss": "drift", "control": "drift_reversed"})
-    watched = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in METHODS]
-    how = dict.fromkeys(["iteration", *watched], "first") | {f"seconds_{method}": "sum" for method in METHODS}
+    watched = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in curves.METHODS]
+    how = dict.fromkeys(["iteration", *watched], "first") | {f"seconds_{method}": "sum" for method in curves.METHODS}
     how |= dict.fromkeys(["gradient", "drift", "drift_reversed"], "max")
     return table.groupby(table["iteration"] // every).agg(how).to_dict("records")
 
@@ -74,7 +70,7 @@ def facts(table):
     """Say of every set how it ends, and for how many iterations losses stay together, those of the control, too."""
     sets = table.groupby("features", sort=False).last()
     for name in ("drift", "drift_reversed"):
-        parted = table[table[name] > LIMIT].groupby("features")["iteration"].first()
+        parted = table[table[name] > curves.LIMIT].groupby("features")["iteration"].first()
         sets[f"{name}_until"] = parted.reindex(sets.index).fillna(np.inf)
     together = table[table["iteration"] < table["features"].map(sets["drift_until"])]
     return table[["gradient", "drift", "drift_reversed", "rate"]].max().to_dict() | {
@@ -92,21 +88,20 @@ def plot(table):
     """Draw a row of plots per set: loss over iterations and seconds, accuracy, differences."""
     titles = ("Loss per iteration", "Loss per second", "Held-out accuracy", "Differences")
     labels = ("iteration", "seconds", "iteration", "iteration")
-    return training_curves.draw_sets(table, titles, labels, _draw)
+    return curves.draw_sets(table, titles, labels, _draw)
 
 
 def _draw(axes, rows):
-    training_curves.draw_curves(axes[0], rows, "training_loss", METHODS)
-    training_curves.draw_curves(axes[1], rows, "training_loss", METHODS, over_seconds=True)
-    training_curves.draw_curves(axes[2], rows, "accuracy", METHODS)
+    curves.draw_curves(axes[0], rows, "training_loss", curves.METHODS)
+    curves.draw_curves(axes[1], rows, "training_loss", curves.METHODS, over_seconds=True)
+    curves.draw_curves(axes[2], rows, "accuracy", curves.METHODS)
     worst = rows.set_index("iteration")
     lines = {"gradients": (worst["gradient"], "black", "-"), "losses": (worst["drift"], COLORS["blelloch"], "-")}
     lines["losses, BPTT in reverse"] = worst["drift_reversed"], COLORS["linear"], ":"
-    training_curves.draw_differences(axes[3], lines)
+    curves.draw_differences(axes[3], lines)
 
 
 FIGURE = Figure(
-    title="Figure 13: the GRU trained on audio by BPTT and by BPPSA",
     origin="timed",
     caption="""Gradients differ by at most {gradient:.1e}, and losses by at most {drift:.1e}; the control's losses
     differ by {drift_reversed:.1e}. The control is BPTT with each batch's samples in reverse, which changes only the
@@ -122,7 +117,7 @@ FIGURE = Figure(
     claims=[
         Claim("§3.5, Appendix E", "From the GRU's analytic Jacobians, BPPSA computes the same gradients as BP.",
               "“the exact same outputs” (here: to 1e-5)", "{gradient:.1e} at most, in {iterations: iterations on _}",
-              lambda f: f["gradient"] <= LIMIT, "rounding"),
+              lambda f: f["gradient"] <= curves.LIMIT, "rounding"),
         # Where rounding has grown into chaos, losses need be equal for as long as BPTT is equal to itself.
         Claim("Appendix F, Figure 13", "The GRU's loss curves by BPPSA and by BP have the same shape.",
               "same per iteration (here: to 1e-5)", "{sets:each set;}",

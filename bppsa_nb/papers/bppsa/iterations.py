@@ -63,10 +63,7 @@ def time_rnn(point, rng, seconds):
 
 
 def time_gated(point, rng, backend, seconds):
-    """Time the paper's GRU, or an LSTM, by `cell`, on random features, sized by `features` and `B` of `point`.
-
-    Returned are Table 6's columns, one row.
-    """
+    """Time the paper's GRU, or an LSTM, on random features, as `point` says: Table 6's columns, one row."""
     features, B = FEATURES[point["features"]], point["B"]
     model = {"GRU": gru.GRU, "LSTM": lstm.LSTM}[point["cell"]](features.size, 20, len(LABELS), rng=rng)
     x = rng.standard_normal((features.frames, B, features.size), np.float32)

@@ -1,14 +1,11 @@
-"""A chain over MPI ranks, measured: time and memory of every rank, ⋄ calls, and what messages take."""
+"""The scan over MPI ranks: time, memory and ⋄ calls, measured."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
@@ -35,8 +32,7 @@ def measure(scale, rng, progress):
 
     table = progress.collect(points, measure_point, rng)
     cores = provenance.cores()
-    predicted = predicted_times(table, cores) + predicted_exscans(table, cores)
-    table = pd.concat([table, pd.DataFrame(predicted)], ignore_index=True)
+    table = pd.concat([table, pd.DataFrame(predicted(table, cores))], ignore_index=True)
     table.attrs["cores"] = cores
     return table
 
@@ -63,18 +59,14 @@ def _run(ranks, rounds, steps, seed):
     return rows
 
 
-def fit(messages):
-    """Fit α + β bytes to what messages took, by least squares of relative errors; return the link, and the error."""
+def link(table):
+    """Fit α + β bytes to what messages between two ranks took: the link, by least squares of errors, and the error."""
+    messages = where(table, part="message", ranks=2)
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
     errors = (latency + per_byte * size) / seconds - 1
     return Interconnect(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
-
-
-def link(table):
-    """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
-    return fit(where(table, part="message").groupby("ranks").get_group(2))
 
 
 def costs(table, steps):
@@ -93,20 +85,17 @@ def operator_costs(table, width):
     return OperatorCosts(*seconds, int(rows["bytes"].iloc[0]))
 
 
-def predicted_times(table, cores):
-    """Predict a backward pass, of every length, number of ranks and method that was timed: a row each."""
+def predicted(table, cores):
+    """Predict a backward pass of every length, number of ranks and method that was timed, and Exscan: a row each.
+
+    Exscan is predicted on as many ranks as have a core each: the others wait for time slices, not for messages.
+    """
     rows, (between, _) = [], link(table)
     for (T, p, method), _ in timed(table).groupby(["steps", "ranks", "method"]):
         predict = scan if method == "chunked" else sequential
         # MPI's ranks poll, so those that wait keep a core busy: with more ranks than cores, they take turns.
         seconds = predict(int(T), int(p), costs(table, T), between) * max(1, p / cores)  # NumPy makes floats of them
         rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})
-    return rows
-
-
-def predicted_exscans(table, cores):
-    """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
-    rows, (between, _) = [], link(table)
     for row in where(table, part="exscan").query(f"ranks <= {cores}").itertuples():
         seconds = exscan(np.zeros(row.ranks), between, operator_costs(table, row.width))[0].max()
         same = {"ranks": row.ranks, "width": row.width, "bytes": row.bytes}
@@ -150,7 +139,7 @@ def facts(table):
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.4))
     ranks = timed(table)
     _draw_times(axes[0, 0], table, ranks)
     _draw_memory(axes[0, 1], where(ranks, method="chunked"))
@@ -169,10 +158,10 @@ def _draw_times(ax, table, ranks):
         for p, (dash, _) in RANKS.items():
             line, dots = where(table, part="predicted", method=method, ranks=p), where(ranks, method=method, ranks=p)
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
-            dots = dots.drop_duplicates("steps")
+            dots = dots.drop_duplicates("steps").rename(columns={"low": "total_low", "high": "total_high"})
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
             look["label"] = f"{method}, {p} rank{'s' if p > 1 else ''}"
-            panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
+            panels.with_quartiles(ax, dots["steps"], 1e3 * dots[["total", "total_low", "total_high"]], "total", **look)
     found, T = ratios(table), ranks["steps"].max()
     texts = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
     texts = "\n".join([f"{table.attrs['cores']} cores; at T = {T:,.0f},", "measured / predicted:", *texts])
@@ -229,7 +218,6 @@ def _draw_messages(ax, table):
 
 
 FIGURE = Figure(
-    title="The scan over MPI ranks: time, memory and ⋄ calls, measured",
     origin="timed",
     backend="cpu",
     caption="""Measured times are {ratios:.2g} times the predicted ones. The chain is an RNN's, B = 16, H = 20, float32,

@@ -1,17 +1,14 @@
-"""Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
+"""Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT."""
 
 import functools
 import itertools
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -31,6 +28,7 @@ ROADS = {
     "MGRIT": COLORS["multigrid"],
 }
 SPEEDS = {"slow": (SLOW, "--"), "fast": (FAST, "-")}
+DRAWN = {"a": ("RNN", "backward"), "b": ("RNN", "step"), "d": ("narrow", "step"), "e": ("wide", "step")}  # over ranks
 NEEDS_RANKS = "not measurable here: needs many machines"
 
 
@@ -73,16 +71,14 @@ def _times(network, one, sample=None):
             found = {"seconds": splits[best][0], "micro_batches": best, "bubble": splits[best][1]}
             rows.append(same | {"road": "GPipe"} | found)
         if task == "step" and network != "RNN" and ranks in RANKS[::2]:
-            recorded = _cycles(steps, ranks)
+            recorded = _record(steps, ranks, cycles=2, coarsening=4)
             took = {"F": batch.forward, "δO": batch.sweep, "δW": batch.gradients}
             seconds = timeline.makespan(recorded.timeline(took, link.seconds(batch.state))[0])
             rows.append(same | {"road": "MGRIT", "seconds": seconds})
     return rows
 
 
-@functools.lru_cache(maxsize=1)  # one link after the other is of the same cycles
-def _cycles(steps, ranks):
-    return record(steps, ranks, cycles=2, coarsening=4)
+_record = functools.lru_cache(maxsize=1)(record)  # one link after the other is of the same cycles
 
 
 def _micro_batch(batch, sample, count):
@@ -147,11 +143,10 @@ def facts(table):
         scan, full = held[network]["scan"], held[network]["GPipe"]
         when = f"from {scan.index[scan < full][0]} ranks on" if (scan < full).any() else "on no number of ranks"
         sparse[network] = {"name": NAMES[network], "when": when, "one": scan[1] / full[1]}
-    drawn = ("RNN", "backward"), ("RNN", "step"), ("narrow", "step"), ("wide", "step")
     return found | {
         "scans": {
             ", ".join(each): {speed: crossing(table, *each, link) for speed, (link, _) in SPEEDS.items()}
-            for each in drawn
+            for each in DRAWN.values()
         },
         "best": {NAMES[network]: {"seconds": by_road(table, network, "step").min()} for network in NAMES},
         "held": held["RNN"],
@@ -166,25 +161,24 @@ def facts(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
-    _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
-    _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")
-    _draw_memory(axes[0, 2], where(table, part="memory"))
-    _draw_times(axes[1, 0], table, "narrow", "step", "(d) step, ")
-    _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
-    _draw_widths(axes[1, 2], widths(table))
-    for ax in axes.flat[:5]:
-        panels.sizes_axis(ax, RANKS[::2])
-        ax.set_xlabel("ranks")
-        panels.log_scale(ax, "y", "{x:,.10g}")
-    for ax in (axes[0, 1], axes[1, 0], axes[1, 2]):
-        ax.legend(loc="upper right", fontsize=8)
+    fig = panels.figure(figsize=(11.6, 7.4))
+    axes = fig.subplot_mosaic("abc;def")
+    for letter, (network, task) in DRAWN.items():
+        _draw_times(axes[letter], table, network, task)
+        axes[letter].set_title(f"({letter}) {'backward pass' if task == 'backward' else task}, {NAMES[network]}")
+    _draw_memory(axes["c"], where(table, part="memory"))
+    _draw_widths(axes["f"], widths(table))
+    for letter in "abcde":
+        panels.sizes_axis(axes[letter], RANKS[::2])
+        axes[letter].set_xlabel("ranks")
+        panels.log_scale(axes[letter], "y", "{x:,.10g}")
+    for letter in "bdf":
+        axes[letter].legend(loc="upper right", fontsize=8)
     return fig
 
 
-def _draw_times(ax, table, network, task, title):
-    rows = where(table, part="time", network=network, task=task)
-    words = []
+def _draw_times(ax, table, network, task):
+    rows, words = where(table, part="time", network=network, task=task), []
     for speed, (link, dash) in SPEEDS.items():
         for road, color in ROADS.items():
             part = where(rows, road=road, link=link)
@@ -199,7 +193,7 @@ def _draw_times(ax, table, network, task, title):
         words.append(f"{speed} link: {pays}; best {found['best']}, {found['speedup']:.2g}×")
     ax.text(0.02, 0.02, "\n".join(words), transform=ax.transAxes, size=8)
     ax.set_ylim(1e3 * rows["seconds"].min() / 4, 8e3 * rows["seconds"].max())  # with room for words and a legend
-    ax.set(ylabel="milliseconds", title=title + NAMES[network])
+    ax.set_ylabel("milliseconds")
 
 
 def _draw_memory(ax, rows):
@@ -232,12 +226,10 @@ def _draw_widths(ax, rows):
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {never}", transform=ax.transAxes, size=8)
     panels.log_scale(ax, shown="{x:,g}", ticks=rows["width"])
-    ax.set_ylim(0.3, 4e4)
-    ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
+    ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs", ylim=(0.3, 4e4))
 
 
 FIGURE = Figure(
-    title="Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT",
     origin="timed",
     backend="cpu",
     caption="""On the fast link, an uneven scan takes the RNN back {backward[middle]:.3g times as fast on _} ranks as

@@ -1,25 +1,19 @@
-"""Retraining: how well networks classify unseen images when trained, when pruned, and when retrained as long."""
+"""Pruned networks, retrained."""
 
 import copy
 import itertools
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import PercentFormatter
 
+import bppsa_nb as bp
 from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
-from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.images import fetched
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.bppsa import training_curves as curves
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
-from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import SGD
-from bppsa_nb.training.trainer import Trainer
 
 # B, the first learning rates of training and retraining, and in how many steps a network is pruned and retrained.
 # VGG-11 has no batch normalization: trained at 0.01 it waits long before it learns, and at 0.02 it diverges. Pruned to
@@ -44,7 +38,7 @@ STYLES = {  # color, marker
 def measure(scale, rng, progress):
     """Train, prune and retrain: a row per stage; at quick scale, VGG-11's are those recorded at the paper's."""
     training, unseen = (
-        Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
+        bp.Images(split=split, num_samples=count) if scale == "quick" else curves.fetched("cifar10", split)
         for split, count in IMAGES.items()
     )
     prunings = {"LeNet5": [(scheme, rate) for rate in RATES[scale] for scheme in SCHEMES]}
@@ -75,21 +69,19 @@ def new(network, seed):
 
 
 def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, name: steps):
-    """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage.
-
-    `difference` is between gradients by the linear scan over sparse Jacobians and by ordinary backward.
-    """
+    """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage."""
     settings, model = SETTINGS[network], new(network, seed)
-    first, second = (batches(len(training), settings["B"], epochs, [seed, part]) for part in (0, 1))
+    first, second = (curves.batches(training, settings["B"], [seed, part]) for part in (0, 1))
+    count = epochs * -(-len(training) // settings["B"])  # iterations
 
-    def train(numbers, rates, name):
-        trainer = Trainer(model, SGD(rates[0], 0.9), method="ordinary")  # one from before moves pruned weights
-        for batch, rate in zip(bar(numbers, f"{network}, {name}"), rates, strict=True):
+    def train(batch, rates, name, start=0):
+        trainer = bp.Trainer(model, bp.SGD(rates[0], 0.9), method="ordinary")  # one from before moves pruned weights
+        for iteration, rate in enumerate(bar(rates, f"{network}, {name}"), start):
             trainer.optimizer.lr = rate
-            trainer.step(*training.batch(batch))
+            trainer.step(*batch(iteration))
 
     def row(scheme, rate, stage, iterations, difference=None):
-        loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
+        loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
         kept = masks_of(model.params).values()
         layers = [1 - mask.mean() for mask in kept]
         whole = 1 - sum(mask.sum() for mask in kept) / sum(mask.size for mask in kept)
@@ -97,12 +89,12 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
         about |= {"loss": loss, "pruned": whole, "pruned_least": min(layers), "pruned_most": max(layers)}
         return about | {"difference": difference}
 
-    train(first, falling(settings["lr"], len(first)), "training")
-    rows, trained = [row("none", 0.0, "trained", len(first))], copy.deepcopy(model.params)
+    train(first, falling(settings["lr"], count), "training")
+    rows, trained = [row("none", 0.0, "trained", count)], copy.deepcopy(model.params)
     steps, lr = settings["steps"], settings["retraining_lr"]
-    before = int(GRADUAL * len(second)) if steps > 1 else 0  # iterations before the last step
-    rates = [lr] * before + falling(lr, len(second) - before)
-    ends = [before * step // (steps - 1) for step in range(1, steps)] + [len(second)]
+    before = int(GRADUAL * count) if steps > 1 else 0  # iterations before the last step
+    rates = [lr] * before + falling(lr, count - before)
+    ends = [before * step // (steps - 1) for step in range(1, steps)] + [count]
     for (scheme, rate), stage in itertools.product(prunings, ("pruned", "retrained")):
         for name, param in trained.items():
             np.copyto(model.params[name], param)
@@ -114,20 +106,14 @@ def stages(network, training, unseen, epochs, prunings, seed, bar=lambda steps, 
         for step, (start, end) in enumerate(itertools.pairwise([0, *ends]), 1):
             # The share of weights that is kept shrinks by the same factor in every step.
             model.masks = prune(model.params, 1 - (1 - rate) ** (step / steps), scheme)
-            train(second[start:end], rates[start:end], f"{scheme} {rate:.0%}")
+            train(second, rates[start:end], f"{scheme} {rate:.0%}", start)
         x, y = training.batch(np.arange(settings["B"]))
         activations = model.forward(x)
         grad_logits = cross_entropy(activations.logits, y)[1]
         scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
-        worst = max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
-        rows.append(row(scheme, rate, stage, len(second), worst))
+        worst = max(curves.difference(scanned[name], ordinary[name]) for name in ordinary)
+        rows.append(row(scheme, rate, stage, count, worst))
     return rows
-
-
-def batches(count, size, epochs, seed):
-    """List the numbers of the images of every iteration: all of them once an epoch, in an order of its own."""
-    orders = [np.random.default_rng([*seed, epoch]).permutation(count) for epoch in range(epochs)]
-    return [order[start : start + size] for order in orders for start in range(0, count, size)]
 
 
 def falling(lr, count):
@@ -148,8 +134,7 @@ def facts(table):
 
 def plot(table):
     """Draw LeNet-5's accuracy over the share pruned, and VGG-11's three stages beside the paper's numbers."""
-    shape = {"figsize": (9.6, 4.4), "width_ratios": [1.35, 1], "sharey": True, "layout": "constrained"}
-    fig, (left, right) = pyplot.subplots(1, 2, **shape)
+    fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.4), width_ratios=[1.35, 1], sharey=True)
     _draw_rates(left, where(table, network="LeNet5"))
     _draw_stages(right, where(table, network="VGG11"))
     left.set(ylabel="accuracy on unseen images", ylim=(0, 1.04))
@@ -194,7 +179,6 @@ def _draw_stages(ax, rows):
 
 
 FIGURE = Figure(
-    title="Pruned networks, retrained",
     origin="trained",
     backend="numpy",
     needs=("retraining.paper",),

@@ -1,16 +1,13 @@
-"""Section 3.6 and Appendix B, counted: how many steps the scans take, how much work, what time, and what space."""
+"""Section 3.6: steps, work, time and space, counted from runs."""
 
 import math
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.bppsa.gpipe import pipeline
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace
@@ -129,7 +126,7 @@ def facts(table):
 
 def plot(table):
     """Draw steps and work, time, and space, a row each."""
-    fig = pyplot.figure(figsize=(10.2, 12.2), layout="constrained")
+    fig = panels.figure(figsize=(10.2, 12.2))
     axes = fig.subplot_mosaic("aabbcc;dddeee;fffggg")
     _draw_steps([axes[letter] for letter in "abc"], where(table, part="steps"))
     _draw_time(axes["d"], axes["e"], where(table, part="time"))
@@ -228,7 +225,6 @@ def _draw_space(left, right, table):
 
 
 FIGURE = Figure(
-    title="Section 3.6: steps, work, time and space, counted from runs",
     origin="counted",
     caption="""For twice the work, the Blelloch scan takes 2 log n steps where the linear scan takes n (a, b). Marks are
     counted from runs over tracing operands. Dashed lines are Equations 6 and 7 with constants, and the paper's formulas

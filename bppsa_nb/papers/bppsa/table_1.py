@@ -1,16 +1,14 @@
-"""Table 1: how sparse the transposed Jacobians of VGG-11's first operators are, and what it takes to make them."""
+"""Table 1: sparse transposed Jacobians, made analytically."""
 
 import math
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare
 
 PRINTED = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
@@ -68,10 +66,7 @@ def time_filling(point, rng, seconds):
 
 
 def speedups(recording):
-    """Divide autograd's recorded times by ours, for `values` alone, and for `pattern` and values: a row per operator.
-
-    Both on one thread; `_low` and `_high` also span all threads, and dense columns that are stored.
-    """
+    """Divide autograd's recorded times by ours, of values alone, and of pattern and values: a row per operator."""
     seconds = recording.pivot(index="operator", columns=["name", "threads"], values="seconds").loc[[*OPERATORS]]
     found = {}
     for ours, name in (("speedup_values", "values"), ("speedup_pattern", "pattern and values")):
@@ -89,7 +84,7 @@ def facts(table):
 
 def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
-    fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
+    fig, (above, below) = panels.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3])
     above.axis("off")
     words = table[[f"speedup_{name}" for name in SERIES]].map(scientific).agg(" / ".join, axis=1)
     shown = table.assign(microseconds=1e6 * table["fill"], speedups=words).to_dict("records")
@@ -126,7 +121,6 @@ def scientific(value):
 
 
 FIGURE = Figure(
-    title="Table 1: sparse transposed Jacobians, made analytically",
     origin="timed",
     backend="cpu",
     needs=("jacobian_generation.paper", "paper/table_1"),

@@ -1,9 +1,8 @@
-"""Table 3: one clip as the features of the sets S, M and L."""
+"""Table 3: one clip in three sets of features."""
 
 import numpy as np
-from matplotlib import pyplot
 
-from bppsa_nb.papers import published
+from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
@@ -42,7 +41,7 @@ def facts(table):
 def plot(table):
     """Draw a heat map per set, all over the same time."""
     sets = list(table.groupby("features", sort=False))
-    fig, axes = pyplot.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True, layout="constrained")
+    fig, axes = panels.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True)
     for ax, (features, rows) in zip(axes, sets, strict=True):
         first = rows.iloc[0]
         kept = first["size"] // 2
@@ -62,7 +61,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Table 3: one clip in three sets of features",
     origin="counted",
     caption="""From S to L, frames get shorter and coefficients fewer: what is gained in time is lost in frequency. A
     long window sees a note coming (S is some 35 ms ahead). The first second of a clip of an acoustic guitar, left

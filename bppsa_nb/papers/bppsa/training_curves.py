@@ -1,12 +1,13 @@
-"""A model trained side by side by two methods, one of them BPPSA, and a control: losses and gradients compared."""
+"""A model trained by two methods, one of them BPPSA, and a control: data, losses and gradients, compared and drawn."""
 
 import time
 
 import numpy as np
-from matplotlib import pyplot
 
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.experiment import COLORS
 from bppsa_nb.training.datasets.audio import LABELS
+from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 
 LIMIT = 1e-5  # of relative differences, where only float32's rounding should be left
@@ -16,12 +17,21 @@ GRU_RATE = 3e-4  # Section 4.2
 CHANCE = 1 / len(LABELS)  # of naming an instrument
 
 
+def fetched(name, split):
+    """Load images as `Images` does; of the stand-in, saying so, if the data set `name` was not fetched."""
+    try:
+        return Images(name, split)
+    except FileNotFoundError as error:
+        print(f"{error}. Digits over photographs stand in for it.")
+    return Images(split=split)
+
+
 def batches(data, size, seed):
-    """Return ``batch(iteration)``: `data` in batches of `size`, in another order every epoch."""
+    """Return ``batch(iteration)``: `data` in batches of `size`, in another order every epoch; of a seed, or several."""
     epoch = -(-len(data) // size)
 
     def batch(iteration):
-        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(data))
+        order = np.random.default_rng([*np.ravel(seed).tolist(), iteration // epoch]).permutation(len(data))
         start = iteration % epoch * size
         return data.batch(order[start : start + size])
 
@@ -32,10 +42,8 @@ def side_by_side(new, methods, batch, iterations, backend, watch, every=10, **co
     """Train a copy of a model by each of two methods, and compare them: a row per iteration.
 
     ``new()`` makes model and optimizer, ``batch(iteration)`` x and y. What ``watch(model)`` returns before every
-    `every`-th iteration becomes `<name>_<method>`. `difference_<name>` is the largest difference of a parameter's
-    gradients, both at the second method's parameters, relative to the first's; the clock runs for forward pass, loss,
-    backward pass and update. `controls` are more copies, trained by what ``control(model, x, y, row)`` returns in the
-    place of `differentiate`.
+    `every`-th iteration becomes `<name>_<method>`. Gradients are compared at the second method's parameters. `controls`
+    are more copies, trained by what ``control(model, x, y, row)`` returns in the place of `differentiate`.
     """
     copies, (reference, compared) = {name: new() for name in (*methods, *controls)}, methods
     for method in methods:  # compiled, and memory touched, before the clock starts
@@ -98,14 +106,13 @@ def worst_of_ten(table):
 
 def three_panels(reference):
     """Make a figure with two panels for losses, which share an axis, and one for differences from the reference."""
-    fig, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
+    fig, axes = panels.subplots(1, 3, figsize=(9.6, 3.5))
     axes[1].sharey(axes[0])
     axes[1].tick_params(labelleft=False)
     axes[0].ticklabel_format(axis="y", useOffset=False)
     axes[2].set(title=f"BPPSA against {reference}", ylabel="relative difference, worst of 10")
     for ax in axes:
-        ax.set_xlabel("iteration")
-        ax.margins(y=0.2)  # for the legend
+        ax.set(xlabel="iteration", ymargin=0.2)  # for the legend
     return fig, axes
 
 
@@ -131,8 +138,7 @@ def draw_differences(ax, lines):
 def draw_sets(table, titles, labels, draw):
     """Draw a row of four panels, the third of accuracy, for each set of features, by ``draw(axes, rows)``."""
     sets = list(table.groupby("features", sort=False))
-    shape = {"figsize": (10, 1 + 2 * len(sets)), "layout": "constrained", "squeeze": False}
-    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    fig, axes = panels.subplots(len(sets), 4, figsize=(10, 1 + 2 * len(sets)), squeeze=False)
     for row, (features, rows) in zip(axes, sets, strict=True):
         draw(row, rows)
         row[0].set_ylabel(f"{features}: T = {rows['T'].iloc[0]}", weight="bold")

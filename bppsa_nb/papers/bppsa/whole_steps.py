@@ -1,12 +1,10 @@
-"""Whole training steps beside the best peer, over the size of a layer: draws what `benchmarks/run.py` recorded."""
+"""Whole training steps, and the best of PyTorch and JAX."""
 
 import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
 
@@ -83,7 +81,6 @@ def _draw_named(ax, rows):
 
 
 FIGURE = Figure(
-    title="Whole training steps, and the best of PyTorch and JAX",
     origin="collected",
     caption="""On the named layers, the better of PyTorch and JAX takes {named:.3g} times as long as we do (bars:
     quartiles). Below, T = 100, I = H: how many times as long the better peer, P or J, takes. A step is forward pass,

@@ -1,21 +1,14 @@
-"""How many corrections Newton's method takes: on fresh networks, as sequences grow, and while a network learns."""
+"""On fresh networks, Newton's method takes as many corrections at any length; as they learn, it takes more."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
-from bppsa_nb.cells.gru import GRU
+import bppsa_nb as bp
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
-from bppsa_nb.training.datasets import Bitstream
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
 SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
@@ -55,7 +48,7 @@ def _solve(network, T, dtype, draw, rng):
         model = networks.fresh(rng, dtype)
     else:
         hidden, classes = (2, 2) if network == "example" else (networks.H, networks.CLASSES)
-        model = GRU(1, hidden, classes, rng=rng, dtype=dtype)
+        model = bp.GRU(1, hidden, classes, rng=rng, dtype=dtype)
     exact = model.forward(x, method="linear", backend="cpu").hidden
     newton = partial(model.forward, x, method="newton", length=1, most=MOST, backend="cpu")
     (solved,), states = newton(tol=right).solved, newton().hidden  # which goes on until the package is content
@@ -65,8 +58,8 @@ def _solve(network, T, dtype, draw, rng):
 
 def _train(rate, rng, T, iterations, every):
     model = networks.fresh(rng, np.float32)
-    trainer = Trainer(model, Adam(lr=rate), method="linear", forward="linear")
-    data, seen = Bitstream(T, BATCH * iterations, rng=rng), Bitstream(T, BATCH, rng=rng)
+    trainer = bp.Trainer(model, bp.Adam(lr=rate), method="linear", forward="linear")
+    data, seen = bp.Bitstream(T, BATCH * iterations, rng=rng), bp.Bitstream(T, BATCH, rng=rng)
     x, rows = seen.batch(np.arange(BATCH))[0], []
     for start in range(0, iterations + 1, every):
         rows.append({"iteration": start, "T": T} | _inspect(model, x))
@@ -122,7 +115,7 @@ def facts(table):
 
 def plot(table):
     """Draw corrections over length, a panel per kind of network; below, corrections and dependent steps in training."""
-    fig = pyplot.figure(figsize=(10.4, 7.2), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 7.2))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_fresh(above.subplots(1, len(KINDS), sharey=True), table[table["network"] != LEARNING])
     _draw_learning(below.subplots(1, 2), where(table, network=LEARNING))
@@ -164,7 +157,6 @@ def _draw_learning(axes, table):
 
 
 FIGURE = Figure(
-    title="On fresh networks, Newton's method takes as many corrections at any length; as they learn, it takes more",
     origin="iterations",
     phrases={"rate": "at rate {_}, {corrections} corrections ({met:.0%} within 60) and {steps:.2f} T steps"},
     caption="""Fresh networks take as many corrections at any length, {lengths:,}: {newton} by Newton's method (DEER).

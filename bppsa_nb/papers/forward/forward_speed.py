@@ -1,15 +1,12 @@
-"""How long the forward pass takes here: the loop, chunks that are repaired, Newton's method, and what is chosen."""
+"""The forward pass of one sample: how often a loop's time fits into another's."""
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = {"quick": (1000, 3000), "paper": (1000, 10000, 30000)}
@@ -83,7 +80,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="The forward pass of one sample: how often a loop's time fits into another's",
     origin="timed",
     phrases={"network": "{_}: {ratios}"},
     caption="""At T = {longest:,}, repaired chunks are {at_longest[numpy]:.2g} times as fast as a loop in NumPy, and

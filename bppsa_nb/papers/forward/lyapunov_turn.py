@@ -1,13 +1,10 @@
-"""How hard states are to find in parallel, over how fast nearby states part: the largest Lyapunov exponent."""
+"""Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too."""
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.tables import where
 
 SIZES = {
     "quick": {"radii": (0.3, 0.6, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2, 3, 5), "seeds": 3},
@@ -53,7 +50,7 @@ def facts(table):
 
 def plot(table):
     """Draw corrections and repairs over the exponent."""
-    fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), layout="constrained")
+    fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0))
     limits = {"newton": (T, f"a loop's steps, {T}"), "repairs": (CHUNKS - 1, f"a loop of {CHUNKS} chunks")}
     styles = {
         RANDOM: {"label": RANDOM, "color": COLORS["blelloch"], "marker": "o", "ms": 5},
@@ -67,15 +64,13 @@ def plot(table):
         ax.annotate(words, (table["exponent"].min(), limit), **place, size=8, color=COLORS["baseline"])
         ax.set_xlabel("largest Lyapunov exponent, per step")
     panels.log_scale(axes[0], "y", ticks=(2, 5, 10, 20, 50, 100, 200))
-    axes[0].set_ylim(1.5, 500)
-    axes[0].set(ylabel="corrections", title="Newton on all states (DEER)")
+    axes[0].set(ylabel="corrections", title="Newton on all states (DEER)", ylim=(1.5, 500))
     axes[1].set(ylabel="repairs", title=f"{CHUNKS} chunks, repaired", ylim=(0, CHUNKS + 0.5))
     axes[0].legend(loc="center left", bbox_to_anchor=(0, 0.35))
     return fig
 
 
 FIGURE = Figure(
-    title="Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too",
     origin="iterations",
     caption="""Newton's method takes {below} corrections in the median where the largest Lyapunov exponent is below 0,
     and {above} above. A loop takes 300 steps; chunks never took more than {repairs} repairs. A dot is a network: H =

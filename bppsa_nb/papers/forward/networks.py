@@ -4,13 +4,9 @@ from functools import partial
 
 import numpy as np
 
+import bppsa_nb as bp
 from bppsa_nb.cells.chunked import Chunks
-from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.newton import propagate
-from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.training.datasets import Bitstream
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
 H, CLASSES = 20, 10
 
@@ -18,9 +14,12 @@ H, CLASSES = 20, 10
 def make(kind, rng, iterations, dtype=np.float64):
     """Make a network: "fresh", "chaos", "gru", a "latch", or one "trained" for some iterations on sequences of 100."""
     if kind == "gru":
-        return GRU(1, H, CLASSES, rng=rng, dtype=dtype)
+        return bp.GRU(1, H, CLASSES, rng=rng, dtype=dtype)
     if kind == "trained":
-        return trained(rng, iterations, dtype)
+        model = fresh(rng, np.float32)
+        trainer = bp.Trainer(model, bp.Adam(lr=1e-3), method="linear", forward="linear")
+        trainer.fit(bp.Bitstream(100, 16 * iterations, rng=rng), 1, 16, rng=0, progress=False)
+        return like(model, dtype)
     if kind == "latch":
         return latch()
     model = fresh(rng, dtype)
@@ -29,20 +28,12 @@ def make(kind, rng, iterations, dtype=np.float64):
 
 def inputs(T, B, rng, dtype=np.float64):
     """Return random bits, as the paper's RNN is trained on [shape=(T, B, 1)]."""
-    return Bitstream(T, B, rng=rng, dtype=dtype).batch(np.arange(B))[0]
+    return bp.Bitstream(T, B, rng=rng, dtype=dtype).batch(np.arange(B))[0]
 
 
 def fresh(rng, dtype=np.float64):
     """Make the paper's RNN as it starts out."""
-    return RNN(1, H, CLASSES, rng=rng, dtype=dtype)
-
-
-def trained(rng, iterations, dtype):
-    """Train the paper's RNN on sequences of 100 bits, of which each batch has 16."""
-    model = fresh(rng, np.float32)
-    trainer = Trainer(model, Adam(lr=1e-3), method="linear", forward="linear")
-    trainer.fit(Bitstream(100, 16 * iterations, rng=rng), 1, 16, rng=0, progress=False)
-    return like(model, dtype)
+    return bp.RNN(1, H, CLASSES, rng=rng, dtype=dtype)
 
 
 def like(model, dtype):

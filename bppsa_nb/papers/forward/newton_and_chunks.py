@@ -1,14 +1,13 @@
-"""How wrong states are, over time and iterations: Newton's method on all of them, and chunks that are repaired."""
+"""Where states are right, iteration after iteration."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import figure, pyplot
+from matplotlib import figure
 from matplotlib.colors import LogNorm
 
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
+from bppsa_nb.papers.experiment import Figure, where
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.tables import where
 
 SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
 T, LENGTH, MOST, SHOWN = 320, 20, 16, 10
@@ -72,7 +71,7 @@ def facts(table):
 
 def plot(table):
     """Draw a map per network and method."""
-    fig, axes = pyplot.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True, layout="constrained")
+    fig, axes = panels.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True)
     exponents = table.groupby("network")["exponent"].first()
     for column, (kind, name) in enumerate(KINDS.items()):
         for row, method in enumerate(METHODS):
@@ -99,7 +98,6 @@ def _draw(ax, rows, method):
 
 
 FIGURE = Figure(
-    title="Where states are right, iteration after iteration",
     origin="iterations",
     phrases={"right": "{_} ({exponent:+.2f}): {newton} by Newton's method, {chunks} by chunks"},
     caption="""All states are right after so many iterations: {networks:each right;}. In brackets: the largest Lyapunov

@@ -1,9 +1,9 @@
-"""The basic operations of differentiable graphs with their backward rules, a fully connected layer, a vanilla RNN."""
+"""Rules of differentiable graphs."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import Figure
 from bppsa_nb.papers.gru.operations import count_operations
 
@@ -20,7 +20,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the basic operations above, two layers made of them below."""
-    fig = pyplot.figure(figsize=(8.8, 6.6), layout="constrained")
+    fig = panels.figure(figsize=(8.8, 6.6))
     grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
     described = graphs()
     for column, name in enumerate(list(described)[:5]):
@@ -42,7 +42,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Rules of differentiable graphs",
     origin="counted",
     caption="""The backward pass of a graph is a graph of the same operations. Sum and copy are each other's rule; a
     multiplication reads the other input, a nonlinearity its own output. Above, every basic operation forward, and the

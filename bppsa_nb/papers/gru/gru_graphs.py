@@ -1,9 +1,9 @@
-"""The GRU as a differentiable graph, forward and backward, before and after its reset gate is moved."""
+"""The GRU as a differentiable graph."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.papers.gru.operations import count_operations
 
@@ -23,10 +23,10 @@ def facts(table):
 
 def plot(table):
     """Draw both graphs in both directions."""
-    fig, axes = pyplot.subplots(4, 1, figsize=(8.8, 13.2), layout="constrained")
+    fig, axes = panels.subplots(4, 1, figsize=(8.8, 13.2))
     titles = {"original": "Original GRU", "moved": "Reset gate moved behind the product"}
-    panels = [(name, direction) for name in table["graph"].unique() for direction in drawing.INKS]
-    for ax, (name, direction) in zip(axes, panels, strict=True):
+    drawn = [(name, direction) for name in table["graph"].unique() for direction in drawing.INKS]
+    for ax, (name, direction) in zip(axes, drawn, strict=True):
         drawing.draw(GRAPHS[name](), ax, direction)
         ax.set_title(f"{titles[name]}, {direction}", size=10)
     fig.legend(handles=drawing.legend_handles(), loc="outside upper center", ncols=5)
@@ -34,7 +34,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="The GRU as a differentiable graph",
     origin="counted",
     caption="""With its reset gate moved behind the product, all three products of the GRU have the same input. Before
     it, two multiplications follow each other, and the second reads an activation of its own, r ⊙ h. Each graph is drawn

@@ -1,17 +1,14 @@
-"""The four variants of the GRU: their relative time and their throughput over hidden size, and what a step computes."""
+"""Four variants of the GRU: relative time, throughput, and what a step takes."""
 
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}
@@ -42,13 +39,7 @@ def measure(scale, rng, progress):
 
 
 def time_point(point, rng, names, seconds):
-    """Time forward and backward passes of several variants at the `T`, `B` and `H` of `point`, taking turns.
-
-    A row per variant: `forward` and `backward`, medians in seconds; `seconds`, the median of both together, with
-    quartiles `seconds_low` and `seconds_high`; `relative`, the median over rounds of its time divided by the first
-    variant's, with quartiles `relative_low` and `relative_high`; and how many `rounds` there were. The input size is H,
-    too.
-    """
+    """Time forward and backward passes of several variants, which take turns, on inputs of size H: a row each."""
     T, B, H = point["T"], point["B"], point["H"]
     params = variants.parameters(H, H, rng)
     x, grad_hidden = (rng.standard_normal((T, B, H), dtype=np.float32) for _ in range(2))
@@ -75,10 +66,7 @@ def time_point(point, rng, names, seconds):
 
 
 def count_step(variant):
-    """Count what one more time step of a variant takes, in both passes together.
-
-    `products`, `serial`, `launches`; `multiply_adds` in units of B H², `kept` in units of B H.
-    """
+    """Count what one more time step of a variant takes, in both passes together."""
     B, H = 2, 8
     one, two = (variants.count(variant, T, B, H, H) for T in (1, 2))
     step = {name: two[name] - one[name] for name in ("products", "serial", "launches", "multiply_adds", "kept")}
@@ -119,7 +107,7 @@ def facts(table):
 
 def plot(table):
     """Draw relative times and throughput over hidden size, and the counts as bars."""
-    fig = pyplot.figure(figsize=(10.4, 5.8), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 5.8))
     upper, lower = fig.subfigures(2, 1, height_ratios=(3, 1.4))
     left, right = upper.subplots(1, 2)
     styles = {
@@ -130,7 +118,16 @@ def plot(table):
     left.set(ylim=(0, 1.1 * table["relative_high"].max()), xlabel="hidden size, H", ylabel="time / original's")
     left.set_title(f"Relative time of {table['T'].iloc[0]} steps, mini-batch {BATCH}")
     left.legend(loc="lower left")
-    _throughput(right, throughput(table))
+    gflops = throughput(table)
+    for B, role in BATCHES.items():
+        rows, color = where(gflops, B=B), COLORS[role]
+        first, last = (where(rows, variant=name) for name in ENDS)
+        right.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=color, alpha=0.25, lw=0)
+        styles = {"original": {"marker": "o", "label": f"mini-batch {B}"}, "saved": {"ls": "none"}}
+        panels.curves(right, rows, "H", "gflops", "variant", styles, color=color, ms=4, elinewidth=1)
+    right.set(ylim=(0, 1.2 * gflops["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
+    right.set_title("From 1 (line) to 4 (edge of the band)")
+    right.legend(loc="upper left", ncols=3, columnspacing=1)
     for ax in (left, right):
         panels.sizes_axis(ax, sorted(table["H"].unique()))
     names, axes = list(variants.NAMES), lower.subplots(1, len(COUNTED), sharey=True)
@@ -146,20 +143,11 @@ def plot(table):
     return fig
 
 
-def _throughput(ax, table):
-    for B, role in BATCHES.items():
-        rows, color = where(table, B=B), COLORS[role]
-        first, last = (where(rows, variant=name) for name in ENDS)
-        ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=color, alpha=0.25, lw=0)
-        styles = {"original": {"marker": "o", "label": f"mini-batch {B}"}, "saved": {"ls": "none"}}
-        panels.curves(ax, rows, "H", "gflops", "variant", styles, color=color, ms=4, elinewidth=1)
-    ax.set(ylim=(0, 1.2 * table["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
-    ax.set_title("From 1 (line) to 4 (edge of the band)")
-    ax.legend(loc="upper left", ncols=3, columnspacing=1)
-
-
+    styles = {
+        name: {"color": COLORS[_COLORS[name]], "label": f"{i} {shown}"}
+        for i, (name, shown) in enumerate(variants.NAMES.items(), 1)
+    }
 FIGURE = Figure(
-    title="Four variants of the GRU: relative time, throughput, and what a step takes",
     origin="timed",
     backend="numpy",
     caption="""A forward and a backward pass of the fourth variant take {relative[saved]:.2f} of the original's time.

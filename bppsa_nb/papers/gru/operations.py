@@ -4,11 +4,7 @@ import pandas as pd
 
 
 def count_operations(graph, name):
-    """List the operations of a graph, forward and backward, a row each.
-
-    `node` is what the operation is called or whose rule it belongs to; `reads`, forward, the activations that its rule
-    reads, None where there are none; `copies`, into how many wires the activation splits that it puts out.
-    """
+    """List the operations of a graph, forward and backward, a row each."""
     back, rows = graph.backward(), []
     for direction, which in (("forward", graph), ("backward", back)):
         copies = which.copies()

@@ -1,19 +1,16 @@
-"""Save or recompute: memory against work, for the activations of a GRU step and for the steps of a chain."""
+"""Save or recompute: memory against work."""
 
 import math
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import MultipleLocator
 
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 # Samples and hidden size, for the subsets and for the chain.
@@ -46,11 +43,7 @@ def measure(scale, rng, progress):
 
 
 def time_subsets(point, rng, seconds):
-    """Count and time what recomputing takes, for all subsets of the activations that the backward pass reads.
-
-    A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample; `products`,
-    `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample); what `quartiles` says.
-    """
+    """Count and time what recomputing takes, a row for each subset of the activations that the backward pass reads."""
     graph = library.gru_moved_reset()
     unit = point["B"] * point["H"]
     choices = saving.choices(graph, point)
@@ -68,10 +61,7 @@ def time_subsets(point, rng, seconds):
 
 
 def time_chain(point, rng, seconds):
-    """Count and time back-propagation through a chain of `T` steps: everything saved, nothing, and in between.
-
-    A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
-    """
+    """Count and time back-propagation through a chain: everything saved, nothing, and in between, a row each."""
     graph, T = library.gru_moved_reset(), point["T"]
     values = random_values(graph, point, rng)
     parameters = {name: values.pop(name) for name in ("U_r", "U_z", "U")}
@@ -112,7 +102,7 @@ def facts(table):
 
 def plot(table):
     """Draw the subsets of a step above, the chain below."""
-    fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 6.4), layout="constrained")
+    fig, axes = panels.subplots(2, 3, figsize=(10.4, 6.4))
     subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
     B, H = (int(subsets[size].iloc[0]) for size in "BH")
     kept, work, ms = subsets["kept"], subsets["work"], 1e3 * subsets["seconds"]
@@ -163,7 +153,6 @@ def _trade(ax, names, memory, cost):
 
 
 FIGURE = Figure(
-    title="Save or recompute: memory against work",
     origin="timed",
     backend="numpy",
     caption="""Variant 4 costs no more memory than variant 3 and no product if input products are at hand anyway (a).

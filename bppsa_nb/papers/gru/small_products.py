@@ -1,15 +1,12 @@
-"""How fast a recurrent product is, beside what processor and memory allow, and what concatenation wins."""
+"""Small products are slow."""
 
 from contextlib import nullcontext
 
 import numpy as np
-from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = (128, 256, 512, 1024, 2048)
@@ -31,11 +28,7 @@ def measure(scale, rng, progress):
 
 
 def limits(rng):
-    """Measure what one core allows, the best of some rounds each.
-
-    `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time of
-    the smallest product there is, in seconds.
-    """
+    """Measure what one core allows, the best of some rounds each."""
     n = LARGE["matrix"]
     square = rng.standard_normal((n, n), dtype=np.float32)
     product, vector = np.empty_like(square), np.ones(LARGE["vector"], np.float32)
@@ -53,11 +46,7 @@ def limits(rng):
 
 
 def time_product(point, rng, seconds):
-    """Time one product for three gates, and three for one each, taking turns.
-
-    `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's, with
-    quartiles `ratio_low` and `ratio_high`. `threads` of BLAS are "one", or "all" that NumPy starts.
-    """
+    """Time one product for three gates, and three for one each, taking turns."""
     B, H = point["B"], point["H"]
     h, U = (rng.standard_normal(shape, dtype=np.float32) for shape in ((B, H), (3 * H, H)))
     out = np.empty((B, 3 * H), np.float32)
@@ -108,7 +97,7 @@ def facts(table):
 
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
-    fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
+    fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.2))
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]
     intensity = np.geomspace(0.35, 400, 200)
@@ -131,15 +120,13 @@ def plot(table):
         panels.curves(right, rows, "H", "ratio", "B", styles, ms=4.5, elinewidth=1, **style)
     right.axhline(1, color="black", lw=1.1)
     panels.sizes_axis(right, SIZES)
-    right.set(xlabel="hidden size, H", ylabel="time of three products / of one")
+    right.set(xlabel="hidden size, H", ylabel="time of three products / of one", title="Three products or one")
     right.set_ylim(0, 1.35 * compared["ratio_high"].max())
-    right.set_title("Three products or one")
     right.legend(loc="upper right", ncols=2)
     return fig
 
 
 FIGURE = Figure(
-    title="Small products are slow",
     origin="timed",
     backend="numpy",
     caption="""Three products, a gate each, take {ratios:.2f} times as long as one. Right, their times: medians of

@@ -1,4 +1,4 @@
-"""Figure 4 of layer-parallel training: how fast multigrid solves residual networks, over their depth."""
+"""Figure 4 of layer-parallel training: residuals over cycles, at several depths."""
 
 import numpy as np
 from matplotlib import pyplot
@@ -6,10 +6,7 @@ from matplotlib import pyplot
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 
 DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
 WIDTH, BATCH = 16, 8
@@ -36,11 +33,7 @@ def measure(scale, rng, progress):
 
 
 def histories(point, convolution, rng):
-    """Solve one network, and its adjoint at the exact states.
-
-    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
-    """
+    """Solve one network, and its adjoint at the exact states: a row per cycle of either."""
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
     exact = net.forward(first, point["backend"])
@@ -116,7 +109,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4 of layer-parallel training: residuals over cycles, at several depths",
     origin="rounding",
     phrases={"cycles": "{cycles} cycles with {_}"},
     caption="""Residuals fall to 1e-9 in about as many cycles at any depth from {N:,} layers: {weights:each cycles;}.

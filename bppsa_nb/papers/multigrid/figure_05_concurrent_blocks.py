@@ -1,20 +1,16 @@
-"""Figure 5 of layer-parallel training: blocks of layers that run at the same time, measured on CPU threads."""
+"""Figure 5 of layer-parallel training: concurrent blocks, on CPU threads."""
 
 import threading
 import time
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
 KERNEL, IMAGE, COARSENING = 7, 28, 4
@@ -56,7 +52,7 @@ def clock(net, u0, options):
     log = clocked.log
     workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
     origin = min(row[1] for row in log)
-    return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
+    return [timeline.Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
 
 
 class Clocked(multigrid.ResidualNetwork):
@@ -114,7 +110,7 @@ def plot(table):
     threads = [f"thread {i}" for i in range(1 + events["worker"].max())]
     style = {"worker": threads, "colors": colors, "unit": "", "legend": False}
     style["until"] = 1.02 * (events["start"] + events["duration"]).max()
-    fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
+    fig, axes = panels.subplots(2, figsize=(9.4, 3.4), sharex=True)
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         bars = timelines.events(where(events, method=method), label="")
         draw.timeline(bars, ax, **style)
@@ -128,7 +124,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 5 of layer-parallel training: concurrent blocks, on CPU threads",
     origin="timed",
     backend="cpu",
     caption="""A V-cycle runs {at_once:.1f} blocks of layers at a time on {threads} threads, and takes {ratio:.1f} times

@@ -1,8 +1,7 @@
-"""Figures 2 and 3 of layer-parallel training: which layers the levels visit, and which value relaxation moves where."""
+"""Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb import multigrid
@@ -10,9 +9,7 @@ from bppsa_nb.multigrid.cycles import GridLevel
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 DEPTH, COARSENING, LEVELS = 32, 4, 3
 
@@ -62,7 +59,7 @@ def decode(value):
 
 def plot(table):
     """Draw the levels, and both relaxations."""
-    fig, (above, below) = pyplot.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2), layout="constrained")
+    fig, (above, below) = panels.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2))
     points = table[table["part"] == "point"]
     for level, rows in points.groupby("level"):
         _draw_points(above, rows, -level, COARSENING**level)
@@ -102,7 +99,6 @@ def _draw_points(ax, rows, y, gap):
 
 
 FIGURE = Figure(
-    title="Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation",
     origin="counted",
     caption="""No block waits for another: F-relaxation goes through the layers within a block, C-relaxation from its
     end to the next C-point. Above, the points of three levels of 32 layers, as the solver makes them with c = 4.

@@ -1,18 +1,15 @@
-"""Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured here and simulated beyond."""
+"""Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated."""
 
 import itertools
 from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
 from bppsa_nb.papers import on_ranks, panels, provenance
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -38,11 +35,7 @@ def measure(scale, rng, progress):
     for channels, depth in DEPTHS[scale].items():
         most = min(provenance.cores(), depth // unit)
         points += [{"channels": channels, "depth": depth, "ranks": 2**i} for i in range(most.bit_length())]
-
-    def measure_point(point, rng):
-        return _run(**point, rounds=ROUNDS[scale][point["channels"]], seed=seed)
-
-    measured = progress.collect(points, measure_point, rng)
+    measured = progress.collect(points, lambda point, _: _run(**point, rounds=ROUNDS[scale], seed=seed), rng)
     rows = []
     for channels, depth in DEPTHS[scale].items():
         one = where(measured, channels=channels, ranks=1)
@@ -59,7 +52,7 @@ def _run(channels, depth, ranks, rounds, seed):
     """Run the program on some ranks, one thread each; return a row per method and task."""
     network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
     how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
-    rounds = ["--repeat", rounds, "--seed", seed]
+    rounds = ["--repeat", rounds[channels], "--seed", seed]
     times = pd.DataFrame(on_ranks.run(ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
     rows = []
     for (method, task), part in times.groupby(["method", "task"]):
@@ -139,20 +132,26 @@ def facts(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.6))
     table = ratios(table)
     few = where(table, channels=FEW)
     labels = {"measured": "multigrid, measured"} | {link: f"simulated, {link}" for link in LINKS}
-    for ax, task, letter in zip(axes[0], ("inference", "training"), "ab", strict=True):
+    for ax, task in zip(axes[0], ("inference", "training"), strict=True):
         rows = where(few, task=task)
         _draw(ax, where(rows, method="multigrid"), "speedup", "multigrid", labels)
         _draw(ax, where(rows, method="serial"), "speedup", "linear", {"measured": "model partitioning, measured"}, "s")
         ax.set_ylabel("speedup over serial propagation")
-        ax.set_title(f"({letter}) {task}", loc="left", size=10)
-    _draw_published(*axes[0])
+    # What the paper's text says of its GPUs, over serial propagation on one, and over model partitioning.
+    axes[0, 0].plot([1, 4, 24], [1 / 4, 1.25, 4], "*", color="black", ms=9, label="multigrid, paper")
+    axes[0, 0].legend(loc="upper left", fontsize=8)
+    axes[0, 1].axhline(3.5, color="black", lw=0.8)
+    axes[0, 1].text(1, 3.5 * 1.06, "paper, multigrid: at most 3.5,\nand 5 over model partitioning", size=8)
     _draw_decomposition(axes[1, 0], where(few, task="training", method="multigrid"))
     _draw_against_partitioning(axes[1, 1], where(table, task="training", method="multigrid"))
-    for ax in axes.flat:
+    titles = ["inference", "training"]
+    titles += ["training by multigrid: a rank's time", "training: multigrid over model partitioning"]
+    for ax, letter, title in zip(axes.flat, "abcd", titles, strict=True):
+        ax.set_title(f"({letter}) {title}", loc="left", size=10)
         ax.set_xlabel("ranks (paper: GPUs)")
         panels.log_scale(ax, ticks=[ranks for ranks in RANKS if ranks.bit_count() == 1])
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
@@ -165,15 +164,6 @@ def _draw(ax, rows, y, role, labels, marker="o"):
     looks = {SLOW: {"ls": "--"}, FAST: {"ls": ":"}, "measured": {"ls": "", "marker": marker}}
     styles = {source: look | {"label": labels.get(source)} for source, look in looks.items()}
     panels.curves(ax, rows, "ranks", y, "source", styles, color=COLORS[role])
-
-
-def _draw_published(inference, training):
-    """Draw what the paper's text says of its GPUs, over serial propagation on one, and over model partitioning."""
-    style = {"color": "black", "lw": 0, "marker": "*", "ms": 9}
-    inference.plot([1, 4, 24], [1 / 4, 1.25, 4], **style, label="multigrid, paper")
-    inference.legend(loc="upper left", fontsize=8)
-    training.axhline(3.5, color="black", lw=0.8)
-    training.text(1, 3.5 * 1.06, "paper, multigrid: at most 3.5,\nand 5 over model partitioning", size=8)
 
 
 def _draw_decomposition(ax, rows):
@@ -190,7 +180,6 @@ def _draw_decomposition(ax, rows):
     ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
     ax.legend(loc="lower right", ncols=2, fontsize=8)
     ax.set_ylabel("time / serial propagation's")
-    ax.set_title("(c) training by multigrid: a rank's time", loc="left", size=10)
 
 
 def _draw_against_partitioning(ax, rows):
@@ -202,11 +191,9 @@ def _draw_against_partitioning(ax, rows):
     ax.text(0.98, 0.02, theirs, transform=ax.transAxes, ha="right", size=8)
     ax.legend(loc="upper left", fontsize=8)
     ax.set_ylabel("speedup over model partitioning")
-    ax.set_title("(d) training: multigrid over model partitioning", loc="left", size=10)
 
 
 FIGURE = Figure(
-    title="Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated",
     origin="timed",
     backend="cpu",
     caption="""On 64 ranks, multigrid is {inference[multigrid]:.2g} times as fast as serial propagation on one in

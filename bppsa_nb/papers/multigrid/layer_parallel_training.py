@@ -1,29 +1,19 @@
-"""Section IV-A of layer-parallel training: two cycles forward, two backward, held against back-propagation."""
+"""Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial back-propagation."""
 
 import numpy as np
-from matplotlib import pyplot
 
-from bppsa_nb import sparse
+import bppsa_nb as bp
 from bppsa_nb.machine import backends
-from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.papers import panels, words
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.images import fetched
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.papers.multigrid import digits
-from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
-from bppsa_nb.papers.progress import grid
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
 TIMES, SEEDS = (1, 4, 16, 64), 2  # T = N h
 SUFFICES = 4  # T up to which two cycles are held to suffice; the paper does not say what its T is
-EPOCHS = {"quick": 5, "paper": 3}
-IMAGES = {"train": 6000, "test": 1500}  # at the paper's scale
-DEPTH, CHANNELS = 64, 8
+EPOCHS = {"quick": 5, "paper": 20}
+DEPTH = 64
 BATCH, RATE = 64, 1e-2
 ADAPTIVE = {"error": 0.1}
 METHODS = {"serial": None, "multigrid": {"cycles": 2}, "adaptive": ADAPTIVE}
@@ -45,12 +35,12 @@ SOLVERS = {
 
 def measure(scale, rng, progress):
     """Train by all methods for every time and seed: a row per epoch, the beginning included."""
-    training, unseen = (images(split, scale) for split in ("train", "test"))
+    training, unseen = digits.Digits("train"), digits.Digits("test")
     backend = backends.resolve("auto")
     seeds = np.random.default_rng(rng).integers(2**31, size=SEEDS).tolist()
 
     def measure_point(point, _):
-        model = new(training, point["T"], point["seed"])
+        model = digits.network(DEPTH, point["T"], point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
     table = progress.collect(grid(T=TIMES, seed=seeds, method=METHODS, backend=[backend]), measure_point, rng)
@@ -58,34 +48,14 @@ def measure(scale, rng, progress):
     return table
 
 
-def images(split, scale):
-    """Load the digits, or at the paper's scale some of MNIST's images, if it was fetched, or else of their stand-in."""
-    return Digits(split) if scale == "quick" else fetched("mnist", split, IMAGES[split])
-
-
-def new(training, T, seed):
-    """Make a network for what it is trained on: dense layers for vectors, convolutions for images."""
-    if isinstance(training, Digits):
-        return digits.network(DEPTH, T, seed)
-    opening = [sparse.AvgPool2d("half", 2), sparse.Conv2d("opening", 3, CHANNELS, 3, stride=2, padding=1)]
-    opening.append(sparse.Tanh("tanh"))
-    closing = [sparse.Flatten("flatten"), sparse.Linear("closing", 64 * CHANNELS, 10)]
-    return ResidualModel((3, 32, 32), opening, DEPTH, closing, h=T / DEPTH, rng=seed)
-
-
 def train(model, training, unseen, epochs, method, seed, backend):
-    """Train a model by Adam.
-
-    A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation; for
-    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`; for "adaptive", how
-    many cycles a batch takes, `forward` and `backward`.
-    """
-    trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
+    """Train a model by Adam: a row per epoch, from 0, before the first; it is evaluated by serial propagation."""
+    trainer, rows = bp.Trainer(model, bp.Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
         model.solver = METHODS[method]
         trainer.fit(training, epoch, BATCH, rng=seed, progress=False)
         model.solver = None
-        loss, accuracy = trainer.evaluate(unseen, TEST_DIGITS)
+        loss, accuracy = trainer.evaluate(unseen, digits.TEST_DIGITS)
         row = {"epoch": epoch, "loss": loss, "accuracy": accuracy, "forward": None, "backward": None}
         row |= {f"error_{name}": None for name in SOLVERS}
         batch = training.batch(np.random.default_rng([seed, epoch]).integers(len(training), size=BATCH))
@@ -100,11 +70,7 @@ def train(model, training, unseen, epochs, method, seed, backend):
 
 
 def gradient_errors(model, x, y, backend):
-    """Hold gradients by multigrid, at states by multigrid, against serial ones.
-
-    For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
-    parameters together.
-    """
+    """Hold gradients by each of `SOLVERS`, at states by the same, against serial ones, all parameters together."""
     serial, errors = _differentiate(model, x, y, backend), {}
     for name, solver in SOLVERS.items():
         model.solver = solver
@@ -154,7 +120,7 @@ def facts(table):
 
 def plot(table):
     """Draw accuracy over epochs for every time; below it the gradients' error over time, and cycles over epochs."""
-    fig = pyplot.figure(figsize=(10.6, 6.4), layout="constrained")
+    fig = panels.figure(figsize=(10.6, 6.4))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_accuracy(above.subplots(1, table["T"].nunique(), sharey=True), table)
     left, middle, right = below.subplots(1, 3)
@@ -215,8 +181,6 @@ def _draw_cycles(ax, taken):
 
 
 FIGURE = Figure(
-    title="Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial "
-    "back-propagation",
     origin="trained",
     phrases={
         "two": "{multigrid:.0%} (T = {_})",

@@ -18,7 +18,6 @@ from bppsa_nb import multigrid, schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
-from bppsa_nb.schedule.events import Event
 
 LATENCY, TRANSFER = 0.25, 0.25  # layer steps
 COARSENING = 4
@@ -88,7 +87,7 @@ def scan(depth, workers, width):
     tasks, needs, sending, made = [], [], [], {}
 
     def add(worker, took, kind, before, size=1):
-        tasks.append(Event(int(worker), 0, float(took), kind, kind))
+        tasks.append(timeline.Event(int(worker), 0, float(took), kind, kind))
         needs.append(sorted(before))
         sending.append(LATENCY + TRANSFER * size)
         return len(tasks) - 1

@@ -1,4 +1,4 @@
-"""One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan."""
+"""Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan."""
 
 from functools import partial
 
@@ -6,10 +6,8 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.papers.multigrid import methods
-from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
@@ -138,7 +136,6 @@ def _draw_more(axes, rows):
 
 
 FIGURE = Figure(
-    title="Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan",
     origin="rounding",
     phrases={"whole": "{_}: {speedup:.2g}", "backward": "{_}: {backward_speedup:.2g}"},
     caption="""On 16 workers a pipeline ends first, but needs a batch to split. Multigrid needs nothing but workers, and

@@ -1,13 +1,11 @@
-"""Figure 3 of ooo backprop: what waits for what in a backward pass, and the freedom that leaves."""
+"""Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.experiment import Claim, Figure, where
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule.timeline import place
 from bppsa_nb.sparse import LeNet5
@@ -63,7 +61,7 @@ def facts(table):
 
 def plot(table):
     """Draw a lane for each kind of operation, and arrows between them."""
-    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True, layout="constrained")
+    fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True)
     ready = facts(table)["ready"]
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
         _draw(ax, where(table, policy=policy))
@@ -97,7 +95,6 @@ def _arrow(ax, tail, head, bend=0.0):
 
 
 FIGURE = Figure(
-    title="Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them",
     origin="counted",
     caption="""Weight gradients can wait: nothing but a layer's own update reads one. Arrows point from a result to what
     reads it. Dashed: the gradient that the GPU with layers 1 to 4 waits for is there. Simulated: one GPU with layers 5

@@ -1,12 +1,10 @@
-"""Figure 4 of ooo backprop: which weight gradients to send, and to compute, first; an example of our own."""
+"""Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure
 
 EXAMPLE = schedule.Network([2, 2, 1, 1, 1], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], sync=[2, 3, 1, 4, 4])
 SCHEDULES = {
@@ -45,7 +43,7 @@ def facts(table):
 
 def plot(table):
     """Draw the timelines, and the makespan over k."""
-    fig = pyplot.figure(figsize=(9.6, 4.9), layout="constrained")
+    fig = panels.figure(figsize=(9.6, 4.9))
     axes = fig.subplot_mosaic([[title, "k"] for title in SCHEDULES], width_ratios=(3.4, 1))
     drawn = [axes[title] for title in SCHEDULES]
     timelines.stacked(drawn, table, "part", {title: title for title in SCHEDULES}, thin=[1])
@@ -65,7 +63,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own",
     origin="counted",
     caption="""Computing the lowest layers' gradients first (c) is shorter than sending them first (b), which is shorter
     than layer order (a). The next forward pass needs them first. With k = 3 or 4 nothing is shorter: the search finds

@@ -1,12 +1,10 @@
-"""Figure 5 of ooo backprop: two devices, output gradients first, and layers dealt out one by one."""
+"""Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.experiment import Claim, Figure, where
 
 POLICIES = {
     "conventional": "(a) conventional",
@@ -43,14 +41,13 @@ def facts(table):
 
 def plot(table):
     """Draw the timelines over one axis of time."""
-    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.4), layout="constrained")
+    fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.4))
     timelines.stacked(axes, table, "policy", POLICIES)
     timelines.legend(fig, ("F", "δO", "δW"))
     return fig
 
 
 FIGURE = Figure(
-    title="Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation",
     origin="counted",
     caption="""Output gradients first let two GPUs work at the same time, and layers dealt out one by one keep both
     busy. (a) One GPU works at a time. (b) With its output gradients first, GPU 2 hands over early, and computes weight

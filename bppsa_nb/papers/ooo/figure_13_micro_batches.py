@@ -1,25 +1,12 @@
-"""Figure 13 of ooo backprop: pipelines of micro-batches, with and without a flush, and what came after them."""
+"""Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
-from bppsa_nb.papers.experiment import Claim, Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 DRAWN, COUNTED = 8, 16  # layers
-SCHEDULES = {  # name: policy, flush
-    "GPipe": ("gpipe", True),
-    "1F1B": ("1f1b", True),
-    "fast-forwarding": ("fast_forward", True),
-    "fast-forwarding, no flush": ("fast_forward", False),
-    "modulo": ("modulo", True),
-    "modulo, no flush": ("modulo", False),
-    "ZB-H1": ("zero_bubble", True),
-    "ZB-H2": ("zero_bubble", False),
-}
 PANELS = {
     "GPipe": "(a) GPipe",
     "fast-forwarding": "(b) gradient fast-forwarding",
@@ -33,7 +20,7 @@ def measure(scale, rng, progress):
     """Schedule both sizes on four devices: one row per operation that is drawn, and one per size and schedule."""
     runs, rows = {}, []
     for layers in (DRAWN, COUNTED):
-        for name, (policy, flush) in SCHEDULES.items():
+        for name, (policy, flush) in timelines.PIPELINES.items():
             runs[layers, name] = schedule.pipeline(schedule.Network.uniform(layers), 4, 4, policy, flush)
     for name in PANELS:
         rows += timelines.rows(runs[DRAWN, name], part="timeline", schedule=name, layers=DRAWN)
@@ -48,14 +35,14 @@ def measure(scale, rng, progress):
 def facts(table):
     """Compare iterations over the larger number of layers with GPipe's, and count units of both."""
     counts = where(table, part="count").pivot(index="schedule", columns="layers", values=["makespan", "iteration"])
-    iteration = counts["iteration"][COUNTED].loc[list(SCHEDULES)]
+    iteration = counts["iteration"][COUNTED].loc[list(timelines.PIPELINES)]
     return {"units": counts["makespan"], "speedup": iteration["GPipe"] / iteration}
 
 
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
     heights = [1] * len(PANELS) + [1.9]
-    fig, (*axes, ax) = pyplot.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights, layout="constrained")
+    fig, (*axes, ax) = panels.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights)
     drawn = where(table, part="timeline")
     timelines.stacked(axes, drawn, "schedule", PANELS, unit=f"unit times, {DRAWN} layers", gains=False)
     timelines.legend(fig, ("F", "δO", "δW"))
@@ -73,7 +60,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules",
     origin="counted",
     caption="""The paper's two speedups for 16 layers take two policies: {speedup[fast-forwarding]:.2f}× comes out with
     a flush, 1.62× ({speedup[modulo, no flush]:.3f}) without. (a) to (c) are the paper's; 1F1B and the zero-bubble

@@ -1,14 +1,11 @@
-"""Figures 10 and 11 of ooo backprop, in shape: data-parallel training, simulated from stated costs."""
+"""Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 
 SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
 STEP = 50e-6  # latency of a step of the ring
@@ -121,7 +118,7 @@ def facts(table):
 
 def plot(table):
     """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     *upper, left, right = axes.flat
     for ax, title in zip(upper, BANDWIDTHS, strict=True):
         rows = where(table, part=title)
@@ -151,7 +148,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training",
     origin="counted",
     caption="""Sending low layers first comes near the bound. Computing them first adds at most {added:.0%} for
     ResNet-50 (a, b), more where low layers have most of the weights (c). Simulated from stated costs, not measured.

@@ -1,14 +1,11 @@
-"""Figures 12 and 14 of ooo backprop, in shape: pipelines of transformers, simulated from stated costs."""
+"""Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Claim, Figure, compare
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
 from bppsa_nb.schedule.pipelining import allocation
 
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
@@ -55,10 +52,9 @@ def boundaries(net, policy, devices, inside, between):
 
 
 def iteration(name, net, devices, batches, inside, between):
-    """Simulate one of `SYSTEMS`: seconds of an iteration, the lower bound of its makespan, and bytes on a GPU.
+    """Simulate an iteration of one of `SYSTEMS`: a row; of PipeDream, without bytes and lower bound.
 
-    The bytes are the most that one holds: what layers keep, weights and Adam's averages. For PipeDream, there are only
-    the seconds of as many micro-batches at a steady pace, found from how much longer many more take.
+    Its pace is steady: its seconds are found from how much longer many more micro-batches take.
     """
     policy, flush, _ = SYSTEMS[name]
     cost = boundaries(net, policy, devices, inside, between)
@@ -116,7 +112,7 @@ def facts(table):
 
 def plot(table):
     """Draw the systems, three interconnects, numbers of GPUs, and memory."""
-    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     (systems, gpus), (interconnects, memory) = axes
     found, colors = facts(table), {name: color for name, (_, _, color) in SYSTEMS.items()}
     bars = systems.barh(list(SYSTEMS), found["near"].loc[FAST, list(SYSTEMS)], color=colors.values(), height=0.75)
@@ -151,7 +147,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs",
     origin="counted",
     caption="""OOO-Pipe2 is {over[OOO-Pipe2][NVLink, 50 GB/s]:.2f}, {over[OOO-Pipe2][PCIe, 16 GB/s]:.2f} and
     {over[OOO-Pipe2][Ethernet, 1 GB/s]:.2f} times as fast as GPipe in (b); the paper measured 1.70, 1.58 and 1.48.

@@ -1,14 +1,11 @@
-"""Two streams on one device: Algorithm 1 on the profiled costs of VGG-11, after Figures 7 to 9 of ooo backprop."""
+"""Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated."""
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.experiment import COLORS, Figure, where
 from bppsa_nb.sparse import VGG11
 
 BATCH = {"quick": 16, "paper": 64}
@@ -90,7 +87,7 @@ def facts(table):
 
 def plot(table):
     """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
-    fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
+    fig = panels.figure(figsize=(10.4, 8.6))
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
     planned = schedules(recorded(table), corun(OWN[0], MOST))
     one = planned["conventional"]
@@ -128,7 +125,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated",
     origin="timed",
     caption="""At co-run speed-up {top}, what runs as soon as it is ready has {alike[as soon as ready]:.0%} of the
     bound's gain in (e) and {order[as soon as ready]:.0%} in (f). Algorithm 1 as published has {alike[Algorithm 1]:.0%}

@@ -1,10 +1,9 @@
-"""How long issuing a training step's kernels takes, beside running them: draws what `benchmarks/run.py` recorded."""
+"""Issuing kernels, and running them."""
 
 import numpy as np
 
 from bppsa_nb.papers import panels, recorded
-from bppsa_nb.papers.experiment import Figure
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.experiment import COLORS, Figure
 
 PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLORS["matrix"])}
 
@@ -36,7 +35,6 @@ def plot(table):
 
 
 FIGURE = Figure(
-    title="Issuing kernels, and running them",
     origin="waiting",
     needs=["kernel_issue.paper"],
     caption="""Where the two bars of a pair are close, the device waits for the host. They are a training step on a GPU

@@ -14,7 +14,7 @@ from bppsa_nb.training.trainer import Trainer
 pytestmark = pytest.mark.outer
 KEYS = ["features", "seed", "method"]
 COURSES = {"RNN": eighty_epochs.Course(2, 0.5, 2, 1e-2)}
-COURSES |= dict.fromkeys("SML", eighty_epochs.Course(4, 2, 2, eighty_epochs.GRU_RATE))
+COURSES |= dict.fromkeys("SML", eighty_epochs.Course(4, 2, 2, eighty_epochs.curves.GRU_RATE))
 SIZES = {"T": 12, "SAMPLES": 64, "LOOK": 2, "AT_ONCE": 1, "COURSES": COURSES}
 
 

@@ -14,6 +14,6 @@ def test_errors_are_rounding_errors_for_every_method(chain):
 
 @pytest.mark.outer
 def test_norm_preserving_chains_preserve_norms():
-    jacobians_T = error_over_length._rotations(5, np.random.default_rng(0)).astype(float)
+    jacobians_T = error_over_length.rotations(5, np.random.default_rng(0)).astype(float)
     products = jacobians_T.swapaxes(-1, -2) @ jacobians_T
     np.testing.assert_allclose(products, np.broadcast_to(np.eye(20), products.shape), atol=1e-6)

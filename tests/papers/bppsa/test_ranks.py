@@ -39,7 +39,7 @@ def test_ranks_are_measured_counted_and_predicted(measured):
 def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
     predicted = measured[measured["part"] == "predicted exscan"]
     assert sorted(predicted["ranks"].unique()) == [1, 2]
-    assert {row["ranks"] for row in rank_scaling.predicted_exscans(measured, cores=1)} == {1}
+    assert {row["ranks"] for row in rank_scaling.predicted(measured, cores=1) if "exscan" in row["part"]} == {1}
     for width in rank_scaling.WIDTHS:
         found, between = rank_scaling.operator_costs(measured, width), rank_scaling.link(measured)[0]
         row = predicted[(predicted["width"] == width) & (predicted["ranks"] == 2)].iloc[0]
@@ -47,18 +47,19 @@ def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
 
 
 def test_ranks_beyond_cores_take_turns(measured):
-    few, enough = (pd.DataFrame(rank_scaling.predicted_times(measured, cores)) for cores in (1, 2))
+    few, enough = (pd.DataFrame(rank_scaling.predicted(measured, cores)) for cores in (1, 2))
+    few, enough = (each[each["part"] == "predicted"] for each in (few, enough))
     np.testing.assert_allclose(few["total"] / enough["total"], few["ranks"])
 
 
 def test_the_fit_finds_latency_and_bandwidth_again():
     size = np.array([8, 512, 4096, 32768, 2**20])
-    messages = pd.DataFrame({"bytes": size, "seconds": 3e-6 + size / 2e9})
-    link, error = rank_scaling.fit(messages)
+    messages = pd.DataFrame({"part": "message", "ranks": 2, "bytes": size, "seconds": 3e-6 + size / 2e9})
+    link, error = rank_scaling.link(messages)
     np.testing.assert_allclose(link, Interconnect(3e-6, 2e9))
     assert error == pytest.approx(0, abs=1e-9)
     wrong = messages.assign(seconds=messages["seconds"] * [1.1, 0.9, 1.1, 0.9, 1.1])
-    assert 0.05 < rank_scaling.fit(wrong)[1] < 0.15
+    assert 0.05 < rank_scaling.link(wrong)[1] < 0.15
 
 
 @pytest.mark.parametrize(

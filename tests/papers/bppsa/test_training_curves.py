@@ -183,7 +183,7 @@ def test_rows_are_condensed_without_losing_the_worst():
         for i in range(5)
     ]
     for i in (0, 2, 4):
-        for method in figure_13.METHODS:
+        for method in training_curves.METHODS:
             rows[i] |= {f"training_loss_{method}": 2.0 + i, f"accuracy_{method}": 0.5 + i}
     rows[3] |= {"difference_b": 7.0, "loss_blelloch": 3.0, "loss_reversed": 1.5}
     first, second, last = figure_13.condense(rows, 2)

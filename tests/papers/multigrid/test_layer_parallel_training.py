@@ -13,7 +13,7 @@ def table():
 
 
 def test_splits_share_no_digit():
-    training, unseen = experiment.Digits("train"), experiment.Digits("test")
+    training, unseen = experiment.digits.Digits("train"), experiment.digits.Digits("test")
     assert (len(training), len(unseen)) == (1347, 450)
     every = np.concatenate([training.x, unseen.x])
     assert every.dtype == np.float32 and every.min() == -1 and every.max() == 1
@@ -45,9 +45,8 @@ def test_errors_fall_with_cycles_and_rise_with_time(table):
 
 def test_gradients_of_many_cycles_have_no_error(monkeypatch):
     monkeypatch.setattr(experiment, "SOLVERS", {"many": {"cycles": 8}})
-    monkeypatch.setattr(experiment, "DEPTH", 16)
-    digits = experiment.Digits("train")
-    model = experiment.new(digits, 1, 0)
+    digits = experiment.digits.Digits("train")
+    model = experiment.digits.network(16, 1, 0)
     assert experiment.gradient_errors(model, *digits.batch(np.arange(8)), "numpy")["error_many"] < 1e-5
     assert model.solver is None
 

@@ -73,4 +73,4 @@ def test_without_mpi_it_says_what_to_install(monkeypatch):
 def test_a_run_that_fails_shows_why():
     pytest.importorskip("mpi4py")
     with pytest.raises(RuntimeError, match=r"(?s)2 ranks ended with 2:.*ranks must be at most the 1 steps"):
-        layer_scaling._run(channels=1, depth=64, ranks=2, rounds=1, seed=0)
+        layer_scaling._run(channels=1, depth=64, ranks=2, rounds={1: 1}, seed=0)

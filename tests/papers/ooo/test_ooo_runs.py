@@ -17,7 +17,7 @@ def images():
 
 
 def test_one_device_trains_without_staleness(images):
-    (row,) = staleness.train(*images, epochs=1, lr=1e-2, seed=3, devices=1)
+    (row,) = staleness.train(*images, 1, {"lr": 1e-2, "seed": 3, "devices": 1})
     model, order, optimizer, losses = staleness.network(3), np.random.default_rng(3), Adam(1e-2), []
     for part in np.split(order.permutation(len(images[0])), 4):
         x, labels = images[0].batch(part)
@@ -32,7 +32,7 @@ def test_one_device_trains_without_staleness(images):
 
 
 def test_several_devices_have_stale_weights(images):
-    fresh, stale = (staleness.train(*images, epochs=2, lr=1e-2, seed=3, devices=devices) for devices in (1, 4))
+    fresh, stale = (staleness.train(*images, 2, {"lr": 1e-2, "seed": 3, "devices": devices}) for devices in (1, 4))
     assert [row["staleness"] for row in stale] == [3, 3]
     assert [row["epoch"] for row in stale] == [1, 2]
     assert stale[0]["training_loss"] != fresh[0]["training_loss"]
