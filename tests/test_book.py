@@ -152,7 +152,7 @@ def facts():
 def test_a_figure_leads_back_to_its_table_its_chapter_and_its_claims(facts, name):
     page, found = SITE / f"figure/{name}.html", facts[name]
     clicks = dict(links(page))
-    targets = [found.table, found.measured.path, found.drawn.path, *(source.path for source in found.sources)]
+    targets = [found.table, found.measured.path, found.drawn.path, *found.sources]
     for target in targets:
         assert (page.parent / clicks[target]).resolve().read_bytes() == (files.root() / target).read_bytes()
     told = (page.parent / clicks["the JSON beside it"]).resolve()

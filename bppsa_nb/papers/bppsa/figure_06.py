@@ -6,6 +6,7 @@ import bppsa_nb as bp
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.training.loss import cross_entropy
 
@@ -19,7 +20,7 @@ SAMPLE = 500  # images that losses are of
 def measure(scale, rng, progress):
     """Train on the stand-in (paper scale: CIFAR-10, if it was fetched): one row per iteration."""
     training, held_out = (
-        curves.fetched("cifar10", split) if scale == "paper" else bp.Images(split=split) for split in ("train", "test")
+        fetched("cifar10", split) if scale == "paper" else bp.Images(split=split) for split in ("train", "test")
     )
     seed = int(rng.integers(2**31))
     length = ITERATIONS if scale == "quick" else EPOCHS * -(-len(training) // BATCHES[scale])

@@ -12,6 +12,7 @@ from bppsa_nb.networks.pruning import SCHEMES
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.loss import cross_entropy
 
@@ -38,7 +39,7 @@ STYLES = {  # color, marker
 def measure(scale, rng, progress):
     """Train, prune and retrain: a row per stage; at quick scale, VGG-11's are those recorded at the paper's."""
     training, unseen = (
-        bp.Images(split=split, num_samples=count) if scale == "quick" else curves.fetched("cifar10", split)
+        bp.Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
         for split, count in IMAGES.items()
     )
     prunings = {"LeNet5": [(scheme, rate) for rate in RATES[scale] for scheme in SCHEMES]}

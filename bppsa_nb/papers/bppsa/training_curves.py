@@ -7,7 +7,6 @@ import numpy as np
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS
 from bppsa_nb.training.datasets.audio import LABELS
-from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 
 LIMIT = 1e-5  # of relative differences, where only float32's rounding should be left
@@ -15,15 +14,6 @@ METHODS = {"linear": "BPTT", "blelloch": "BPPSA"}  # of recurrent networks
 BATCH = 16  # of recurrent networks
 GRU_RATE = 3e-4  # Section 4.2
 CHANCE = 1 / len(LABELS)  # of naming an instrument
-
-
-def fetched(name, split):
-    """Load images as `Images` does; of the stand-in, saying so, if the data set `name` was not fetched."""
-    try:
-        return Images(name, split)
-    except FileNotFoundError as error:
-        print(f"{error}. Digits over photographs stand in for it.")
-    return Images(split=split)
 
 
 def batches(data, size, seed):

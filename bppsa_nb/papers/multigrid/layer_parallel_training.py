@@ -3,17 +3,21 @@
 import numpy as np
 
 import bppsa_nb as bp
+from bppsa_nb import sparse
 from bppsa_nb.machine import backends
+from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.papers import panels, words
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 
 TIMES, SEEDS = (1, 4, 16, 64), 2  # T = N h
 SUFFICES = 4  # T up to which two cycles are held to suffice; the paper does not say what its T is
-EPOCHS = {"quick": 5, "paper": 20}
-DEPTH = 64
+EPOCHS = {"quick": 5, "paper": 3}
+IMAGES = {"train": 6000, "test": 1500}  # at the paper's scale
+DEPTH, CHANNELS = 64, 8
 BATCH, RATE = 64, 1e-2
 ADAPTIVE = {"error": 0.1}
 METHODS = {"serial": None, "multigrid": {"cycles": 2}, "adaptive": ADAPTIVE}
@@ -35,17 +39,32 @@ SOLVERS = {
 
 def measure(scale, rng, progress):
     """Train by all methods for every time and seed: a row per epoch, the beginning included."""
-    training, unseen = digits.Digits("train"), digits.Digits("test")
+    training, unseen = (images(split, scale) for split in ("train", "test"))
     backend = backends.resolve("auto")
     seeds = np.random.default_rng(rng).integers(2**31, size=SEEDS).tolist()
 
     def measure_point(point, _):
-        model = digits.network(DEPTH, point["T"], point["seed"])
+        model = new(training, point["T"], point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
     table = progress.collect(grid(T=TIMES, seed=seeds, method=METHODS, backend=[backend]), measure_point, rng)
     table.attrs = {"data": training.data}
     return table
+
+
+def images(split, scale):
+    """Load the digits, or at the paper's scale some of MNIST's images, if it was fetched, or else of their stand-in."""
+    return digits.Digits(split) if scale == "quick" else fetched("mnist", split, IMAGES[split])
+
+
+def new(training, T, seed):
+    """Make a network for what it is trained on: dense layers for vectors, convolutions for images."""
+    if isinstance(training, digits.Digits):
+        return digits.network(DEPTH, T, seed)
+    opening = [sparse.AvgPool2d("half", 2), sparse.Conv2d("opening", 3, CHANNELS, 3, stride=2, padding=1)]
+    opening.append(sparse.Tanh("tanh"))
+    closing = [sparse.Flatten("flatten"), sparse.Linear("closing", 64 * CHANNELS, 10)]
+    return ResidualModel((3, 32, 32), opening, DEPTH, closing, h=T / DEPTH, rng=seed)
 
 
 def train(model, training, unseen, epochs, method, seed, backend):

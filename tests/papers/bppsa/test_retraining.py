@@ -23,7 +23,7 @@ def small(monkeypatch):
     monkeypatch.setattr(retraining, "new", tiny)
     monkeypatch.setattr(retraining, "IMAGES", {"train": 40, "test": 20})
     monkeypatch.setattr(retraining, "EPOCHS", {"quick": {"LeNet5": 2}, "paper": {"LeNet5": 2, "VGG11": 4}})
-    monkeypatch.setattr(retraining.curves, "fetched", lambda name, split: Images(split=split, num_samples=40))
+    monkeypatch.setattr(retraining, "fetched", lambda name, split: Images(split=split, num_samples=40))
 
 
 def run(network="LeNet5", prunings=PRUNINGS, epochs=2, count=40):
