@@ -1,6 +1,8 @@
 """Reading PTX and launching it: what is refused, calls of device functions, memory of every kind."""
 
 import signal
+import tomllib
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -10,24 +12,9 @@ from bppsa_nb import ptx
 from bppsa_nb.ptx.launch import launch
 from bppsa_nb.ptx.memory import owner_of
 
+TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+KERNEL, FUNCTIONS, CALL, MLIR = (TEXTS[name] for name in ("KERNEL", "FUNCTIONS", "CALL", "MLIR"))
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
-KERNEL = """.visible .entry k(.param .u64 x, .param .u64 out, .param .u32 n)
-{
-  .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<4>;
-  ld.param.u64 %rd1, [x];
-  ld.param.u64 %rd2, [out];
-  ld.param.u32 %r2, [n];
-  mov.u32 %r1, %tid.x;
-  setp.ge.u32 %p1, %r1, %r2;
-  @%p1 ret;
-  mul.wide.u32 %rd3, %r1, 4;
-  add.s64 %rd1, %rd1, %rd3;
-  add.s64 %rd2, %rd2, %rd3;
-BODY
-  st.global.u32 [%rd2], %r3;
-  ret;
-}
-"""
 N = 64
 
 
@@ -46,41 +33,6 @@ def test_a_guarded_return_and_guarded_instructions():
     out, report = run(body, n=40)
     wanted = np.where(np.arange(N) % 2, np.arange(N), np.arange(N) + 100)
     assert report.findings == [] and (out == np.where(np.arange(N) < 40, wanted, -1)).all()
-
-
-FUNCTIONS = """.func (.param .b32 result) square(.param .b32 a, .param .align 8 .b8 pair[16])
-{
-  .reg .b32 %r<5>; .reg .pred %p<2>;
-  ld.param.u32 %r1, [a];
-  ld.param.u32 %r2, [pair+8];
-  setp.gt.s32 %p1, %r1, 30;
-  @%p1 bra big;
-  mad.lo.s32 %r1, %r1, %r1, %r2;
-  st.param.b32 [result], %r1;
-  ret;
-big:
-  st.param.b32 [result+0], %r2;
-  ret;
-}
-.func (.param .b32 result) twice(.param .b32 a)
-{
-  .reg .b32 %r<5>;
-  ld.param.u32 %r1, [a];
-  add.s32 %r2, %r1, 7;
-  { .param .b32 p0; .param .align 8 .b8 p1[16]; .param .b32 q;
-    st.param.b32 [p0], %r1; st.param.b32 [p1+8], %r2;
-    call.uni (q), square, (p0, p1);
-    ld.param.b32 %r3, [q]; }
-  add.s32 %r3, %r3, %r3;
-  st.param.b32 [result], %r3;
-  ret;
-}
-"""
-CALL = """ld.global.u32 %r5, [%rd1];
-{ .reg .b32 t; mov.b32 t, %r5; .param .b32 p0; .param .b32 q;
-  st.param.b32 [p0+0], t;
-  call.uni (q), FUNCTION, (p0);
-  ld.param.b32 %r3, [q+0]; }"""
 
 
 def test_lanes_that_have_returned_are_idle():
@@ -212,19 +164,6 @@ def test_texts_that_are_cut_off_are_refused():
     for good, bad in changes.items():
         with pytest.raises(ValueError, match="PTX"):
             ptx.run(whole.replace(good, bad), 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
-
-
-MLIR = """.common .global .align 4 .u32 __numba_cuda_mlir_error_code;
-.visible .entry k(PARAMETERS)
-{
-  .reg .b32 %r<9>; .reg .b64 %rd<9>;
-  ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p4]; ld.param.u64 %rd3, [p5]; ld.param.u64 %rd4, [p6];
-  mov.u32 %r1, %tid.x; cvt.u64.u32 %rd5, %r1; div.u64 %rd6, %rd5, %rd2; rem.u64 %rd7, %rd5, %rd2;
-  mul.lo.s64 %rd6, %rd6, %rd3; mad.lo.s64 %rd6, %rd7, %rd4, %rd6; shl.b64 %rd6, %rd6, 2; add.s64 %rd1, %rd1, %rd6;
-  ld.global.u32 %r2, [%rd1]; ld.param.u64 %rd8, [p8]; shl.b64 %rd5, %rd5, 2; add.s64 %rd8, %rd8, %rd5;
-  st.global.u32 [%rd8], %r2; ret;
-}
-"""
 
 
 def test_arrays_as_numba_cuda_mlir_passes_them():
