@@ -1,7 +1,8 @@
 """Textbook kernels in CUDA C, what `nvcc` made of them, and what they must do: data for tests.
 
-`ptx/textbook.toml` has a launch of each. `ptx/kernels/NAME.cu` is a kernel, `NAME.ptx` its text, `NAME-FAULT.ptx` that
-of a copy with a fault. The texts were made by nvcc 13.0, and `python tests/ptx_textbook.py` makes all of them anew:
+The .toml file beside this one has a launch of each. `ptx/kernels/NAME.cu` is a kernel, `NAME.ptx` its text,
+`NAME-FAULT.ptx` that of a copy with a fault. The texts were made by nvcc 13.0, and `python tests/ptx_textbook.py`
+makes all of them anew:
 
     nvcc -ptx -arch=sm_90 -lineinfo [-DFAULT] NAME.cu
 
@@ -23,13 +24,13 @@ import functools
 import math
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import numpy as np
+from texts import beside
 
 KERNELS = Path(__file__).parent / "ptx" / "kernels"
-CASES = tomllib.loads((KERNELS.parent / "textbook.toml").read_text(encoding="utf-8"))
+CASES = beside(__file__)
 VIEW = [*((n, "f8") for n in ("left", "top", "step")), ("width", "i4"), ("height", "i4"), ("limit", "u2")]
 # Texts with what is not known, by what an error must name.
 UNKNOWN = {"called": "call", "tensor_cores": "wmma.load", "copied_async": "cp.async"}

@@ -7,6 +7,18 @@ from pathlib import Path
 import numpy as np
 import trainers
 
+ALIKE = r"ValueError: \1 must be the same on all ranks: it is .* on rank LAST, and .* on rank 0"
+
+
+def rows(comm, table, names):
+    """Yield the cases of a table of texts, whose expressions know these names: a call, the rank at fault, and what it
+    says, in which ranks may stand by name.
+    """
+    places = {"LAST": comm.size - 1, "HALF": comm.size // 2, "SIZE": comm.size}
+    for call, at, said in table:
+        said = re.sub("LAST|HALF|SIZE", lambda found: str(places[found[0]]), re.sub("^ALIKE (.*)", ALIKE, said))
+        yield eval(call, {"failing": failing} | names), {"": None, "any": "any", "first": 0, "last": comm.size - 1}.get(at, 1), said
+
 
 def unlike(comm, cases):
     """Make wrong calls; return what does not fail on all ranks as it should, in words.

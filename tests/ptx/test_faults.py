@@ -1,26 +1,23 @@
 """Planted faults: all are found, with block, threads, array and line; and nothing in what is right.
 
-Those of `faults.toml` are several in a kernel, and `which` says which is made.
+Those beside this file are several in a kernel, and `which` says which is made.
 """
 
 import linecache
 import re
 import textwrap
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numba import float32, from_dtype, int32
+from texts import beside
 
 from bppsa_nb import ptx
 from bppsa_nb.machine.cuda_compiler import cuda
 
 F32 = np.float32
 PADDED = from_dtype(np.dtype([("a", "i1"), ("b", "f4")], align=True))
-
-
-SOURCES = tomllib.loads(Path(__file__).with_name("faults.toml").read_text(encoding="utf-8"))
+SOURCES = beside(__file__)
 
 
 def write(sources):

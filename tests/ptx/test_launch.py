@@ -1,19 +1,17 @@
 """Reading PTX and launching it: what is refused, calls of device functions, memory of every kind."""
 
 import signal
-import tomllib
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
+from texts import beside
 
 from bppsa_nb import ptx
 from bppsa_nb.ptx.launch import launch
 from bppsa_nb.ptx.memory import owner_of
 
-TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
-KERNEL, FUNCTIONS, CALL, MLIR = (TEXTS[name] for name in ("KERNEL", "FUNCTIONS", "CALL", "MLIR"))
+KERNEL, FUNCTIONS, CALL, MLIR = beside(__file__).values()
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 N = 64
 

@@ -1,11 +1,9 @@
 """Streams, events and graphs on the device that runs PTX: what nothing orders races, and what is ordered does not."""
 
-import tomllib
-from pathlib import Path
-
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.machine import cuda as streams
@@ -39,8 +37,7 @@ def count(x, total):
         cuda.atomic.add(total, 0, x[i])
 
 
-PROGRAMS = tomllib.loads(Path(__file__).with_name("streams.toml").read_text(encoding="utf-8"))
-PROGRAMS = [(program, each["said"]) for each in PROGRAMS.values() for program in each["programs"]]
+PROGRAMS = [(program, each["said"]) for each in beside(__file__).values() for program in each["programs"]]
 
 
 def go(program, right):
