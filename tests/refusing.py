@@ -17,7 +17,8 @@ def rows(comm, table, names):
     places = {"LAST": comm.size - 1, "HALF": comm.size // 2, "SIZE": comm.size}
     for call, at, said in table:
         said = re.sub("LAST|HALF|SIZE", lambda found: str(places[found[0]]), re.sub("^ALIKE (.*)", ALIKE, said))
-        yield eval(call, {"failing": failing} | names), {"": None, "any": "any", "first": 0, "last": comm.size - 1}.get(at, 1), said
+        at = {"": None, "any": "any", "first": 0, "last": comm.size - 1}.get(at, 1)
+        yield eval(call, {"failing": failing} | names), at, said
 
 
 def unlike(comm, cases):
