@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import Trainer, sparse
@@ -287,24 +288,13 @@ def test_an_optimizer_from_before_pruning_is_noticed():
     trainer.step(x, y)
 
 
-@pytest.mark.parametrize(
-    "spoil, message",
-    [
-        (lambda m: [], "masks must be a dict with the entries .* got list"),
-        (lambda m: {}, r"masks must be a dict with the entries \['conv1.weight', .* got \[\]"),
-        (lambda m: m | {"fc1.bias": np.ones(6, bool)}, "masks must be a dict with the entries .* got .*'fc1.bias'"),
-        (lambda m: m | {"fc1.weight": np.ones((6, 16))}, r"masks\['fc1.weight'\] must be an array of bool .* float64"),
-        (lambda m: m | {"fc1.weight": np.ones((16, 6), bool)}, r"of shape \(6, 16\), got bool \(16, 6\)"),
-        (lambda m: m | {"fc1.weight": [True]}, r"masks\['fc1.weight'\] must be an array of bool .* got list"),
-        (lambda m: m | {"fc1.weight": ~m["fc1.weight"]}, r"params\['fc1.weight'\] must be zero where masks prune it"),
-    ],
-)
+@pytest.mark.parametrize("spoil, message", beside(__file__)["masks"])
 def test_masks_are_checked(spoil, message):
     model = small()
     masks = sparse.prune(model.params, 0.5)
     model.masks = masks
     with pytest.raises(ValueError, match=message):
-        model.masks = spoil(masks)
+        model.masks = eval(spoil, {"m": masks, "np": np})
     masks["fc1.weight"][:] = True  # the network has its own
     assert not model.masks["fc1.weight"].all()
     with pytest.raises(ValueError, match="read-only"):

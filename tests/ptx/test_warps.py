@@ -7,22 +7,11 @@ from functools import reduce
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 from bppsa_nb import ptx
 
-TEXT = """.version 8.3
-.target sm_90
-.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 table)
-{
-.reg .pred %p<3>; .reg .b32 %r<7>; .reg .b64 %rd<5>; .shared .align 4 .b8 s[512];
-mov.u32 %r1, %tid.x; mov.u32 %r2, %laneid; mov.u32 %r3, %r1;
-mul.wide.u32 %rd2, %r2, 4; ld.param.u64 %rd1, [table]; add.s64 %rd1, %rd1, %rd2;
-BODY
-ld.param.u64 %rd3, [out]; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd3, %rd2; st.global.u32 [%rd3], %r3;
-ret;
-}
-"""
+TEXT = beside(__file__)["TEXT"]
 # PTX, of a value %r3 (its lowest bit: %r4, %p1) and a mask %r5, to %r6 or %p2; and what that is for a lane, of what the
 # lanes of the mask bring.
 BITS = lambda got: sum(1 << lane for lane, value in got.items() if value & 1)  # noqa: E731

@@ -10,6 +10,7 @@ import naive
 import numpy as np
 import pytest
 import trainers
+from texts import beside
 from trainers import DATA, Pictures, assert_same, fit, new_trainer, picture_trainer, pruned_trainer, state
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
@@ -382,23 +383,7 @@ def test_what_an_optimizer_keeps_is_looked_at_before_anything_changes():
         assert params["w"] == 1
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, "tests")
-from trainers import fit, new_trainer; from bppsa_nb.machine import files
-
-fsync, calls = os.fsync, []
-
-def sync(number):
-    calls.append(number)
-    if len(calls) == 3:
-        os.truncate(number, 300)  # as if the disk had not kept up
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(number)
-
-files.os.fsync = sync
-fit(new_trainer(), save_to=sys.argv[1], save_every=3)
-"""
+KILLED = beside(__file__)["KILLED"]
 
 
 def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
