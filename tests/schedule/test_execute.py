@@ -6,9 +6,11 @@ import threading
 
 import numpy as np
 import pytest
+from comparing import assert_gradients
 from random_networks import random_batch, random_network
 from rings import more
 from texts import beside, refuses
+from trainers import assert_same
 
 from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
@@ -44,18 +46,6 @@ def in_order_of(timeline, network, x, labels):
     return losses, sums
 
 
-def assert_same(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def assert_close(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        assert np.abs(found[name] - value).max() <= 1e-12 * np.abs(value).max(), name
-
-
 def assert_in_order(measured, timeline):
     """What ran is a schedule of the same operations, in the same order."""
     measured.check()
@@ -87,7 +77,7 @@ def test_any_pipeline_in_turns(policy, seed):
         assert [event.label for event in result.events] == [event.label for event in timeline.events]
     assert result.loss == pytest.approx(ordinary(network, x, labels)[0], rel=1e-12 if seed else 1e-6)
     if seed:
-        assert_close(result.grads, ordinary(network, x, labels)[1])
+        assert_gradients(result.grads, ordinary(network, x, labels)[1], 1e-12)
 
 
 @pytest.mark.parametrize("policy", ["conventional", "fast_forward"])
@@ -232,7 +222,7 @@ def test_processes_train_like_one_process(policy, how):
             losses, grads = in_order_of(timeline, reference, x, labels)
             np.testing.assert_array_equal(result.losses, losses)
             assert_same(result.grads, grads)
-            assert_close(result.grads, ordinary(reference, x, labels)[1])
+            assert_gradients(result.grads, ordinary(reference, x, labels)[1], 1e-12)
             assert_in_order(result.timeline, timeline)
             optimizers[0].step(network.params, result.grads)
             optimizers[1].step(reference.params, grads)

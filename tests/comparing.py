@@ -1,0 +1,25 @@
+"""How gradients are compared: by name, and with difference quotients."""
+
+import numpy as np
+
+
+def assert_gradients(found, expected, tolerance=0):
+    """Check names in order, shapes, dtypes, and numbers, relative to the largest of each array."""
+    assert list(found) == list(expected)
+    for name, grad in expected.items():
+        assert found[name].shape == grad.shape and found[name].dtype == grad.dtype
+        assert np.abs(found[name] - grad).max() <= tolerance * np.abs(grad).max(), name
+
+
+def central_differences(loss, arrays, step=1e-6):
+    """Return the gradient of a loss by each of some arrays, which it reads, and which change in place meanwhile."""
+    found = {name: np.empty_like(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        for index in np.ndindex(array.shape):
+            kept, losses = array[index], []
+            for sign in (1, -1):
+                array[index] = kept + sign * step
+                losses.append(loss())
+            array[index] = kept
+            found[name][index] = (losses[0] - losses[1]) / (2 * step)
+    return found
