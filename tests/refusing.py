@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,18 @@ def patched(owner, name, call, error=None, here=True):
         return call()
     finally:
         setattr(owner, name, kept)
+
+
+@contextmanager
+def message_on_its_way(comm):
+    """Give a list, to which is added, of a message of the user's, that it met those of solvers, or they it."""
+    wrong, kept, taken = [], np.full((2, 5), 7.0), np.zeros((2, 5))
+    sent = comm.Isend(kept, (comm.rank + 1) % comm.size, tag=0)
+    yield wrong
+    comm.Recv(taken)
+    sent.Wait()
+    if not (taken == kept).all():
+        wrong.append("the user's message")
 
 
 def failing(*arguments):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 from random_chains import KINDS, LISTS, TOLERANCE, Chain, orthogonal
-from refusing import patched, rows, unlike, write
+from refusing import message_on_its_way, patched, rows, unlike, write
 from scipy import sparse
 from texts import beside
 
@@ -265,17 +265,11 @@ def check():
     backends.cuda_available = lambda: False  # whatever this machine has
     if COMM.size == 1:
         compile_products()
-    # A message of the user's is on its way all the while: it must not meet the solver's, nor they it.
-    kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
-    sent = COMM.Isend(kept, (RANK + 1) % COMM.size, tag=0)
-    wrong = random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
-    if COMM.size > 1:
-        wrong += unlike(COMM, refusals())
-    wrong += [] if simple(COMM) == np.ones((3, 1, 2)).tolist() else ["after all refusals"]
-    COMM.Recv(taken)
-    sent.Wait()
-    if not (taken == kept).all():
-        wrong.append("the user's message")
+    with message_on_its_way(COMM) as wrong:
+        wrong += random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
+        if COMM.size > 1:
+            wrong += unlike(COMM, refusals())
+        wrong += [] if simple(COMM) == np.ones((3, 1, 2)).tolist() else ["after all refusals"]
     return wrong
 
 

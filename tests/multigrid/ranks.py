@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 from mpi4py import MPI
-from refusing import rows, unlike, write
+from refusing import message_on_its_way, rows, unlike, write
 from texts import beside
 
 from bppsa_nb import multigrid
@@ -94,14 +94,8 @@ def refusals():
 
 
 def main(path):
-    # A message of the user's is on its way all the while: it must not meet the solvers', nor they it.
-    kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
-    sent = COMM.Isend(kept, (COMM.rank + 1) % COMM.size, tag=0)
-    differing = [[str(case), differences] for case in cases() if (differences := compare(*case))]
-    COMM.Recv(taken)
-    sent.Wait()
-    if not (taken == kept).all():
-        differing.append(["the user's message", taken.tolist()])
+    with message_on_its_way(COMM) as differing:
+        differing += [[str(case), differences] for case in cases() if (differences := compare(*case))]
     differing += unlike(COMM, refusals()) if COMM.size > 1 else []
     write(COMM, differing, path)
 
