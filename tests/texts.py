@@ -14,6 +14,6 @@ def beside(file):
 
 def refuses(text, message, names):
     """Check that an expression, which knows these names, raises what is said, as in ``ValueError: x must ...``."""
-    with pytest.raises((ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)) as caught:
+    with pytest.raises((ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)) as caught:
         eval(text, names)
     assert re.match(message, f"{caught.type.__name__}: {caught.value}")

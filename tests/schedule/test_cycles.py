@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from texts import beside
+from texts import beside, refuses
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid import cycles as cycles_module
@@ -129,10 +129,6 @@ def test_a_kind_that_did_not_run_takes_no_time():
     assert none.span() == none.work() == 0 and none.timeline() == ([], [])
 
 
-def test_bad_arguments_are_errors():
-    with pytest.raises(ValueError, match="workers must be at most the 8 blocks of the finest level, got 9"):
-        record(32, 9)
-    with pytest.raises(ValueError, match="cycles must be at least 1, got 0"):
-        record(32, cycles=0)
-    with pytest.raises(TypeError, match="workers must be an integer, got 1.5"):
-        record(32, 1.5)
+@pytest.mark.parametrize("text, message", beside(__file__)["refused"])
+def test_bad_arguments_are_errors(text, message):
+    refuses(text, message, globals())
