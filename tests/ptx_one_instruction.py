@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+from texts import beside
 
 from bppsa_nb import ptx
 
@@ -10,18 +11,7 @@ CODES = {"s8": "i1", "u8": "u1", "b16": "u2", "s16": "i2", "u16": "u2", "s32": "
          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f32": "f4", "f64": "f8"}  # fmt: skip
 # Bits of precision, the exponents of the smallest and of the greatest normal number.
 FORMATS = {"f2": (11, -14, 15), "f4": (24, -126, 127), "f8": (53, -1022, 1023)}
-TEXT = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry k({params})
-{{
-  .reg .pred %p<9>; .reg .b64 %rd<20>; .reg .b32 %i<4>; {declared}
-  mov.u32 %i0, %ctaid.x; mov.u32 %i1, %ntid.x; mov.u32 %i2, %tid.x; mad.lo.s32 %i0, %i0, %i1, %i2;
-{load}
-{instruction}
-  st.global.{stored} [%rd{last}], %d; ret;
-}}
-"""
+TEXT = beside(__file__)["TEXT"]
 
 
 def compute(instruction, result, *operands):

@@ -2,10 +2,24 @@
 
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import trainers
+
+ALIKE = r"ValueError: \1 must be the same on all ranks: it is .* on rank LAST, and .* on rank 0"
+
+
+def rows(comm, table, names):
+    """Yield the cases of a table of texts, whose expressions know these names: a call, the rank at fault, and what it
+    says, in which ranks may stand by name.
+    """
+    places = {"LAST": comm.size - 1, "HALF": comm.size // 2, "SIZE": comm.size}
+    for call, at, said in table:
+        said = re.sub("LAST|HALF|SIZE", lambda found: str(places[found[0]]), re.sub("^ALIKE (.*)", ALIKE, said))
+        at = {"": None, "any": "any", "first": 0, "last": comm.size - 1}.get(at, 1)
+        yield eval(call, {"failing": failing} | names), at, said
 
 
 def unlike(comm, cases):
@@ -43,6 +57,18 @@ def patched(owner, name, call, error=None, here=True):
         return call()
     finally:
         setattr(owner, name, kept)
+
+
+@contextmanager
+def message_on_its_way(comm):
+    """Give a list, to which is added, of a message of the user's, that it met those of solvers, or they it."""
+    wrong, kept, taken = [], np.full((2, 5), 7.0), np.zeros((2, 5))
+    sent = comm.Isend(kept, (comm.rank + 1) % comm.size, tag=0)
+    yield wrong
+    comm.Recv(taken)
+    sent.Wait()
+    if not (taken == kept).all():
+        wrong.append("the user's message")
 
 
 def failing(*arguments):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from comparing import same
 from rings import large, more
 
 import bppsa_nb as bp
@@ -17,13 +18,6 @@ def case(cell, T, B, H, layers=1, growth=1.0, dtype=np.float32):
     for layer in range(layers):
         model.params[f"weight_hh_l{layer}"] *= growth
     return model, rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((layers, B, H)).astype(dtype)
-
-
-def same(found, loop):
-    return all(
-        one is other is None or np.array_equal(one, other)
-        for one, other in [(found.hidden, loop.hidden), (found.gates, loop.gates), (found.logits, loop.logits)]
-    )
 
 
 @pytest.mark.parametrize("cell", MODELS)

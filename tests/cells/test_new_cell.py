@@ -1,13 +1,14 @@
 """A new cell joins by one file with its NumPy equations and its diagonals, and is scanned like the others."""
 
-import re
 from functools import partial
 
 import numpy as np
 import pytest
+from comparing import central_differences
 from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
 from rings import more
+from texts import beside, refuses
 
 from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Recurrent, Trainer, check_cell
 from bppsa_nb.machine.pointwise import tanh
@@ -38,14 +39,8 @@ def test_gradients_are_central_differences(layers, kind):
 
     activations = model.forward(x, h0, backend="numpy")
     grads = model.backward(activations, cross_entropy(activations.logits, y)[1], backend="numpy")
-    for name, param in model.params.items():
-        for index in np.ndindex(param.shape):
-            kept, losses = param[index], []
-            for step in (1e-6, -1e-6):
-                param[index] = kept + step
-                losses.append(loss())
-            param[index] = kept
-            assert (losses[0] - losses[1]) / 2e-6 == pytest.approx(grads[name][index], rel=1e-5, abs=1e-9), name
+    for name, expected in central_differences(loss, model.params).items():
+        np.testing.assert_allclose(grads[name], expected, rtol=1e-5, atol=1e-9, err_msg=name)
 
 
 @each_kind
@@ -139,45 +134,9 @@ EXP = Cell(lambda sums, _: ((np.exp(sums[0]),), ()), lambda grads, _, after, __:
 LOST = ": overflow encountered in exp$"
 
 
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [
-        (EXP._replace(step=lambda sums, _: ((_huge(sums[0]),), ())), rf"Value.*, given \[\[0.5\], \[0.5\]\]{LOST}"),
-        (EXP._replace(back=lambda grads, *_: ((_huge(grads[0]),), ())), f"ValueError: cell.back .*, got inf .*{LOST}"),
-        (EXP._replace(activations=(_huge,)), rf"ValueError: cell.step .*, got inf for next states\[0\], .*{LOST}"),
-        (EXP, f"ValueError: states must be finite after 4 steps of random numbers in float64{LOST}"),
-        (_scaled(0, 2), "ValueError: the derivative of state 0 by sum 2 is .* by central differences, .* by cell.back"),
-        (_scaled(0, 3), "ValueError: the derivative of state 0 by sum 3 is"),
-        (_scaled(1, 0), "ValueError: the derivative of state 0 by state 1 is"),
-        (LSTM.cell._replace(kept=4), "ValueError: cell.step must return 4 kept numbers, got 5"),
-        (LSTM.cell._replace(carry=True), "ValueError: cell.back must return 2 gradients past the sums, got 1"),
-        (LSTM.cell._replace(activations=(tanh,)), "ValueError: cell.activations must be one for each of the 4 gates"),
-        (LSTM.cell._replace(split=5), "ValueError: cell.split must be at most gates = 4, got 5"),
-        (LSTM.cell._replace(gates=0), "ValueError: cell.gates must be at least 1, got 0"),
-        (
-            PEEPHOLE._replace(vectors=PEEPHOLE.vectors[:2]),
-            "ValueError: cell.step fails, of a cell of 6 sums, .* 2 states and 8 kept numbers: not enough values",
-        ),
-        (PEEPHOLE._replace(vectors="weight_ci"), "TypeError: cell.vectors must be a tuple of names, got 'weight_ci'"),
-        (PEEPHOLE._replace(vectors=("a", "b", "a")), r"ValueError: cell.vectors must be names, none of them twice"),
-        (PEEPHOLE._replace(vectors=("a", "b", "bias_hh")), r"ValueError: cell.vectors .* or one of \('weight_ih', .*"),
-        (PEEPHOLE._replace(vectors=("a", "b", "c.d")), r"ValueError: cell.vectors must be names.* 'c.d'\)"),
-        (LSTM, "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got LSTM"),
-        ([], "TypeError: cell must be a bppsa_nb.cells.cell.Cell, got list"),
-        (LSTM.cell._replace(activations=[tanh]), "TypeError: cell.activations must be a tuple of functions, .*tanh"),
-        (LSTM.cell._replace(step=None), "TypeError: cell.step must be a function, got None"),
-        (LSTM.cell._replace(bounded=True), r"ValueError: cell.bounded must be False: state 1 goes from 1 to"),
-        (LSTM.cell._replace(step=_in_place), "ValueError: cell.step fails, .*: output array is read-only"),
-        (RNN.cell._replace(step=_with_a_helper), "TypeError: a cell's functions must be written in .* 'helper'"),
-        (_doubled_last(PEEPHOLE), "ValueError: the derivative of state 0 by vector weight_co is .* by cell.back"),
-        (RNN.cell._replace(step=lambda sums, before: sums[0]), "TypeError: cell.step must return two tuples, next "),
-        (RNN.cell._replace(back=_squared), "ValueError: cell.back must return, of several gradients, the sum"),
-    ],
-)
+@pytest.mark.parametrize("cell, message", beside(__file__)["wrong"])
 def test_what_is_wrong_with_a_cell_is_said(cell, message):
-    with pytest.raises((TypeError, ValueError)) as caught:
-        check_cell(cell)
-    assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+    refuses(f"check_cell({cell})", message, globals())
 
 
 def test_what_leaves_the_range_in_training_is_named():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from comparing import same
 from hypothesis import given
 from hypothesis import strategies as st
 from rings import more
@@ -30,12 +31,6 @@ def case(cell, T, B, layers=1, radius=None, h0=1.0, dtype=np.float32, seed=0, si
                 weight *= radius / abs(np.linalg.eigvals(weight)).max()
     x = rng.standard_normal((T, B, 2)).astype(dtype)
     return model, x, (h0 * rng.standard_normal((layers, B, size))).astype(dtype)
-
-
-def same(found, loop):
-    """Tell whether activations have the loop's bits."""
-    pairs = [(found.hidden, loop.hidden), (found.gates, loop.gates), (found.logits, loop.logits)]
-    return all(one is other is None or np.array_equal(one, other) for one, other in pairs)
 
 
 @each_cell

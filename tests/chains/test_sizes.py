@@ -70,30 +70,24 @@ def test_scans_of_structured_chains(T, B, H, cell, backend):
                 assert error(twin.chunked(links, start, local, length), reference) < tolerance, length
 
 
-def assert_methods_agree(model, activations, y, backend):
+CELLS = [*((bp.RNN, T, 16, 1, 10, 1) for T in (3000, 30000))]
+CELLS += [(bp.GRU, *sizes, 11, layers) for sizes in ((259, 16, 38), (517, 32, 24), (1034, 64, 12)) for layers in (1, 2)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(("kind", "T", "B", "I", "classes", "num_layers"), CELLS)
+def test_gradients_of_cells(kind, T, B, I, classes, num_layers, backend):
+    rng = np.random.default_rng([T, B, I])
+    model = kind(I, 20, classes, num_layers, rng=rng)
+    if kind is bp.GRU:
+        model.params["bias_ih_l0"][20:40] += 3  # a memory that is kept, so that gradients reach the beginning
+        x, y = rng.standard_normal((T, B, I), np.float32), rng.integers(classes, size=B)
+    else:
+        x, y = bp.Bitstream(T, num_samples=B, rng=0).batch(np.arange(B))
+    activations = model.forward(x, backend=backend)
     _, grad_logits = cross_entropy(activations.logits, y)
     expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
     for method in ("linear", "blelloch", "chunked"):
         found = model.backward(activations, grad_logits, method=method, backend=backend)
         for name, reference in expected.items():
             assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
-
-
-@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("T", [3000, 30000])
-def test_rnn_gradients(T, backend):
-    x, y = bp.Bitstream(T, num_samples=16, rng=0).batch(np.arange(16))
-    model = bp.RNN(1, 20, 10, rng=0)
-    activations = model.forward(x, backend=backend)
-    assert_methods_agree(model, activations, y, backend)
-
-
-@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize(("T", "B", "I"), [(259, 16, 38), (517, 32, 24), (1034, 64, 12)])
-def test_gru_gradients(T, B, I, num_layers, backend):
-    rng = np.random.default_rng([T, B, I])
-    model = bp.GRU(I, 20, 11, num_layers, rng=rng)
-    model.params["bias_ih_l0"][20:40] += 3  # a memory that is kept, so that gradients reach the beginning
-    activations = model.forward(rng.standard_normal((T, B, I), np.float32), backend=backend)
-    assert_methods_agree(model, activations, rng.integers(11, size=B), backend)

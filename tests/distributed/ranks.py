@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 from random_chains import KINDS, LISTS, TOLERANCE, Chain, orthogonal
-from refusing import patched, unlike, write
+from refusing import message_on_its_way, patched, rows, unlike, write
 from scipy import sparse
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
-from bppsa_nb.distributed import exscan, measure, ranks, segments, solver
+from bppsa_nb.distributed import measure, ranks, solver
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
 
@@ -242,74 +243,21 @@ def refusals():
     listed, end_of_list = [rng.standard_normal((4, 4)) for _ in range(2)], rng.standard_normal(4) if last else None
 
     structured, few = bp.StructuredChain(weights, slopes, carry), [link.astype("f4") for link in listed]
+    local, memory = COMM.Split(RANK % 2), MemoryError("no room")
+    both = local.Create_intercomm(0, COMM, 1 - RANK % 2, 9)
 
     def solving(links=links, grad_output=end, local_grads=terms, method="chunked", comm=COMM, **how):
         local_grads = None if isinstance(links, list) and local_grads is terms else local_grads
         how = {"local_grads": local_grads, "method": method, "backend": "numpy", "comm": comm} | how
         return lambda: bp.backprop(links, grad_output, **how)
 
-    # Between ranks.
-    chain = "ValueError: jacobians_T must chain from rank to rank: .*size {} .* rank 0's segment, .*size 4"
-    yield solving(np.ones((2, 3, 5, 5)) if first else links, local_grads=None), None, chain.format(5)
-    yield solving([np.ones((4, 7))] if first else listed, end_of_list), None, chain.format(7)
-    alike = "ValueError: {} must be the same on all ranks: it is {} on rank 1, and {} on rank 0"
-    for name, one, zero, call in [
-        ("jacobians_T", "of float64", "of float32", solving(links.astype("f4") if first else links, local_grads=None)),
-        ("jacobians_T", r"of shape \(T, B, H, H\)", "a StructuredChain", solving(structured if first else links)),
-        ("jacobians_T", "of float64", "of float32", solving(few if first else listed, end_of_list)),
-        ("the batch", "of 3 samples", "of 2 samples", solving(links[:, :2] if first else links, local_grads=None)),
-        ("method", "'chunked'", "'linear'", solving(method="linear" if first else "chunked")),
-    ]:
-        yield call, None, alike.format(name, one, zero)
-    # On one of them.
-    yield solving(grad_output=None), LAST, f"ValueError: grad_output must be given on rank {LAST}, .* got None"
-    elsewhere = f"ValueError: grad_output must be None on all ranks but rank {LAST}, .* got ndarray"
-    yield solving(grad_output=np.ones((3, 4))), "any", elsewhere
-    yield solving(local_grads=np.ones((3, 3, 4))), "any", r"ValueError: local_grads must have shape \(2, 3, 4\)"
-    yield solving(local_grads=terms[:2]), LAST, r"ValueError: local_grads must have shape \(3, 3, 4\)"
-    one_more = solving(listed, end_of_list, [np.ones(4)] * 3)
-    yield one_more, "any", r"ValueError: local_grads must be a list of T \(on .* = 2 arrays, got list of 3"
-    other = terms.astype("f4") if first else terms
-    yield solving(local_grads=other), 0, "TypeError: local_grads has dtype float32, but jacobians_T has float64"
-    yield solving(links[..., :3] if first else links), 0, "ValueError: jacobians_T must hold square matrices"
-    changed = bp.StructuredChain.made(weights, slopes, carry[: 1 if first else 2])
-    yield solving(changed), 0, r"ValueError: carry must have shape \(T, B, H\)"
-    yield solving(backend="cuda" if first else "numpy"), 0, "UnavailableError: backend='cuda' needs an NVIDIA GPU"
-    no_list = solving(listed, end_of_list, backend="cpu" if first else "auto")
-    yield no_list, 0, "ValueError: backend must be 'numpy' or 'auto' for a list .* got 'cpu'"
-    yield solving(method="blelloch"), None, "ValueError: method must be one of 'auto', 'linear', 'chunked' with comm"
-    yield solving(levels=2 if first else None), 0, "ValueError: levels is for method='truncated' only, .* got levels=2"
-    for comm in "COMM_WORLD", MPI.COMM_NULL, COMM.Split(MPI.UNDEFINED):
-        yield solving(comm=comm), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
-    local = COMM.Split(RANK % 2)
-    both = local.Create_intercomm(0, COMM, 1 - RANK % 2, 9)
-    yield solving(comm=both), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
+    table, names = beside(__file__), globals() | locals() | {"in_list": partial(solving, listed, end_of_list)}
+    yield from rows(COMM, table["between_ranks"] + table["on_one_of_them"], names)
     both.Free()
     local.Free()
-    # Found in the result.
     for method in "linear", "chunked":
-        finite = "ValueError: {} must be finite, got nan at "
-        yield solving(with_nan(links) if first else links, method=method), 0, finite.format("jacobians_T")
-        yield solving(grad_output=with_nan(end) if last else None, method=method), LAST, finite.format("grad_output")
-        terms_with = with_nan(terms) if first else terms
-        yield solving(local_grads=terms_with, method=method), 0, finite.format("local_grads")
-        lists = [listed[0], with_nan(listed[1]) if first else listed[1]]
-        yield solving(lists, end_of_list, method=method), 0, finite.format(r"jacobians_T\[1\]")
-    # Wherever ranks exchange something: a fault before, or in it.
-    memory, broken = MemoryError("no room"), RuntimeError("broken")
-    for method in "linear", "chunked":
-        call, in_list = solving(method=method), solving(listed, end_of_list, method=method)
-        for at in 0, LAST:
-            here = RANK == at
-            yield partial(patched, DenseSegment, "sweep", call, memory, here), at, "MemoryError: no room"
-            yield partial(patched, segments.listed, "operand", in_list, memory, here), at, "MemoryError: no room"
-    words = MemoryError("no \udcff")
-    yield partial(patched, DenseSegment, "sweep", solving(), words, first), 0, r"MemoryError: no (\udcff|\\udcff)"
-    if LAST > 1:
-        product = partial(patched, DenseSegment, "_product", solving(), memory, RANK == 1)
-        yield product, 1, "MemoryError: no room"
-        for call in solving(), solving(listed, end_of_list):
-            yield partial(patched, exscan, "diamond", call, broken), "any", "RuntimeError: broken"
+        yield from rows(COMM, table["by_method"], names | {"method": method})
+    yield from rows(COMM, table["words"] + (table["in_the_middle"] if LAST > 1 else []), names)
 
 
 def check():
@@ -317,17 +265,11 @@ def check():
     backends.cuda_available = lambda: False  # whatever this machine has
     if COMM.size == 1:
         compile_products()
-    # A message of the user's is on its way all the while: it must not meet the solver's, nor they it.
-    kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
-    sent = COMM.Isend(kept, (RANK + 1) % COMM.size, tag=0)
-    wrong = random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
-    if COMM.size > 1:
-        wrong += unlike(COMM, refusals())
-    wrong += [] if simple(COMM) == np.ones((3, 1, 2)).tolist() else ["after all refusals"]
-    COMM.Recv(taken)
-    sent.Wait()
-    if not (taken == kept).all():
-        wrong.append("the user's message")
+    with message_on_its_way(COMM) as wrong:
+        wrong += random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
+        if COMM.size > 1:
+            wrong += unlike(COMM, refusals())
+        wrong += [] if simple(COMM) == np.ones((3, 1, 2)).tolist() else ["after all refusals"]
     return wrong
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import trainers
 from mpi4py import MPI
-from refusing import bits, failing, state, unlike, write
+from refusing import bits, rows, state, unlike, write
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
@@ -94,8 +95,8 @@ def training(folder):
 
 def refusals():
     """Yield calls that must fail on all ranks; see `refusing.unlike`."""
-    net, x, at = model(), Data(model()).x, SIZE - 1
-    large, other = model(), model()
+    net, x, who = model(), Data(model()).x, trainer()
+    large, other, before = model(), model(), state(who)
     large.params["closing.weight"][:] = 1e308
     other.params["closing.bias"][1] += LAST
     activations, grad = net.forward(x, "numpy", COMM), np.ones((19, 3)) if LAST else None
@@ -106,42 +107,7 @@ def refusals():
     def backward(grad=grad, activations=activations, method="auto", net=net):
         return lambda: net.backward(activations, grad, method, "numpy", None, COMM)
 
-    def unlike_rank_0(name):
-        return f"ValueError: {name} must be the same on all ranks: it is .* on rank {at}, and .* on rank 0"
-
-    yield forward(np.where(LAST, np.nan, x)), at, "ValueError: x must be finite, got nan"
-    yield forward(x + LAST), None, unlike_rank_0("x")
-    yield forward(net=other), None, unlike_rank_0("model.params")
-    yield forward(net=model(solver=TWO_CYCLES | {"cycles": 2 + LAST})), None, unlike_rank_0("model.solver")
-    yield forward(x * 30, net=large), None, "FloatingPointError: the output of 'closing' overflows float64"
-    few = model(depth=SIZE, solver={"cycles": 1, "coarsening": 2, "levels": 2})
-    yield forward(net=few), None, "ValueError: ranks must be at most the . steps? that 2 levels leave"
-    yield lambda: net.forward(x, "numpy", "world"), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
-    elsewhere = f"ValueError: grad_logits must be None on all ranks but rank {at}, which has the last"
-    yield backward(np.ones((19, 3))), "any", elsewhere
-    yield backward(np.full((19, 3), np.nan) if LAST else None), at, "ValueError: grad_logits must be finite, got nan"
-    huge, steep = np.full((19, 3), 1e308) if LAST else None, model(h=1e3).forward(x, "numpy", COMM)
-    yield backward(huge, steep), None, "FloatingPointError: "
-    yield backward(activations=None if LAST else activations), at, "TypeError: activations must come from Residual"
-    every = net.forward(x, "numpy") if LAST else activations
-    yield backward(activations=every), at, "ValueError: activations.states must have shape"
-    ordinary = "ValueError: method must be one of 'auto', 'multigrid', 'ordinary' with comm, got "
-    yield backward(method="blelloch"), None, ordinary + "'blelloch'"
-    yield backward(method="ordinary" if LAST else "auto"), None, unlike_rank_0("method")
-    steps = "ValueError: sequence_ranks is for an RNN or a GRU, which have steps, got 1"
-    yield lambda: trainer(sequence_ranks=1), None, steps
-    yield lambda: trainer(method="linear"), None, ordinary + "'linear'"
-    yield lambda: trainer(forward="chunked"), None, "ValueError: forward must be 'auto' for a ResidualModel"
-    yield lambda: trainer(optimizer=bp.SGD(0.1 + LAST)), None, unlike_rank_0("optimizer")
-    who, disk = trainer(), "OSError: the disk is gone"
-    before = state(who)
-    for change, rank, said in [
-        (failing, at, disk), (lambda x, y: (x, (y + 1) % 3), None, unlike_rank_0("y")),
-        (lambda x, y: (x[:1], y[:1]), at, "ValueError: dataset.batch must return labels of the 8 samples asked for"),
-    ]:
-        yield lambda change=change: fit(who, dataset=Data(who.model, change)), rank, said
-    yield lambda: who.evaluate(Data(who.model, failing), 8), at, disk
-    yield lambda: state(who) == before, None, "True instead"
+    return rows(COMM, beside(__file__)["refused"], globals() | locals())
 
 
 def stopped(folder):

@@ -5,6 +5,7 @@ import sys
 
 import psutil
 import pytest
+from texts import beside
 
 pytest.importorskip("mpi4py")
 pytest.importorskip("ipyparallel")
@@ -76,16 +77,8 @@ def test_a_killed_rank_is_an_error_and_no_hang():
 
 @pytest.mark.full
 def test_ranks_end_with_the_process_that_started_them():
-    program = (
-        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
-        "import test_engines as t\n"
-        "ranks = t.engines.Engines(2)\n"
-        "ranks.view.apply_async(t.wait_for_a_message_that_nobody_sends)\n"
-        "print(ranks.view.client.cluster.profile_dir, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    command = [sys.executable, "-c", program, os.path.dirname(__file__)]
-    environment = os.environ | {"PYTHONPATH": str(root())}
+    command = [sys.executable, "-c", beside(__file__)["program"], os.path.dirname(__file__)]
+    environment = os.environ | {"PYTHONPATH": f"{root()}{os.pathsep}{root() / 'tests'}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         folder = parent.stdout.readline().strip()
         started = psutil.Process(parent.pid).children(recursive=True)

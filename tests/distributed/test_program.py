@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from on_mpi import FAULTY, start
 from rings import large, more
+from texts import beside
 
 from bppsa_nb.distributed import measure, predict, program
 
@@ -114,24 +115,7 @@ def test_layers_need_mpi4py_for_several_ranks_only():
     assert done.returncode == 2 and "ranks need mpi4py: `pip install 'bppsa-nb[mpi]'`" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (["--steps", "0"], "--steps must be at least 1, got 0"),
-        (["chain", "--scan-widths", "4", "0"], "--scan-widths must be at least 1, got 0"),
-        (["--seed", "-1"], "--seed must be at least 0, got -1"),
-        (["--cell", "lstm"], "argument --cell: invalid choice: 'lstm'"),
-        (["--output", "nowhere/times.json"], "--output must be a file in a folder that exists, got 'nowhere"),
-        (["--output", ""], "--output must be a file in a folder that exists, got ''"),
-        (["--cell", "residual", "--steps", "1"], "--steps of a residual network must be at least the 2 ranks, got 1"),
-        (["layers", "--depth", "8", "--coarsening", "2", "--levels", "4"], "ranks must be at most the 1 steps"),
-        (["layers", "--tol", "-1"], "tol must be >= 0"),
-        (["layers", "--batch", "0"], "--batch must be at least 1, got 0"),
-        (["layers", "--kernel", "3"], "--kernel and --image are of convolutions: give their --channels too"),
-        (["layers", "--skip-downcycle", "--nested-iteration"], "take one of them"),
-        (["layers", "--cycles", "2", "--tol", "1"], "not allowed with argument"),
-    ],
-)
+@pytest.mark.parametrize("arguments, said", beside(__file__)["refused"])
 def test_wrong_arguments_are_refused(arguments, said, monkeypatch, capsys):
     monkeypatch.setattr(program.ranks, "world", lambda: type("TwoRanks", (), {"size": 2, "rank": 0}))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)

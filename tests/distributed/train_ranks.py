@@ -11,11 +11,12 @@ from unittest.mock import patch
 import numpy as np
 import trainers
 from mpi4py import MPI
-from refusing import bits, failing, patched, state, unlike, write
+from refusing import bits, failing, patched, rows, state, unlike, write
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
-from bppsa_nb.cells import chunked, layer, stacked
+from bppsa_nb.cells import chunked
 from bppsa_nb.distributed import partition
 from bppsa_nb.training import checkpoints
 
@@ -161,116 +162,55 @@ def failing_repair(call):
 
 def refusals(folder):
     """Yield calls that must fail on all ranks; see `refusing.unlike`."""
-    yield from refused_by_models()
-    yield from refused_by_trainers(folder)
+    table = beside(__file__)
+    yield from rows(COMM, table["of_models"], globals() | models_that_fail())
+    names = trainers_that_fail(folder)
+    yield from rows(COMM, table["of_trainers"], globals() | names)
+    names["who"].save(folder / "whole.npz")
+    alone = trainer()
+    fit(alone, 1)
+    alone.save(folder / f"{RANK}.npz")
+    yield from rows(COMM, table["of_files"], globals() | names)
 
 
-def other(name, said=".*", rank=SIZE - 1):
-    return f"ValueError: {name} must be the same on all ranks: it is {said} on rank {rank}, and {said} on rank 0"
-
-
-def refused_by_models():
-    net, part, at = model(layers=2), slice(3 * RANK, 3 * RANK + 3), SIZE - 1
+def models_that_fail():
+    """Return what calls of models need by name."""
+    net, part = model(layers=2), slice(3 * RANK, 3 * RANK + 3)
     x, grad = np.random.default_rng(0).standard_normal((3 * SIZE, B, INPUTS))[part], np.ones((B, CLASSES))
-    disk = "OSError: the disk is gone"
 
     def forward(x=x, h0=None, backend="numpy", net=net, comm=COMM, **how):
         return lambda: net.forward(x, h0, backend, comm, **how)
 
     def fault(owner, name, call):
-        return partial(patched, owner, name, call, here=LAST), at, disk
+        return partial(patched, owner, name, call, here=LAST)
 
     saved, odd = forward()(), x.copy()
     odd[1, 1, 2] = np.nan
     changed = model(layers=2)
     changed.params["fc.bias"][1] += LAST
-    large, wide = model(), model(inputs=INPUTS + LAST)
+    large = model()
     large.params["fc.weight"][:] = 1e308
     large.params["bias_ih_l0"][:] = 30
-    yield forward(odd if LAST else x), at, r"ValueError: x must be finite, got nan at \[1, 1, 2\]"
-    yield forward(x[:, :1] if LAST else x), None, other("the batch")
-    yield forward(net=changed), None, other("model.params")
-    yield forward(np.ones((1, 1, INPUTS + LAST)), net=wide), None, other("model", r"RNN\(.*")
-    h0 = np.zeros((2, B, HIDDEN)) if LAST else None
-    yield forward(h0=h0), at, "ValueError: h0 must be None on all ranks but rank 0, which has the first step"
-    yield forward(backend="tpu" if LAST else "numpy"), at, "ValueError: backend must be one of .* got 'tpu'"
-    yield forward(net=large), None, "FloatingPointError: logits overflow float64, though x and all parameters"
-    yield forward(comm="world"), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
-    yield fault(stacked, "run_layer", forward(method="linear"))
-    yield fault(stacked, "run_layer", forward(method="chunked"))
-    yield fault(chunked, "distance", forward(method="chunked"))
-    yield partial(failing_repair, forward(method="chunked")), at, disk
-    method = "linear" if LAST else "chunked"
-    yield forward(method=method), None, other("method", "'(linear|chunked)'")
-    yield forward(method="chunked", tol=0 if LAST else None), None, other("tol")
-    newton = "ValueError: method must be 'auto', 'linear' or 'chunked' over ranks, got 'newton'"
-    yield forward(method="newton"), None, newton
-    yield forward(method="chunked", length=3), None, "ValueError: length and most must be None over ranks"
 
     def backward(grad=grad if LAST else None, method="auto", levels=None, saved=saved, net=net):
         return lambda: net.backward(saved, grad, method, "numpy", levels, COMM)
 
-    elsewhere = f"ValueError: grad_logits must be None on all ranks but rank {at}, which has the last"
-    yield backward(grad), "any", elsewhere
-    yield backward(grad * np.nan if LAST else None), at, "ValueError: grad_logits must be finite, got nan"
-    yield backward(saved=None if LAST else saved), at, "TypeError: activations must come from RNN.forward"
-    yield backward(levels=2 if LAST else None), at, "ValueError: levels is for method='truncated' only"
-    yield backward(method=method), None, other("method")
-    yield backward(net=changed), None, other("model.params")
-    for name in ("chain", "sum_gradients"):
-        yield fault(layer, name, backward())
+    return locals()
 
 
-def refused_by_trainers(folder):
-    at, disk = SIZE - 1, "OSError: the disk is gone"
+def trainers_that_fail(folder):
+    """Return what calls of trainers need by name."""
     network = sparse.Network((1, 4, 4), [sparse.Flatten("flatten"), sparse.Linear("fc", 16, 2)])
-    kind = "TypeError: model must be an RNN, a GRU or a ResidualModel with comm, .* got Network"
-    yield lambda: bp.Trainer(network, bp.SGD(0.1), comm=COMM), None, kind
-    divides = f"ValueError: sequence_ranks must divide the number of ranks, {SIZE}, got"
-    yield lambda: trainer(COMM, SIZE + 1), None, divides
-    yield lambda: trainer(COMM, 1.0 if LAST else 1), at, "TypeError: sequence_ranks must be an integer, got 1.0"
-    yield lambda: trainer(COMM, 1 if LAST else SIZE), None, other("sequence_ranks")
-    yield lambda: trainer(COMM, method="blelloch"), None, "ValueError: method must be one of 'auto', 'linear', "
-    ways = "ValueError: forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'"
-    yield lambda: trainer(COMM, forward="newton"), None, ways
-    yield lambda: trainer(COMM, forward="linear" if LAST else "auto"), None, other("forward")
-    yield lambda: trainer(COMM, optimizer=bp.SGD(0.1 + LAST)), None, other("optimizer", ".*'kind': 'SGD'.*")
-    who = trainer(COMM, 2)
+    who, shifted = trainer(COMM, 2), trainer(COMM, 2)
     before = state(who)
-    labels = f"ValueError: y must be the labels of the same samples .*: rank {at} has others than rank {at - 1}"
-    for change, rank, said in [
-        (failing, at, disk), (lambda x, y: (x, y + 3), at, "ValueError: labels must be from 0 to 2, got"),
-        (lambda x, y: (x, (y + 1) % 3), None, labels),
-        (lambda x, y: (x[:1].repeat(len(y) - 1, axis=0).swapaxes(0, 1), y), at, "ValueError: x must .* got .*swapaxes"),
-        (lambda x, y: (x[0], y), at, r"ValueError: x must have shape \(T, B, I\) with comm, got \(\d, 1\)"),
-        (lambda x, y: (x[:, :1], y[:1]), at, "ValueError: dataset.batch must return labels of the . samples asked for"),
-    ]:
-        yield lambda change=change: fit(who, dataset=Changed(change)), rank, said
-    yield lambda: who.evaluate(Changed(failing), 8), at, disk
-    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Watched.batch does not"
-    yield lambda: fit(trainer(COMM), dataset=trainers.Watched(inner=data())), None, parts
-    yield lambda: fit(who, dataset=Changed(None, 18)), None, other("num_samples", "1[78]")
-    yield lambda: fit(who, batch_size=8 + LAST), None, other("batch_size", "[89]")
-    yield lambda: fit(who, 1 + LAST), None, other("epochs")
-    shifted = trainer(COMM, 2)  # the last replica has other parameters than the others
-    shifted.model.params["fc.bias"][0] += RANK >= SIZE // 2
-    yield lambda: fit(shifted), None, other("model.params", rank=SIZE // 2)
-    none = np.zeros((1, 0, 1)), np.zeros(0, int)
-    yield lambda: who.step(*none), None, "ValueError: x must hold at least one sample, on all ranks together"
-    overflow = "FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not"
+    shifted.model.params["fc.bias"][0] += RANK >= SIZE // 2  # the last replica has other parameters than the others
     exploding = filled(weight_hh_l0=1e10 * np.eye(HIDDEN), fc__weight=np.eye(CLASSES, 1))
-    yield lambda: exploding.step(np.zeros((40, 1, 1)), [0]), None, overflow
-    unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
-    yield lambda: unmoved(folder), "any", unsaved
-    x_one, large = np.full((1, 1, 1), RANK >= SIZE - 2, float), filled(2, weight_ih_l0=30, fc__weight=1e308)
-    yield lambda: large.step(x_one, [0]), None, "FloatingPointError: logits overflow float64, though x"
-    yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
-    who.save(folder / "whole.npz")
-    yield lambda: who.load(folder / ("nowhere.npz" if LAST else "whole.npz")), at, "FileNotFoundError: .*nowhere.npz"
-    fit(alone := trainer(), 1)
-    alone.save(folder / f"{RANK}.npz")
-    yield lambda: who.load(folder / (f"{RANK}.npz" if LAST else "whole.npz")), None, other("what path holds")
-    yield lambda: state(who) == before, None, "True instead"
+    large = filled(2, weight_ih_l0=30, fc__weight=1e308)
+
+    def given(change):
+        return lambda: fit(who, dataset=Changed(change))
+
+    return locals()
 
 
 def unmoved(folder):

@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 from mpi4py import MPI
-from refusing import unlike, write
+from refusing import message_on_its_way, rows, unlike, write
+from texts import beside
 
 from bppsa_nb import multigrid
 
@@ -72,8 +73,7 @@ def compare(arguments, how, guessed):
 
 def refusals():
     """Yield calls that must fail on all ranks; see `refusing.unlike`."""
-    at = COMM.size - 1
-    odd = COMM.rank == at
+    odd = COMM.rank == COMM.size - 1
     weights, biases, h, activation = network()
     u0, c = start(weights, 1), {"coarsening": 3, "levels": 2, "backend": "numpy"}
     part = multigrid.partition(DEPTH, COMM.size, 3, 2)[COMM.rank]
@@ -90,41 +90,12 @@ def refusals():
     def adjoint(states=states, grad=u0, **options):
         return lambda: multigrid.solve_adjoint(net, states, grad, **c | {"comm": COMM} | options)
 
-    def alike(name, here, elsewhere):
-        what = f"it is .*{here}.* on rank {at}, and .*{elsewhere}.* on rank 0"
-        return f"ValueError: {name} must be the same on all ranks: {what}"
-
-    yield solving(u0=nan), at, "ValueError: u0 must be finite, got nan"
-    yield adjoint(states=np.where(odd, np.nan, states)), at, "ValueError: states must be finite"
-    yield solving(relaxation="CF" if odd else "F"), at, "ValueError: relaxation must be one of"
-    yield solving(initial=states[:-1] if odd else states), at, "ValueError: initial must have shape"
-    infinite = nan if odd else np.full_like(u0, np.inf)
-    yield solving(u0=infinite), None, f"ValueError: u0 must be finite, got {'nan' if odd else 'inf'}"
-    yield solving(net=other), None, alike("net", r"h=0\.054", r"h=0\.027")
-    yield solving(u0=u0[:1] if odd else u0), None, alike("u0 or grad_output", r"\(1, 5\)", r"\(2, 5\)")
-    yield solving(u0=u0 + odd), None, alike("u0 or grad_output", "", "")
-    yield solving(initial=None if odd else states), None, alike("whether initial is given", False, True)
-    yield solving(cycles=2 if odd else 3), None, alike("cycles", 2, 3)
-    yield adjoint(tol=1e-8 if odd else 1e-9), None, alike("tol", "1e-08", "1e-09")
-    yield adjoint(skip_downcycle=odd), None, alike("skip_downcycle", True, False)
-    yield adjoint() if odd else solving(), None, alike("the solver", "solve_adjoint", "solve")
-    cut = r"ValueError: ranks must hold multiples of 3 layers, all but the last, .*; got \[1, 1"
-    yield solving(net=first), None, cut
-    yield solving(levels=9), None, "ValueError: levels must be at most 5 for 37 layers"
-    yield solving(net=large), None, "FloatingPointError: cycle 1 leaves the range of float64"
-    for comm in "COMM_WORLD", MPI.COMM_NULL, COMM.Split(MPI.UNDEFINED):
-        yield solving(comm=comm), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
+    return rows(COMM, beside(__file__)["refused"], globals() | locals())
 
 
 def main(path):
-    # A message of the user's is on its way all the while: it must not meet the solvers', nor they it.
-    kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
-    sent = COMM.Isend(kept, (COMM.rank + 1) % COMM.size, tag=0)
-    differing = [[str(case), differences] for case in cases() if (differences := compare(*case))]
-    COMM.Recv(taken)
-    sent.Wait()
-    if not (taken == kept).all():
-        differing.append(["the user's message", taken.tolist()])
+    with message_on_its_way(COMM) as differing:
+        differing += [[str(case), differences] for case in cases() if (differences := compare(*case))]
     differing += unlike(COMM, refusals()) if COMM.size > 1 else []
     write(COMM, differing, path)
 

@@ -5,6 +5,7 @@ from draws import filters, poolings, spread
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse as scipy_sparse
+from texts import beside, refuses
 
 from bppsa_nb import sparse
 from bppsa_nb.machine import memory
@@ -243,38 +244,15 @@ def test_what_cannot_be_filled_is_named():
     spoiled = np.where(convolution.mask, WEIGHT, 0)
     spoiled[1, 2, 2, 0] = np.nan
     good, wide = np.ones((2, 3)), np.empty(12)[::2]
-    for call, error, message in (
-        (lambda: convolution.fill(WEIGHT), ValueError, r"weight must be 0 where mask is .*, got 1.0 at \[0, 0, 1, 1\]"),
-        (lambda: convolution.fill(WEIGHT[0]), ValueError, r"weight must have shape \(2, 3, 3, 3\), got \(3, 3, 3\)"),
-        (lambda: convolution.fill(spoiled), ValueError, r"weight must be finite, got nan at \[1, 2, 2, 0\]"),
-        (lambda: relu.fill(np.ones((3, 2))), ValueError, r"x must have shape \(2, 3\) or \(B, 2, 3\), got \(3, 2\)"),
-        (lambda: relu.fill(np.ones((1, 4, 2, 3))), ValueError, r"x must have shape .*, got \(1, 4, 2, 3\)"),
-        (lambda: relu.fill(good, good.astype("f")), TypeError, "out must be an array of float64, got float32"),
-        (lambda: relu.fill(good, [0.0] * 6), TypeError, "out must be an array of float64, got list"),
-        (lambda: relu.fill(good, np.empty(5)), ValueError, r"of shape \(6,\); got shape \(5,\)"),
-        (lambda: relu.fill(good, wide), ValueError, "out must be contiguous"),
-        (lambda: jacobians.Flatten((3,)).fill(np.int32), TypeError, "dtype must be float32 or float64, got int32"),
-        (lambda: jacobians.Convolution(WEIGHT, (3, 8, 8)), TypeError, "mask must be an array of bool, got float64"),
-        (lambda: jacobians.Linear(None), TypeError, "mask must be a numpy.ndarray, got NoneType"),
-    ):
-        with pytest.raises(error, match=message):
-            call()
+    for text, message in beside(__file__)["filled"]:
+        refuses(text, message, globals() | locals())
 
 
 def test_too_little_memory_is_an_error_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 2**20)
-    mask = np.ones((64, 3, 3, 3), bool)
-    with pytest.raises(MemoryError, match=r"shape \(3072, 65536\) with 1696512 entries takes"):
-        jacobians.Convolution(mask, (3, 32, 32), padding=1)
-    with pytest.raises(MemoryError, match=r"shape \(262144, 65536\) with 262144 entries takes"):
-        jacobians.MaxPool2d((4, 256, 256), 2)
-    with pytest.raises(MemoryError, match=r"with 1000000 entries takes"):
-        jacobians.ReLU((1000, 1000))
-    relu = jacobians.ReLU((10,))
-    with pytest.raises(MemoryError, match=r"values of ReLU\(.*\), of shape \(1000000, 10\), takes"):
-        relu.fill(np.lib.stride_tricks.as_strided(np.ones(1), (1000000, 10), (0, 0)))
-    with pytest.raises(MemoryError, match=r"a dense array of shape \(1048577, 1\) takes"):
-        sparse.kinds_of_zeros(scipy_sparse.csr_array((2**20 + 1, 1)))
+    mask, relu = np.ones((64, 3, 3, 3), bool), jacobians.ReLU((10,))
+    for text, message in beside(__file__)["memory"]:
+        refuses(text, message, globals() | locals())
 
 
 def test_indices_that_need_more_than_32_bits_are_an_error():

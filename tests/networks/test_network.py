@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+from comparing import assert_gradients, central_differences
 from rings import more
+from texts import beside, refuses
 
 import bppsa_nb as bp
 from bppsa_nb import Trainer, sparse
@@ -31,13 +33,6 @@ def case(model, batch=5, seed=0):
     return activations, cross_entropy(activations.logits, rng.integers(model.shapes[-1][0], size=batch))[1]
 
 
-def assert_equal(found, expected, tolerance):
-    assert list(found) == list(expected)
-    for name, grad in expected.items():
-        assert found[name].shape == grad.shape and found[name].dtype == grad.dtype
-        assert np.abs(found[name] - grad).max() <= tolerance * np.abs(grad).max(), name
-
-
 class Reversed(Flatten):
     """Flattening from the last entry to the first."""
 
@@ -59,7 +54,7 @@ def test_what_is_made_of_flattening_is_scanned(method, levels):
     model = Network((1, 5, 6), operators, dtype=np.float64)
     activations, grad = case(model)
     expected = model.backward(activations, grad, "ordinary")
-    assert_equal(model.backward(activations, grad, method, "numpy", levels), expected, 1e-12)
+    assert_gradients(model.backward(activations, grad, method, "numpy", levels), expected, 1e-12)
 
 
 def test_models_have_pytorchs_names_and_shapes():
@@ -106,16 +101,8 @@ def test_gradients_equal_difference_quotients():
 
     activations = model.forward(x)
     grads = model.backward(activations, cross_entropy(activations.logits, labels)[1])
-    for name, param in model.params.items():
-        assert grads[name].shape == param.shape
-        for index in np.ndindex(param.shape):
-            value = param[index]
-            param[index] = value + 1e-6
-            above = loss()
-            param[index] = value - 1e-6
-            below = loss()
-            param[index] = value
-            assert grads[name][index] == pytest.approx((above - below) / 2e-6, abs=1e-8)
+    for name, expected in central_differences(loss, model.params).items():
+        np.testing.assert_allclose(grads[name], expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
 def pytorchs(model):
@@ -151,7 +138,7 @@ def test_networks_equal_pytorch(kind):
     loss, grad_logits = cross_entropy(activations.logits, labels)
     assert loss == pytest.approx(theirs.item(), rel=1e-12)
     expected = {f"{name}.{part}": p.grad.numpy() for name, twin in twins.items() for part, p in twin.named_parameters()}
-    assert_equal(model.backward(activations, grad_logits), expected, 1e-10)
+    assert_gradients(model.backward(activations, grad_logits), expected, 1e-10)
 
 
 @each_backend
@@ -162,13 +149,13 @@ def test_scans_equal_ordinary_backward(scan_until, method, levels, backend, monk
     activations, grad_logits = case(model)
     expected = model.backward(activations, grad_logits, "ordinary")
     found = model.backward(activations, grad_logits, method, backend, levels)
-    assert_equal(found, expected, 1e-10)
+    assert_gradients(found, expected, 1e-10)
     if scan_until != "LeNet5":  # in pieces, and again with other numbers in the same buffers
         for size in (2, 1, 4):
             monkeypatch.setattr(model, "_pieces", {(method, levels): size})
             activations, grad_logits = case(model, seed=size)
             expected = model.backward(activations, grad_logits)
-            assert_equal(model.backward(activations, grad_logits, method, backend, levels), expected, 1e-10)
+            assert_gradients(model.backward(activations, grad_logits, method, backend, levels), expected, 1e-10)
 
 
 @pytest.mark.outer
@@ -177,7 +164,7 @@ def test_scans_in_single_precision():
     activations, grad_logits = case(model)
     expected = model.backward(activations, grad_logits)
     for method in ("linear", "blelloch", "chunked"):
-        assert_equal(model.backward(activations, grad_logits, method, "cpu"), expected, 1e-5)
+        assert_gradients(model.backward(activations, grad_logits, method, "cpu"), expected, 1e-5)
 
 
 def test_pieces_keep_within_memory(monkeypatch):
@@ -287,44 +274,24 @@ def test_an_optimizer_from_before_pruning_is_noticed():
     trainer.step(x, y)
 
 
-@pytest.mark.parametrize(
-    "spoil, message",
-    [
-        (lambda m: [], "masks must be a dict with the entries .* got list"),
-        (lambda m: {}, r"masks must be a dict with the entries \['conv1.weight', .* got \[\]"),
-        (lambda m: m | {"fc1.bias": np.ones(6, bool)}, "masks must be a dict with the entries .* got .*'fc1.bias'"),
-        (lambda m: m | {"fc1.weight": np.ones((6, 16))}, r"masks\['fc1.weight'\] must be an array of bool .* float64"),
-        (lambda m: m | {"fc1.weight": np.ones((16, 6), bool)}, r"of shape \(6, 16\), got bool \(16, 6\)"),
-        (lambda m: m | {"fc1.weight": [True]}, r"masks\['fc1.weight'\] must be an array of bool .* got list"),
-        (lambda m: m | {"fc1.weight": ~m["fc1.weight"]}, r"params\['fc1.weight'\] must be zero where masks prune it"),
-    ],
-)
+@pytest.mark.parametrize("spoil, message", beside(__file__)["masks"])
 def test_masks_are_checked(spoil, message):
     model = small()
     masks = sparse.prune(model.params, 0.5)
     model.masks = masks
     with pytest.raises(ValueError, match=message):
-        model.masks = spoil(masks)
+        model.masks = eval(spoil, {"m": masks, "np": np})
     masks["fc1.weight"][:] = True  # the network has its own
     assert not model.masks["fc1.weight"].all()
     with pytest.raises(ValueError, match="read-only"):
         model.masks["fc1.weight"][:] = True
 
 
-@pytest.mark.parametrize(
-    "name, value, error, message",
-    [
-        ("conv2.bias", np.nan, ValueError, r"params\['conv2.bias'\] must be finite, got nan"),
-        ("fc2.weight", np.inf, ValueError, r"params\['fc2.weight'\] must be finite, got inf"),
-        # What overflows to -inf is hidden by ReLU.
-        ("conv2.weight", -1e308, FloatingPointError, "the output of 'conv2' overflows float64"),
-    ],
-)
-def test_what_parameters_spoil_is_found(name, value, error, message):
+@pytest.mark.parametrize("name, value, message", beside(__file__)["parameters"])
+def test_what_parameters_spoil_is_found(name, value, message):
     model = small()
     model.params[name] = np.full_like(model.params[name], value)
-    with pytest.raises(error, match=message):
-        model.forward(np.full((1, 2, 9, 8), 5.0))
+    refuses("model.forward(np.full((1, 2, 9, 8), 5.0))", message, globals() | locals())
 
 
 def test_parameters_are_checked():
@@ -366,6 +333,6 @@ def test_pruned_vgg11_through_the_scan():
     model.masks = sparse.prune(model.params, 0.97, "class_uniform")
     activations, grad_logits = case(model, batch=1)
     expected = model.backward(activations, grad_logits)
-    assert_equal(model.backward(activations, grad_logits, "linear", "cpu"), expected, 1e-4)
+    assert_gradients(model.backward(activations, grad_logits, "linear", "cpu"), expected, 1e-4)
     for name, mask in model.masks.items():
         assert np.count_nonzero(expected[name]) <= np.count_nonzero(mask) == mask.size - round(0.97 * mask.size)

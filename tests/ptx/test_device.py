@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
@@ -81,17 +82,6 @@ def test_afterwards_numba_has_its_own_functions_again():
     assert (cuda.device_array, cuda.to_device, cuda.is_available) == before and not current()
 
 
-# What a training step takes, H = 20, float32: sectors a request of global memory, passes a request of shared memory.
-# Twenty neighbors are three sectors. Along rows of their own in shared memory, threads read four numbers at a time,
-# without conflicts; the PTX, which has these reads one by one, takes two passes for each, as for doubles in classify.
-BUDGETS = {
-    "run_forward": (3.6, 1.05), "sweep_chunks": (3, 1), "up_level": (3, 1.1), "down_level": (3, 1.7),
-    "prepare": (3.1, 2), "across_blocks": (3, 1.7), "input_products": (4.3, 0), "derive": (4, 0),
-    "sum_gradients": (4, 0), "adam": (2.8, 0), "outer_products": (5.3, 1.6), "sum_parts": (1.9, 1),
-    "classify": (2.8, 1.9), "transpose": (18, 0), "flag_overflow": (3.6, 0),
-}  # fmt: skip
-
-
 @pytest.mark.outer
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
 def test_kernels_keep_to_budgets_of_sectors_and_conflicts(cell):
@@ -102,4 +92,5 @@ def test_kernels_keep_to_budgets_of_sectors_and_conflicts(cell):
             trainer.step(np.ones((20, 4, 2), np.float32), np.arange(4))
     for report in sorted(reports, key=lambda report: sum(report.counters["warp instructions"].values())):
         seen[report.kernel] = report.counters["sectors per request"], report.counters["shared passes per request"]
-    assert {name: seen[name] for name, budget in BUDGETS.items() if not (np.array(seen[name]) <= budget).all()} == {}
+    budgets = beside(__file__)
+    assert {name: seen[name] for name in budgets if not (np.array(seen[name]) <= budgets[name]).all()} == {}

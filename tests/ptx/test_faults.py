@@ -1,246 +1,48 @@
 """Planted faults: all are found, with block, threads, array and line; and nothing in what is right.
 
-A kernel holds several, and `which` says which is made. A comment marks its line: the number, and what is found there.
+Those beside this file are several in a kernel, and `which` says which is made.
 """
 
-import inspect
+import linecache
 import re
+import textwrap
 
 import numpy as np
 import pytest
 from numba import float32, from_dtype, int32
+from texts import beside
 
 from bppsa_nb import ptx
 from bppsa_nb.machine.cuda_compiler import cuda
 
 F32 = np.float32
 PADDED = from_dtype(np.dtype([("a", "i1"), ("b", "f4")], align=True))
+SOURCES = beside(__file__)
 
 
-def kernels():
-    """Return the kernels; compiled when they are run."""
-
-    @cuda.jit
-    def sharing(which, x, out):
-        s = cuda.shared.array(64, float32)
-        count = cuda.shared.array(4, int32)
-        i = cuda.threadIdx.x
-        if which == 0:
-            s[i] = x[i]
-            out[i] = s[63 - i]  # 0: race, thread=0, other=(0, 63), place=63; no barrier before it
-        elif which == 1:
-            for k in range(2):
-                s[i] = x[i] + k  # 1: race, thread=0, other=(0, 63), place=0; still read
-                cuda.syncthreads()
-                out[i] = s[63 - i]
-        elif which == 2:
-            s[i] = x[i]
-            cuda.syncthreads()
-            d = 32
-            while d > 0:
-                if i < d:
-                    s[i] += s[i + d]  # 2: race, thread=0, other=(0, 16), place=16; no barrier between steps
-                d //= 2
-            out[0] = s[0]
-        elif which == 3:
-            s[i // 2] = x[i]  # 3: race, thread=0, other=(0, 1), place=0
-            cuda.syncthreads()
-            out[i] = s[i // 2]
-        elif which == 4:
-            if i < 4:
-                count[i] = 0
-            cuda.syncthreads()
-            count[i % 4] += i  # 4: race, thread=0, place=0; without atomic operations
-            cuda.syncthreads()
-            out[i] = count[i % 4]
-        elif which == 5:
-            s[i] = x[i]
-            cuda.syncthreads()
-            if i >= 1:
-                s[i] += s[i - 1]  # 5: race; a prefix sum in one buffer
-            cuda.syncthreads()
-            out[i] = s[i]
-        elif which == 6:
-            if i < 4:
-                count[i] = 0
-            cuda.syncthreads()
-            cuda.atomic.add(count, 0, 1)
-            out[i] = count[0]  # 6: race, thread=0, array="shared array 2", place=0; others still add
-        elif which == 7:
-            if i == 5:
-                s[0] = x[i]
-            cuda.syncthreads()
-            if i == 9:
-                out[9] = s[0]
-            if i == 7:
-                s[0] = 1  # 7: race, thread=7, other=(0, 9), place=0; read by another
-        elif which == 8:
-            s[i] = x[i]
-            cuda.syncwarp()
-            out[i] = s[i ^ 32]  # 8: race, thread=0, other=(0, 32), place=32; a barrier of the warp only
-        elif which == 100:
-            s[i] = x[i]
-            cuda.syncthreads()
-            out[i] = s[63 - i]
-            cuda.syncthreads()
-            s[63 - i] = out[i]
-            cuda.syncwarp()
-            out[i] = s[63 - i ^ 1]
-            cuda.atomic.add(count, 0, 0) if i < 0 else None
-
-    @cuda.jit
-    def blocks(which, x, out):
-        i = cuda.grid(1)
-        if which == 0:
-            out[0] = x[i]  # 0: race, thread=0, array="out", place=0
-        elif which == 1:
-            if 0 < i < x.size - 1:
-                x[i] = x[i - 1] + x[i + 1]  # 1: race, array="x"; over the edges of blocks
-        elif which == 2:
-            if i == 0:
-                out[0] = x[0]  # 2: race, thread=0, other=(1, 31), array="out", place=0; as if blocks waited
-            out[i + 1] = out[0]
-        elif which == 3:
-            out[cuda.threadIdx.x] = x[i]  # 3: race, array="out"; all blocks write the same part
-        elif which == 4:
-            cuda.atomic.add(out, 0, x[i])
-            out[1] = out[0]  # 4: race, array="out", place=0; others still add
-        elif which == 100:
-            out[i] = x[i] + x[0]
-            cuda.atomic.add(out, 70, x[i])
-            cuda.atomic.max(out, 71, x[i])  # of floats: a volatile read, then compare and swap
-
-    @cuda.jit
-    def bounds(which, x, out, table):
-        s = cuda.shared.array(64, float32)
-        own = cuda.local.array(4, float32)
-        i = cuda.grid(1)
-        if which == 0:
-            if i <= x.size:
-                out[0 * i] = x[i]  # 0: out of bounds, block=1, thread=0, array="x", place=64; one too many
-        elif which == 1:
-            out[i] = x[2 * i]  # 1: out of bounds, thread=32, array="x", place=64, count=32; every other
-        elif which == 2:
-            s[i] = x[i]
-            cuda.syncthreads()
-            out[i] = s[i + 1]  # 2: out of bounds, thread=63, place=64
-        elif which == 3:
-            for k in range(i % 7):
-                own[k] = x[k]  # 3: out of bounds, thread=5, place=4
-            out[i] = own[i % 4]
-        elif which == 4:
-            table[i % 16, i // 16] = x[i]  # 4: out of bounds, thread=4, array="table", place=(4, 0); rows for columns
-        elif which == 5:
-            j = int32(int32(i) * int32(70000)) * int32(70000)
-            out[0] = x[abs(j) + 1000]  # 5: out of bounds, array="x"; a number beyond 32 bits
-        elif which == 100:
-            s[i] = x[i]
-            table[i // 16, i % 16] = s[i]
-            for k in range(i % 5):
-                own[k] = x[k]
-            out[i] = own[(i % 5) - 1] if i % 5 else 0
-
-    @cuda.jit
-    def written(which, x, out):
-        s = cuda.shared.array(66, float32)
-        own, parts = cuda.local.array(8, float32), cuda.local.array(4, PADDED)
-        i = cuda.threadIdx.x
-        if which == 0:
-            s[i + 1] = x[i]
-            cuda.syncthreads()
-            out[i] = s[i] + s[i + 2]  # 0: uninitialized, thread=63, place=65; the halo was not loaded
-        elif which == 2:
-            out[i] = x[i]  # 2: uninitialized, thread=0, array="x", place=0; nobody wrote x
-        elif which == 3:
-            if i < 32:
-                out[i] = 1
-        elif which == 4:
-            own[i % 8] = x[i]
-            out[i] = own[(i + 1) % 8]  # 4: uninitialized, thread=0, array="local array", place=1
-        elif which == 101:
-            for k in range(8):
-                own[k] = 0
-            parts[i % 2].a, parts[i % 2].b = 1, x[i]
-            parts[2] = parts[i % 2]  # its padding, too
-            out[i] = own[i % 8] + parts[2 + i // 64].b
-        elif which == 100:
-            s[i] = x[i]
-            if i < 2:
-                s[i + 64] = 0
-            cuda.syncthreads()
-            out[i] = s[i + 2]
-
-    @cuda.jit
-    def barriers(which, x, out):
-        i = cuda.threadIdx.x
-        if which == 0:
-            if i < 32:
-                cuda.syncthreads()  # 0: barrier, thread=0, other=(0, 32); for half of them
-        elif which == 1:
-            if i >= 60:
-                return
-            cuda.syncthreads()  # 1: note; some have returned
-        elif which == 2:
-            if i < 32:
-                cuda.syncthreads()  # 2: barrier, thread=0, other=(0, 32); here and there
-                out[i] = x[i]
-            else:
-                cuda.syncthreads()
-                out[i] = 2 * x[i]
-        elif which == 3:
-            for k in range(i % 3):
-                cuda.syncthreads()  # 3: barrier, thread=1, other=(0, 0); not equally often
-                out[i] = k
-        elif which == 4:
-            out[i] = cuda.shfl_down_sync(0xFFFFFFFF, x[i], 8)  # 4: shuffle, thread=32, other=(0, 40); no such threads
-        elif which == 5:
-            k = 0
-            while x[i] >= 0:
-                k += 1  # 5: endless
-                out[i] = k
-        elif which == 6:
-            while x[i] >= 0:
-                cuda.syncthreads()  # 6: endless; together
-        elif which == 7:
-            for k in range(64):
-                if i + k >= 64:
-                    return
-                cuda.syncthreads()  # 7: note; fewer every time
-        elif which == 9:
-            if i >= 60:
-                return
-            else:
-                cuda.syncthreads()  # 9: note; in the other branch
-        elif which == 8:
-            if i >= 60:
-                return
-            if i < 40:
-                cuda.syncthreads()  # 8: barrier, thread=0, other=(0, 40); others pass it by
-            out[i] = x[i]
-        elif which == 100:
-            for k in range(3):
-                cuda.syncthreads()
-                out[i] = k
-
-    return locals()
+def write(sources):
+    """Write kernels as Python, and return it with what is found, by kernel and number: the line, the kind, and more."""
+    lines, found = [], {}
+    for name, source in sources.items():
+        lines.append(f"def {name}(which, {source.pop('parameters')}):")
+        lines += textwrap.indent(source.pop("begins"), "    ").splitlines()
+        for which, body in source.items():
+            lines.append(f"    {'' if which == '0' else 'el'}if which == {which}:")
+            for line in textwrap.indent(body, "        ").splitlines():
+                lines.append(line)
+                if told := re.search(r"# finds: ([\w ]+)(, [^;]+)?", line):
+                    found[name, int(which)] = len(lines), told[1], eval(f"dict({(told[2] or ', ')[2:]})")
+    return "\n".join(lines), found
 
 
-KERNELS = kernels()
+TEXT, FAULTS = write(SOURCES)
+FILE = __file__.replace("test_faults", "faults")  # is not there, but what is compiled speaks of it
+linecache.cache[FILE] = len(TEXT), None, TEXT.splitlines(keepends=True), FILE
+exec(compile(TEXT, FILE, "exec"), names := {"cuda": cuda, "float32": float32, "int32": int32, "PADDED": PADDED})
+KERNELS = {name: cuda.jit(names[name]) for name in SOURCES}  # compiled when they are run
 RIGHT = 100
 LAUNCHES = {"blocks": {"grid": 2, "block": 32}, "blocks 1": {"grid": 64, "block": 1}, "bounds 0": {"grid": 2}}
 LAUNCHES |= {"written 2": {"x": ptx.empty(64)}, "barriers 4": {"block": 40, "x": np.ones(64, F32)}}
-
-
-def faults():
-    """Yield the kernel's name and the number of each fault, its line, its kind, and what else is found."""
-    name, (source, first) = "", inspect.getsourcelines(kernels)
-    for line, text in enumerate(source, first):
-        name = found[1] if (found := re.match(r"    def (\w+)", text)) else name
-        if found := re.search(r"# (\d+): ([\w ]+)(, [^;]+)?", text):
-            yield name, int(found[1]), line, found[2], eval(f"dict({(found[3] or ', ')[2:]})")
-
-
-FAULTS = {(name, which): found for name, which, *found in faults()}
 
 
 def go(name, which, **more):
@@ -254,11 +56,11 @@ def go(name, which, **more):
 def expect(report, name, which, **changes):
     """Check that what a comment says is found in its line."""
     line, kind, wanted = FAULTS[name, which]
-    wanted = {"kind": kind, "kernel": name, "line": line, "file": __file__} | wanted | changes
+    wanted = {"kind": kind, "kernel": name, "line": line, "file": FILE} | wanted | changes
     found = [f for f in report.findings if (f.kind, f.line) == (wanted["kind"], line)]
     assert found, f"expected {wanted} at line {line}, found:\n{report}"
     assert {key: getattr(found[0], key) for key in wanted} == wanted
-    assert f"test_faults.py, line {line}" in str(found[0])
+    assert f"faults.py, line {line}" in str(found[0])
     return found[0]
 
 

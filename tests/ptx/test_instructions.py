@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptx_one_instruction import CODES, blocks, check, compute, edges, pairs, rounded, same
+from texts import beside
 
 from bppsa_nb import ptx
 
@@ -31,25 +32,12 @@ def integers(kind, function, *arrays):
     return np.array(made, f"u{bits // 8}")
 
 
-CARRIES = [  # of three numbers, each instruction with the carry of the one before
-    ("add.cc.K %d, %a0, %a1; addc.K %d, %a2, %a0;", lambda x, y, z, bits: x + z + (x + y >> bits)),
-    ("add.cc.K %d, %a0, %a1; addc.cc.K %d, %a2, %a1; addc.K %d, 0, 0;",
-     lambda x, y, z, bits: z + y + (x + y >> bits) >> bits),
-    ("sub.cc.K %d, %a0, %a1; subc.cc.K %d, %a2, %a1; subc.K %d, 0, 0;", lambda x, y, z, bits: -(z - y - (x < y) < 0)),
-    ("sub.cc.K %d, %a0, %a1; subc.K %d, %a2, %a0;", lambda x, y, z, bits: z - x - (x < y)),
-    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.K %d, %a0, %a1, %a2;",
-     lambda x, y, z, bits: (x * y + z >> bits) + z),
-    ("mad.lo.cc.K %d, %a0, %a1, %a2; madc.hi.cc.K %d, %a0, %a1, %a2; madc.lo.K %d, %a0, %a1, 0;",
-     lambda x, y, z, bits: x * y + ((x * y + z >> bits) + z >> bits)),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", ["u32", "u64"])
-@pytest.mark.parametrize("text, function", CARRIES)
-def test_integers_with_a_carry(text, function, kind):
+@pytest.mark.parametrize("text, result", beside(__file__)["carries"])
+def test_integers_with_a_carry(text, result, kind):
     a, b = pairs(CODES[kind], RNG)
     c, bits = np.roll(b, 5), 8 * a.itemsize
-    wanted = integers(kind, lambda *numbers: function(*numbers, bits), a, b, c)
+    wanted = integers(kind, eval(f"lambda x, y, z: {result}", {"bits": bits}), a, b, c)
     check(text.replace("K", kind), kind, wanted, (kind, a), (kind, b), (kind, c))
 
 
@@ -326,13 +314,7 @@ def test_conversions_between_real_numbers():
     check("cvt.f32.f16 %d, %a0;", "f32", h, ("f16", h))
 
 
-UNKNOWN = ["frobnicate.s32 %d, %a0;", "add.strange.s32 %d, %a0, %a0;", "ld.global.v3.s32 %d, [%rd0];",
-           "mul.lo.q32 %d, %a0, %a0;", "cvt.rn.bf16.f32 %d, %a0;", "setp.xx.s32 %p1, %a0, %a0;",
-           "atom.global.mul.s32 %d, [%rd0], %a0;", "cp.async.ca.shared.global [%rd0], [%rd0], 4;",
-           "add.rz.f64 %rd1, %rd1, %rd1;", "cvt.rz.f32.s64 %d, %rd0;", "add.s64 %rd0, %a0, %rd0;"]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", UNKNOWN)
+@pytest.mark.parametrize("text", beside(__file__)["unknown"])
 def test_what_is_not_known_is_refused_by_name(text):
     with pytest.raises(ValueError, match=r"line \d+ of the PTX text: an instruction that is not known: '" + text[:8]):
         compute(text, "s32", ("s32", np.zeros(32)))

@@ -5,29 +5,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from texts import beside
 
 from bppsa_nb import ptx
 from bppsa_nb.ptx.launch import launch
 from bppsa_nb.ptx.memory import owner_of
 
+KERNEL, FUNCTIONS, CALL, MLIR, *_ = beside(__file__).values()
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
-KERNEL = """.visible .entry k(.param .u64 x, .param .u64 out, .param .u32 n)
-{
-  .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<4>;
-  ld.param.u64 %rd1, [x];
-  ld.param.u64 %rd2, [out];
-  ld.param.u32 %r2, [n];
-  mov.u32 %r1, %tid.x;
-  setp.ge.u32 %p1, %r1, %r2;
-  @%p1 ret;
-  mul.wide.u32 %rd3, %r1, 4;
-  add.s64 %rd1, %rd1, %rd3;
-  add.s64 %rd2, %rd2, %rd3;
-BODY
-  st.global.u32 [%rd2], %r3;
-  ret;
-}
-"""
 N = 64
 
 
@@ -46,41 +31,6 @@ def test_a_guarded_return_and_guarded_instructions():
     out, report = run(body, n=40)
     wanted = np.where(np.arange(N) % 2, np.arange(N), np.arange(N) + 100)
     assert report.findings == [] and (out == np.where(np.arange(N) < 40, wanted, -1)).all()
-
-
-FUNCTIONS = """.func (.param .b32 result) square(.param .b32 a, .param .align 8 .b8 pair[16])
-{
-  .reg .b32 %r<5>; .reg .pred %p<2>;
-  ld.param.u32 %r1, [a];
-  ld.param.u32 %r2, [pair+8];
-  setp.gt.s32 %p1, %r1, 30;
-  @%p1 bra big;
-  mad.lo.s32 %r1, %r1, %r1, %r2;
-  st.param.b32 [result], %r1;
-  ret;
-big:
-  st.param.b32 [result+0], %r2;
-  ret;
-}
-.func (.param .b32 result) twice(.param .b32 a)
-{
-  .reg .b32 %r<5>;
-  ld.param.u32 %r1, [a];
-  add.s32 %r2, %r1, 7;
-  { .param .b32 p0; .param .align 8 .b8 p1[16]; .param .b32 q;
-    st.param.b32 [p0], %r1; st.param.b32 [p1+8], %r2;
-    call.uni (q), square, (p0, p1);
-    ld.param.b32 %r3, [q]; }
-  add.s32 %r3, %r3, %r3;
-  st.param.b32 [result], %r3;
-  ret;
-}
-"""
-CALL = """ld.global.u32 %r5, [%rd1];
-{ .reg .b32 t; mov.b32 t, %r5; .param .b32 p0; .param .b32 q;
-  st.param.b32 [p0+0], t;
-  call.uni (q), FUNCTION, (p0);
-  ld.param.b32 %r3, [q+0]; }"""
 
 
 def test_lanes_that_have_returned_are_idle():
@@ -214,19 +164,6 @@ def test_texts_that_are_cut_off_are_refused():
             ptx.run(whole.replace(good, bad), 1, 1, np.zeros(1, "i4"), np.zeros(1, "i4"), np.int32(1))
 
 
-MLIR = """.common .global .align 4 .u32 __numba_cuda_mlir_error_code;
-.visible .entry k(PARAMETERS)
-{
-  .reg .b32 %r<9>; .reg .b64 %rd<9>;
-  ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p4]; ld.param.u64 %rd3, [p5]; ld.param.u64 %rd4, [p6];
-  mov.u32 %r1, %tid.x; cvt.u64.u32 %rd5, %r1; div.u64 %rd6, %rd5, %rd2; rem.u64 %rd7, %rd5, %rd2;
-  mul.lo.s64 %rd6, %rd6, %rd3; mad.lo.s64 %rd6, %rd7, %rd4, %rd6; shl.b64 %rd6, %rd6, 2; add.s64 %rd1, %rd1, %rd6;
-  ld.global.u32 %r2, [%rd1]; ld.param.u64 %rd8, [p8]; shl.b64 %rd5, %rd5, 2; add.s64 %rd8, %rd8, %rd5;
-  st.global.u32 [%rd8], %r2; ret;
-}
-"""
-
-
 def test_arrays_as_numba_cuda_mlir_passes_them():
     """Out of its compiler's order: pointer, pointer, offset, shape, and strides in elements."""
     text = HEAD + MLIR.replace("PARAMETERS", ", ".join(f".param .u64 p{n}" for n in range(12)))
@@ -260,25 +197,11 @@ def test_ctrl_c_ends_a_launch(foreground):
 
 def test_wrong_arguments_are_refused(tmp_path):
     x, text = np.zeros(N, "i4"), kernel("mov.u32 %r3, 1;")
-    for arguments, error in (
-        ((x, x), r"3 parameters; 2 arguments came, which would be 14 \(numba-cuda\), 10 .*, 2 \(pointers\)"),
-        ((x, x, 1.5), "is a u32, got 1.5"), ((x, x, x), "is an array; parameter n"), ((x, x, "a"), "got 'a'"),
-        *(((x, x, beyond), "no number of type u32") for beyond in (1 << 32, -(1 << 31) - 1)),
-        ((x, np.array([None]), 1), "argument 1 is an array of dtype object"),
-        ((x, np.zeros(3, ">f4"), 1), "argument 1 is an array of dtype >f4"),
-        ((np.ma.masked_array(x, x == 0), x, 1), "argument 0 is a masked array"),
-        ((x, x, np.timedelta64(1)), "argument 2: parameter n"),
-    ):
+    for arguments, error in beside(__file__)["arguments"]:
         with pytest.raises((TypeError, ValueError), match=error):
-            ptx.run(text, 1, N, *arguments)
-    refused = [("grid", 0, "grid"), ("block", (1, 2, 3, 4), "block"), ("block", 2000, "at most 1024"),
-               ("shared", -1, "shared"), ("shared", 1 << 20, "shared memory"), ("kernel", 5, "kernel is"),
-               ("entry", "j", "entry is one of k, not 'j'"), ("kernel", "nothing.ptx", "path"), ("grid", True, "grid"),
-               ("grid", 1 << 23, "blocks"), ("block", (1, 1, 65), "64 along z"), ("entry", ["k"], "entry is the name"),
-               ("grid", (1 << 40, 1 << 40), f"grid has {1 << 80} blocks"),
-               ("grid", (1, 1 << 16), "65535 along y and z")]  # fmt: skip
-    for name, value, error in refused:
-        given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | {name: value}
+            ptx.run(text, 1, N, *eval(arguments, {"np": np, "x": x}))
+    for wrong, error in beside(__file__)["others"]:
+        given = {"kernel": text, "grid": 1, "block": N, "shared": 0, "entry": None} | eval(f"dict({wrong})")
         launch = given.pop("kernel"), given.pop("grid"), given.pop("block"), x, x, 1
         with pytest.raises((TypeError, ValueError), match=error):
             ptx.run(*launch, **given)

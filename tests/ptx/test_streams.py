@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.machine import cuda as streams
@@ -36,28 +37,7 @@ def count(x, total):
         cuda.atomic.add(total, 0, x[i])
 
 
-USES = r"race: consume, .* reads x\[0\], which produce on .* writes; consume on .* does not wait for that"
-WRITES = r"race: produce, .* writes x\[0\], which consume on .* reads; produce on .* does not wait for that"
-# What each fills y by way of x; steps with "!" are missing where it is wrong, those with "?" are there instead.
-PROGRAMS = {
-    "fill(a, x); moment(a).wait(b)!; use(b, x, y)": USES,
-    "e.record(a); fill(a, x); e.record(a)!; e.wait(b); use(b, x, y)": USES,
-    "fill(a, x); e.record(a)!; e.wait(b); e.record(a); use(b, x, y)": USES,
-    "fill(a, x); moment(a).wait(b)!; moment(a).wait(c)?; use(b, x, y)": USES,
-    "fill(a, x); moment(a).wait(b)!; moment(c).wait(b)?; use(b, x, y)": USES,
-    "fill(a, x); moment(a).wait(c)!; moment(c).wait(b); use(b, x, y)": USES,
-    "fill(a, x); block(a)!; block(b)?; use(b, x, y)": USES,
-    "fill(a, x); e.record(a)!; e.record(b)?; e.synchronize(); use(b, x, y)": USES,
-    "fill(a, x); fill(0, y)!; use(b, x, y)": USES,  # stream 0 stands between
-    "fill(0, x); use(b, x, y); moment(b).wait(a)!; fill(a, x[9:])": WRITES,
-    "fill(0, x); use(a, x[:50], x[50:]); moment(a).wait(b)!; fill(b, x); use(b, x, y)": WRITES,
-    "fill(a, x[:60]); fill(b, x[60:], 60)!; fill(b, x[59:])?; a.synchronize(); use(b, x, y)": "with another value",
-    "x.copy_to_device(host, stream=a); moment(a).wait(b)!; use(b, x, y)": "which copy_to_device on .* writes",
-    "fill(0, x); use(a, x, y); y.copy_to_host(stream=a)!; y.copy_to_host(stream=b)?": r"race: copy_to_host on .* reads "
-    r"\[0\] of an array of shape \(100,\), which consume on .* writes, and does not wait for that",
-    "fill(0, x); use(a, x, y); moment(a).wait(b)!; x.copy_to_device(host, stream=b)": "writes .* on .* reads or writes",
-    "fill(0, y[:1]); add(a, y); add(b, y); a.synchronize()!; use(b, y[:1], x[:1]); fill(0, x); use(0, x, y)": "count o",
-}
+PROGRAMS = [(program, each["said"]) for each in beside(__file__).values() for program in each["programs"]]
 
 
 def go(program, right):
@@ -74,7 +54,7 @@ def go(program, right):
     return y.copy_to_host()
 
 
-@pytest.mark.parametrize(("program", "said"), PROGRAMS.items())
+@pytest.mark.parametrize(("program", "said"), PROGRAMS)
 def test_what_nothing_orders_races(program, said):
     with device(watch=True):
         np.testing.assert_array_equal(go(program, True), 2 * np.arange(N, dtype=np.float32))

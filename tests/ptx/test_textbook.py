@@ -8,8 +8,6 @@ from rings import more
 from bppsa_nb import ptx
 from bppsa_nb.ptx import machine
 
-CASES = {case.entry: case for case in textbook.CASES}
-
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
@@ -17,34 +15,32 @@ def impatient(monkeypatch):
     monkeypatch.setattr(machine, "IDLE", 1 << 18)
 
 
-def run(case, fault=None):
-    """Launch a kernel; return the report, the arguments as they are then, and as they should be."""
-    arguments = case.arguments(np.random.default_rng(0))
-    expected = case.expected(arguments)
-    launch = case.text(fault), case.grid, case.block, *arguments
-    return ptx.run(*launch, shared=case.shared, entry=case.entry), arguments, expected
+def run(name, arguments, fault=None):
+    case = textbook.CASES[name]
+    sizes = [tuple(size) if isinstance(size, list) else size for size in case["launch"]]
+    return ptx.run(textbook.text(name, fault), *sizes, *arguments.values(), shared=case.get("shared", 0), entry=name)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", textbook.CASES)
 def test_right_kernels_compute_what_numpy_does_and_nothing_is_found(name):
-    case = CASES[name]
-    report, arguments, expected = run(case)
+    arguments, expected = textbook.given(name)
+    report = run(name, arguments)
     assert not report.findings, str(report)
-    for found, wanted in zip(arguments, expected, strict=True):
-        if case.tolerance:
-            np.testing.assert_allclose(found, wanted, rtol=case.tolerance, atol=case.tolerance)
+    tolerance = textbook.CASES[name].get("tolerance")
+    for key, wanted in expected.items():
+        if tolerance:
+            np.testing.assert_allclose(arguments[key], wanted, rtol=tolerance, atol=tolerance)
         else:
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(arguments[key], wanted)
 
 
-PLANTED = [(name, fault) for name, case in CASES.items() for fault in case.faults()]
+PLANTED = [(name, fault, *found) for name in textbook.CASES for fault, found in textbook.faults(name).items()]
 
 
 # An endless loop is told after a while.
-@pytest.mark.parametrize("name, fault", [more(*each) if each[0] == "mandelbrot" else each for each in PLANTED])
-def test_faults_are_found_in_their_lines(name, fault):
-    kind, lines = CASES[name].faults()[fault]
-    report, *_ = run(CASES[name], fault)
+@pytest.mark.parametrize("name, fault, kind, lines", [more(*p) if p[0] == "mandelbrot" else p for p in PLANTED])
+def test_faults_are_found_in_their_lines(name, fault, kind, lines):
+    report = run(name, textbook.given(name)[0], fault)
     told = [(each.kind, each.line) for each in report.findings] or [("note", each.line) for each in report.notes]
     assert any((kind, line) in told for line in lines), str(report)
 
@@ -52,4 +48,4 @@ def test_faults_are_found_in_their_lines(name, fault):
 @pytest.mark.parametrize("name, instruction", textbook.UNKNOWN.items())
 def test_what_is_not_known_is_named(name, instruction):
     with pytest.raises(ValueError, match=instruction):
-        ptx.run(textbook.KERNELS / f"{name}.ptx", 1, 32, np.zeros(64, np.float32))
+        ptx.run(textbook.text(name), 1, 32, np.zeros(64, np.float32))

@@ -7,39 +7,18 @@ from functools import reduce
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 
 from bppsa_nb import ptx
 
-TEXT = """.version 8.3
-.target sm_90
-.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 table)
-{
-.reg .pred %p<3>; .reg .b32 %r<7>; .reg .b64 %rd<5>; .shared .align 4 .b8 s[512];
-mov.u32 %r1, %tid.x; mov.u32 %r2, %laneid; mov.u32 %r3, %r1;
-mul.wide.u32 %rd2, %r2, 4; ld.param.u64 %rd1, [table]; add.s64 %rd1, %rd1, %rd2;
-BODY
-ld.param.u64 %rd3, [out]; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd3, %rd2; st.global.u32 [%rd3], %r3;
-ret;
-}
-"""
-# PTX, of a value %r3 (its lowest bit: %r4, %p1) and a mask %r5, to %r6 or %p2; and what that is for a lane, of what the
-# lanes of the mask bring.
-BITS = lambda got: sum(1 << lane for lane, value in got.items() if value & 1)  # noqa: E731
-SAME = lambda got, lane: sum(1 << n for n, value in got.items() if (value ^ got[lane]) & 1 == 0)  # noqa: E731
-ASKED = {
-    "vote.sync.all.pred %p2, %p1, %r5": lambda got, lane: BITS(got).bit_count() == len(got),
-    "vote.sync.any.pred %p2, %p1, %r5": lambda got, lane: BITS(got) > 0,
-    "vote.sync.uni.pred %p2, %p1, %r5": lambda got, lane: BITS(got).bit_count() in (0, len(got)),
-    "vote.sync.ballot.b32 %r6, %p1, %r5": lambda got, lane: BITS(got),
-    "match.any.sync.b32 %r6, %r4, %r5": SAME,
-    "match.all.sync.b32 %r6, %r4, %r5": lambda got, lane: SAME(got, lane) * (SAME(got, lane).bit_count() == len(got)),
-    "neg.s32 %r4, %r5; and.b32 %r4, %r4, %r5; bfind.u32 %r4, %r4; shfl.sync.idx.b32 %r6, %r3, %r4, 31, %r5":
-        lambda got, lane: got[min(got)],
+TEXT = beside(__file__)["TEXT"]
+# What PTX is for a lane, of what the lanes of a mask bring.
+LANES = {
+    "bits": lambda got: sum(1 << lane for lane, value in got.items() if value & 1),
+    "same": lambda got, lane: sum(1 << n for n, value in got.items() if (value ^ got[lane]) & 1 == 0),
+    "reduced": lambda how, got: reduce(how, got.values()) & 0xFFFFFFFF, "operator": operator,
 }  # fmt: skip
-REDUCED = {"add.u32": operator.add, "min.u32": min, "max.u32": max, "and.b32": operator.and_, "or.b32": operator.or_}
-ASKED |= {f"redux.sync.{how} %r6, %r3, %r5": lambda got, lane, f=f: reduce(f, got.values()) & 0xFFFFFFFF
-          for how, f in REDUCED.items()}  # fmt: skip
+ASKED = {asked: eval(f"lambda got, lane: {text}", LANES) for asked, text in beside(__file__)["asked"].items()}
 
 
 def draw(rng, table, active, stores, count=12, depth=0):

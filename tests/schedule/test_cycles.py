@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from texts import beside, refuses
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid import cycles as cycles_module
@@ -50,27 +51,9 @@ def test_recorded_steps_and_numbers_are_those_of_the_solver(monkeypatch, depth, 
 
 def test_a_cycle_by_hand():
     tasks = record(8, workers=2, levels=2).tasks
-    found = [(task.worker, task.kind, task.level, task.layers.tolist(), task.needs) for task in tasks]
-    assert found[:11] == [
-        (0, "F", 0, [0, 1, 2, 3], []),  # F: both blocks start from the first state
-        (1, "F", 0, [4, 5, 6, 7], []),
-        (0, "F", 0, [0, 1, 2, 3], []),  # F, after C wrote the result of block 0 to u^4
-        (1, "F", 0, [4, 5, 6, 7], [0]),
-        (0, "F", 1, [0], []),  # coarse steps from both C-points, for the right-hand side
-        (1, "F", 1, [4], [0]),
-        (0, "F", 1, [0], [2, 4]),  # the coarsest level, a part on each worker
-        (1, "F", 1, [4], [3, 5, 6]),
-        (0, "F", 0, [0, 1, 2, 3], []),  # F after the correction
-        (1, "F", 0, [4, 5, 6, 7], [6]),
-        (1, "loss", 0, [], [7]),  # u^8 is a C-point
-    ]
-    assert found[11:17] == [
-        (1, "δO", 0, [7, 6, 5, 4], [6, 9, 10]),  # also waits for the states of its layers
-        (0, "δO", 0, [3, 2, 1, 0], [8, 10]), (1, "δO", 0, [7, 6, 5, 4], [6, 9, 10]),
-        (0, "δO", 0, [3, 2, 1, 0], [8, 11]), (1, "δO", 1, [4], [6, 10]), (0, "δO", 1, [0], [11]),
-    ]
-    assert found[-2:] == [(0, "δW", 0, [0, 1, 2, 3], [8, 17, 20]), (1, "δW", 0, [4, 5, 6, 7], [6, 9, 10, 19])]
-    assert len(found) == 23
+    found = [[task.worker, task.kind, task.level, task.layers.tolist(), task.needs] for task in tasks]
+    by_hand = beside(__file__)
+    assert found[:17] == by_hand["first"] + by_hand["then"] and found[-2:] == by_hand["last"] and len(found) == 23
 
 
 @pytest.mark.parametrize("depth, c, count", [(32, 4, 1), (32, 4, 3), (64, 2, 2), (90, 9, 2)])
@@ -146,10 +129,6 @@ def test_a_kind_that_did_not_run_takes_no_time():
     assert none.span() == none.work() == 0 and none.timeline() == ([], [])
 
 
-def test_bad_arguments_are_errors():
-    with pytest.raises(ValueError, match="workers must be at most the 8 blocks of the finest level, got 9"):
-        record(32, 9)
-    with pytest.raises(ValueError, match="cycles must be at least 1, got 0"):
-        record(32, cycles=0)
-    with pytest.raises(TypeError, match="workers must be an integer, got 1.5"):
-        record(32, 1.5)
+@pytest.mark.parametrize("text, message", beside(__file__)["refused"])
+def test_bad_arguments_are_errors(text, message):
+    refuses(text, message, globals())

@@ -1,14 +1,16 @@
 import gc
 import multiprocessing
 import os
-import re
 import signal
 import threading
 
 import numpy as np
 import pytest
+from comparing import assert_gradients
 from random_networks import random_batch, random_network
 from rings import more
+from texts import beside, refuses
+from trainers import assert_same
 
 from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
@@ -44,18 +46,6 @@ def in_order_of(timeline, network, x, labels):
     return losses, sums
 
 
-def assert_same(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def assert_close(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        assert np.abs(found[name] - value).max() <= 1e-12 * np.abs(value).max(), name
-
-
 def assert_in_order(measured, timeline):
     """What ran is a schedule of the same operations, in the same order."""
     measured.check()
@@ -87,7 +77,7 @@ def test_any_pipeline_in_turns(policy, seed):
         assert [event.label for event in result.events] == [event.label for event in timeline.events]
     assert result.loss == pytest.approx(ordinary(network, x, labels)[0], rel=1e-12 if seed else 1e-6)
     if seed:
-        assert_close(result.grads, ordinary(network, x, labels)[1])
+        assert_gradients(result.grads, ordinary(network, x, labels)[1], 1e-12)
 
 
 @pytest.mark.parametrize("policy", ["conventional", "fast_forward"])
@@ -232,7 +222,7 @@ def test_processes_train_like_one_process(policy, how):
             losses, grads = in_order_of(timeline, reference, x, labels)
             np.testing.assert_array_equal(result.losses, losses)
             assert_same(result.grads, grads)
-            assert_close(result.grads, ordinary(reference, x, labels)[1])
+            assert_gradients(result.grads, ordinary(reference, x, labels)[1], 1e-12)
             assert_in_order(result.timeline, timeline)
             optimizers[0].step(network.params, result.grads)
             optimizers[1].step(reference.params, grads)
@@ -347,24 +337,8 @@ def test_bad_input_has_clear_errors():
     layers, nine = schedule.Network.uniform(8, sync=1), schedule.pipeline(schedule.Network.uniform(9), 2, 3)
     timeline, parallel = schedule.pipeline(layers, 2, 3), schedule.data_parallel(layers)
     late = schedule.Timeline(timeline.operations, timeline.start[::-1].copy(), "reversed")
-    for given, message in (
-        ((nine, network, 6), "ValueError: timeline must be for the network's 8 layers .*, got 9"),
-        ((None, network, 6), r"TypeError: timeline must be a schedule\.Timeline, got None"),
-        ((late, network, 6), "ValueError: .* starts at"),
-        ((timeline, layers, 6), "TypeError: network must be a chain of operators"),
-        ((timeline, network, 8), "ValueError: batch_size must be a multiple of 3, .* 3 equal micro-batches, got 8"),
-        ((timeline, network, 0), "ValueError: batch_size must be at least 1, got 0"),
-        ((timeline, network, 6, Adam()), "ValueError: optimizer is for timelines that update the weights"),
-        ((parallel, network, 6, 0.1), "TypeError: optimizer must be"),
-        ((parallel, network, 6, used), "ValueError: optimizer must be a new one, got one that has taken 1 steps"),
-        ((timeline, network, 6, None, 2), "TypeError: processes must be True, False or None, got 2"),
-        ((timeline, network, 6, None, None, 2), "ValueError: replicas are for timelines of data_parallel, got 2"),
-        ((parallel, network, 7, None, None, 2), "ValueError: .* to make 2 equal replicas, got 7"),
-        ((parallel, network, 6, None, False, 2), "ValueError: replicas are processes"),
-    ):
-        with pytest.raises((TypeError, ValueError)) as caught:
-            Executor(*given)
-        assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+    for text, message in beside(__file__)["executors"]:
+        refuses(text, message, globals() | locals())
 
 
 def test_a_bad_batch_has_clear_errors():
@@ -377,16 +351,6 @@ def test_a_bad_batch_has_clear_errors():
     with run, parallel:
         with pytest.raises(RuntimeError, match="the executor runs already"), run:
             pass
-        for runs, given, message in (
-            (run, (x[:3], labels[:3]), "ValueError: x must hold 6 samples, as the executor was told, got 3"),
-            (run, (x, labels[:5]), r"ValueError: labels must have shape \(6,\) like logits \(6, \d\), got \(5,\)"),
-            (run, (x, labels * 1.0), "TypeError: labels must be integers, got float64"),
-            (run, (x.astype("f"), labels), "TypeError: x must have the model's dtype float64"),
-            (run, (x, labels, (x, labels)), "ValueError: following is for timelines that end with a forward pass"),
-            (parallel, (x, labels, (x, labels, labels)), "TypeError: following must be a pair of x and"),
-            (parallel, (x, labels, (x[:3], labels[:3])), "ValueError: following: x must hold 6 samples"),
-        ):
-            with pytest.raises((TypeError, ValueError)) as caught:
-                runs(*given)
-            assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+        for text, message in beside(__file__)["batches"]:
+            refuses(text, message, globals() | locals())
         run(x, labels)

@@ -231,27 +231,6 @@ def test_small_pipelines():
         assert timeline.makespan == timeline.lower_bound == 0
 
 
-@pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e-9, 1e9])
-def test_the_unit_of_time_changes_no_order(factor):
-    rng = np.random.default_rng(7)
-    for _ in range(8):
-        L = int(rng.integers(1, 9))
-        costs, boundary = rng.integers(0, 4, (3, L)), int(rng.integers(0, 3))
-        sizes = int(rng.integers(1, min(L, 4) + 1)), int(rng.integers(1, 5))
-        for policy, flush in draws.PIPELINES:
-            one, two = (
-                schedule.pipeline(schedule.Network(*(costs * f)), *sizes, policy, flush, boundary * f)
-                for f in (1, factor)
-            )
-            two.check()
-            assert two.makespan == pytest.approx(one.makespan * factor, rel=1e-12)
-            np.testing.assert_allclose(two.start, one.start * factor, rtol=1e-11, atol=1e-11 * two.makespan)
-            np.testing.assert_array_equal(two.peak_memory, one.peak_memory)
-            if (costs > 0).all():
-                workers = range(len(one.operations.workers))
-                assert [one.order(w) for w in workers] == [two.order(w) for w in workers]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(("policy", "flush"), draws.PIPELINES)
 def test_a_thousand_layers_on_64_devices(policy, flush):

@@ -4,6 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.scan.operator import IDENTITY
@@ -58,15 +59,7 @@ def test_squares_tell_letters_or_shapes():
 
 def test_sentences():
     run = trace(3, "blelloch")
-    assert [traced.describe(run, level) for level in range(4)] == [
-        "The array before the first level: the gradient at x_3 and 3 transposed Jacobians.",
-        "Level 1 of 3 (up-sweep, d = 0) computes 2 products: (0) ⋄ (1), (2) ⋄ (3). "
-        "So far 1 matrix-matrix and 1 matrix-vector products, of 1 and 3 in all.",
-        "Level 2 of 3 (down-sweep, d = 1) computes 1 product: (0:1) ⋄ (2:3), and moves 1 operand. "
-        "So far 1 matrix-matrix and 2 matrix-vector products, of 1 and 3 in all.",
-        "Level 3 of 3 (down-sweep, d = 0) computes 1 product: (0:1) ⋄ (2), and moves 3 operands. "
-        "So far 1 matrix-matrix and 3 matrix-vector products, of 1 and 3 in all.",
-    ]
+    assert [traced.describe(run, level) for level in range(4)] == beside(__file__)["levels"]
     assert traced.describe(trace(0, "linear"), 0).endswith("the gradient at x_0, and nothing to do.")
     assert "Level 2 of 5 (linear) computes 1 product: (0:1) ⋄ (2)." in traced.describe(trace(5, "linear"), 2)
     assert "(6) ⋄ (7), …." in traced.describe(trace(20, "blelloch"), 1)

@@ -173,6 +173,29 @@ def test_check_finds_any_two_operations_that_change_places():
                 wrong.check()
 
 
+@pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e-9, 1e9])
+def test_the_unit_of_time_changes_no_order(factor):
+    rng = np.random.default_rng(7)
+    for _ in range(12):
+        L = int(rng.integers(1, 9))
+        costs, boundary = rng.integers(0, 4, (4, L)), int(rng.integers(0, 3))
+        sizes = int(rng.integers(1, min(L, 4) + 1)), int(rng.integers(1, 5))
+        pairs = []
+        for f in (1, factor):
+            alone, parallel = schedule.Network(*(costs[:3] * f)), schedule.Network(*(costs * f))
+            pairs.append([schedule.pipeline(alone, *sizes, *chosen, boundary * f) for chosen in draws.PIPELINES])
+            policies = ("fifo", "priority", "reverse_first_k")
+            pairs[-1] += [schedule.data_parallel(parallel, policy) for policy in policies]
+        for one, two in zip(*pairs, strict=True):
+            two.check()
+            assert one.k == two.k and two.makespan == pytest.approx(one.makespan * factor, rel=1e-12)
+            np.testing.assert_allclose(two.start, one.start * factor, rtol=1e-11, atol=1e-11 * two.makespan)
+            np.testing.assert_array_equal(two.peak_memory, one.peak_memory)
+            if (costs > 0).all():
+                workers = range(len(one.operations.workers))
+                assert [one.order(w) for w in workers] == [two.order(w) for w in workers]
+
+
 def test_waiting_in_a_circle_is_an_error():
     timeline = schedule.pipeline(schedule.Network.uniform(2), 1)
     ops = timeline.operations

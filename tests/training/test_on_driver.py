@@ -4,6 +4,7 @@ import json
 
 import on_driver
 import pytest
+from texts import beside
 
 pytestmark = pytest.mark.outer
 
@@ -17,69 +18,7 @@ PLAIN = (("rnn", "linear", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
 # Those of a list in one process, which compiles every kernel once, and asks once what it may have.
 FEW_KERNELS, MANY = [FIRST, REFUSED, PLAIN], [*WIDE, *RECORDED]
 # Lines of its own go into the driver's log.
-PROGRAM = """
-import json, os, warnings
-import numpy as np, bppsa_nb as bp
-
-def say(*what):
-    with open(os.environ["DRIVER_LOG"], "a") as log:
-        print(*what, file=log)
-
-def train(cell, method, hidden, layers):
-    model = dict(rnn=bp.RNN, gru=bp.GRU)[cell](3, hidden, 4, layers, rng=0)
-    trainer = bp.Trainer(model, bp.Adam(), method=method)
-    for _ in range(4):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            trainer.step(np.zeros((50, 2, 3), np.float32), np.zeros(2, int))
-        for warning in caught:
-            say("WARNING", warning.filename, warning.message)
-    say("STEPS", trainer.optimizer.steps)
-
-def call():
-    # An axis of one has no stride in NumPy, where it is made by None; and arrays of other libraries are on the GPU.
-    from bppsa_nb.machine.cuda_compiler import cuda
-    J, g = np.zeros((5, 2, 20, 20), np.float32), np.zeros(20, np.float32)[None]
-    x, h0 = np.zeros((6, 1), np.float32)[..., None], np.zeros((2, 1, 20), np.float32)
-    class Foreign:
-        def __init__(self, array):
-            self.there = cuda.to_device(np.ascontiguousarray(array).reshape(array.size).reshape(array.shape))
-            self.__cuda_array_interface__ = self.there.__cuda_array_interface__ | {"strides": array.strides}
-            self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
-    model = bp.RNN(1, 20, 3, 2, rng=0)
-    for method in ("linear", "chunked", "blelloch"):
-        bp.backprop(J[:, :1], g, method=method, backend="cuda")
-        assert type(bp.backprop(Foreign(J[:, 0].copy()), Foreign(g), method=method)) is type(cuda.device_array(1))
-        model.backward(model.forward(x, backend="cuda"), np.zeros((1, 3), np.float32), method, backend="cuda")
-        model.backward(model.forward(Foreign(x), Foreign(h0)), Foreign(np.zeros(3, np.float32)[None]), method)
-    # Layers alone, with parameters on the GPU, and gradients at all that can be read.
-    from bppsa_nb.cells import stacked_cuda
-    from bppsa_nb.cells.unroll import SolverOptions
-    for kind in (bp.RNN, bp.GRU, bp.LSTM):
-        model, put = kind(1, 20, 3, 2, rng=0), cuda.to_device
-        model.params = {name: put(param) for name, param in model.params.items()}
-        last, each = np.zeros((1, 20), np.float32), np.zeros((6, 1, 20), np.float32)
-        initial = [put(np.zeros((2, 1, 20), np.float32)) for _ in range(kind.cell.states)]
-        for h0, options in ((None, SolverOptions("linear")), (initial, SolverOptions("chunked", 3))):
-            saved, _ = stacked_cuda.forward(model, put(np.zeros((6, 1, 1), np.float32)), h0, options)
-        for ends, terms in (([None, put(last)], None), ([put(last)] * 2, put(each)), ([None] * 2, put(each))):
-            how = "linear", "cuda", None
-            stacked_cuda.backward(model, put(np.zeros((6, 1, 1), np.float32)), saved, ends, terms, how, True)
-    try:
-        bp.backprop(Foreign(J[:, 0].transpose(0, 2, 1)), Foreign(g))
-    except ValueError as error:
-        say("REFUSED", error)
-
-for case, environment in json.loads(CASES):
-    say("CASE", json.dumps([case, environment]))
-    os.environ.update(environment)
-    train(*case)
-    for name in environment:
-        del os.environ[name]
-say("CASE", json.dumps("arrays"))
-if MANY:
-    call()
-"""
+PROGRAM = beside(__file__)["PROGRAM"]
 
 
 @pytest.fixture(scope="module")

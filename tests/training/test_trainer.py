@@ -10,6 +10,7 @@ import naive
 import numpy as np
 import pytest
 import trainers
+from texts import beside
 from trainers import DATA, Pictures, assert_same, fit, new_trainer, picture_trainer, pruned_trainer, state
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
@@ -122,18 +123,9 @@ def test_optimizers_equal_pytorch(optimizer):
     np.testing.assert_allclose(params["a"], param.detach().numpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "optimizer, grad, what",
-    [
-        (Adam(lr=1e-5), [1e21, 1], "exp_avg_sq of b leaves the range of float32 in step 2, by gradients up to 1e[+]21"),
-        (Adam(lr=1e-5), [-3e38, 1], "exp_avg_sq of b leaves"), (Adam(lr=1e308), [0.5, 0.5], "a leaves"),
-        (Adam(lr=1e-3, betas=(0, 0), eps=0), [1, 0], "b leaves"),
-        (SGD(lr=3e38), [2, 1], "b leaves the range of float32 in step 2, by gradients up to 2;"),
-        (SGD(lr=1e-3, momentum=0.9), [3e38, 1], "momentum_buffer of b leaves"), (SGD(lr=1), [np.nan, 1], "b leaves"),
-    ],
-)
+@pytest.mark.parametrize("optimizer, grad, what", beside(__file__)["overflows"])
 def test_an_update_that_overflows_changes_nothing(optimizer, grad, what):
-    params = {"a": np.ones(3, np.float32), "b": np.ones(2, np.float32)}
+    optimizer, params = eval(optimizer), {"a": np.ones(3, np.float32), "b": np.ones(2, np.float32)}
     rate, optimizer.lr = optimizer.lr, 1e-30
     before = np.float32([2e38, 1])
     optimizer.step(params, {"a": np.ones(3, np.float32), "b": before if "momentum" in what else before / before})
@@ -220,23 +212,30 @@ def test_fit_counts_epochs_in_all():
     assert len(fit(new_trainer(), epochs=0).loss) == 0
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def scaled_trainer():
+    """A trainer of a model with a parameter of its own."""
+    return Trainer(trainers.Scaled(1, 4, 3, rng=5), Adam(lr=0.01), "linear", "numpy")
+
+
+@pytest.mark.parametrize("new", [*(lambda new=new: new_trainer(new()) for new in OPTIMIZERS), scaled_trainer])
 @pytest.mark.parametrize("iteration", [0, 3, 6, 8])
-def test_a_stopped_fit_resumes_to_the_same_curve(iteration, optimizer, tmp_path):
-    straight = new_trainer(optimizer())
+def test_a_stopped_fit_resumes_to_the_same_curve(iteration, new, tmp_path):
+    straight, stopped, resumed, path = new(), new(), new(), tmp_path / "folder" / "stopped"
     fit(straight)
-    stopped = new_trainer(optimizer())
     with pytest.raises(KeyboardInterrupt):
         fit(stopped, dataset=trainers.stopping(iteration))
     assert len(stopped.history.loss) == iteration
     assert (stopped.epoch, stopped.position) == divmod(iteration, 6)[:1] + (iteration % 6 * 4,)
-    stopped.save(tmp_path / "stopped.npz")
-    resumed = Trainer(RNN(1, 4, 3, rng=99), optimizer(), backend="numpy")
-    resumed.load(tmp_path / "stopped.npz")
+    stopped.save(path)
+    assert [entry.name for entry in path.parent.iterdir()] == ["stopped"]
+    for param in resumed.model.params.values():
+        param += 1
+    resumed.load(path)
     for trainer in (stopped, resumed):
         fit(trainer)
         assert_same(state(trainer), state(straight))
     np.testing.assert_array_equal(resumed.history.seconds[:iteration], stopped.history.seconds[:iteration])
+    assert all((param != new().model.params[name]).any() for name, param in straight.model.params.items())
 
 
 def test_an_interrupt_during_an_update_waits_for_its_end(foreground):
@@ -331,17 +330,6 @@ def test_fit_refuses_batches_that_are_none():
             fit(new_trainer(), dataset=dataset)
 
 
-def test_an_untouched_trainer_is_saved_too(tmp_path):
-    trainer, path = new_trainer(), tmp_path / "folder" / "new"
-    trainer.save(path)
-    assert [entry.name for entry in path.parent.iterdir()] == ["new"]
-    resumed = new_trainer()
-    resumed.load(path)
-    fit(resumed)
-    fit(trainer)
-    assert_same(state(resumed), state(trainer))
-
-
 def test_networks_train_on_pictures():
     trainer, data = picture_trainer(), Pictures()
     loss_before, _ = trainer.evaluate(data, batch_size=8)
@@ -382,23 +370,7 @@ def test_what_an_optimizer_keeps_is_looked_at_before_anything_changes():
         assert params["w"] == 1
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, "tests")
-from trainers import fit, new_trainer; from bppsa_nb.machine import files
-
-fsync, calls = os.fsync, []
-
-def sync(number):
-    calls.append(number)
-    if len(calls) == 3:
-        os.truncate(number, 300)  # as if the disk had not kept up
-        os.kill(os.getpid(), signal.SIGKILL)
-    fsync(number)
-
-files.os.fsync = sync
-fit(new_trainer(), save_to=sys.argv[1], save_every=3)
-"""
+KILLED = beside(__file__)["KILLED"]
 
 
 def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
@@ -422,16 +394,3 @@ def test_sequences_whose_samples_come_first_are_told():
         new_trainer().evaluate(trainers.Watched(change=lambda x, y: (x.swapaxes(0, 1), y)), 4)
     with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
         new_trainer().step(x, y[:2])
-
-
-def test_a_subclass_with_a_parameter_of_its_own_trains_and_resumes(tmp_path):
-    models = [trainers.Scaled(1, 4, 3, rng=5) for _ in range(3)]
-    straight, stopped, resumed = (Trainer(model, Adam(lr=0.01), "linear", "numpy") for model in models)
-    for trainer in (straight, stopped):
-        fit(trainer, epochs=1)
-    assert stopped.model.params["scale"] != np.float32(1.5)
-    stopped.save(tmp_path / "run.npz")
-    resumed.load(tmp_path / "run.npz")
-    for trainer in (straight, resumed):
-        fit(trainer)
-    assert_same(state(resumed), state(straight))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rings import more
+from texts import beside
 from trainers import DATA, Scaled, assert_same, fit, new_trainer, state
 
 import bppsa_nb as bp
@@ -49,51 +50,7 @@ def averages(trainer, rng):
     return groups[rng.integers(len(groups))] if groups else {}
 
 
-BATCHES = [  # what may come instead of a batch
-    lambda x, y, rng: (x.astype(np.float64 if x.dtype == np.float32 else np.float32), y),
-    lambda x, y, rng: (x[:, :, 1:], y),
-    lambda x, y, rng: (put(x, [np.nan, np.inf, 1e38][rng.integers(3)], rng), y),
-    lambda x, y, rng: (x.swapaxes(0, 1), y),
-    lambda x, y, rng: (np.asfortranarray(x), y),
-    lambda x, y, rng: (x.tolist(), y),
-    lambda x, y, rng: (x, y.tolist()),
-    lambda x, y, rng: (x, y + [-1, -20, 3][rng.integers(3)]),
-    lambda x, y, rng: (x, y.astype([np.uint8, np.float32, bool][rng.integers(3)])),
-    lambda x, y, rng: (x, y[1:]),
-    lambda x, y, rng: (np.ma.masked_array(x), y),
-    lambda x, y, rng: (x[:, :0], y[:0]),
-    lambda x, y, rng: (None, y),
-]
-CHANGES = [  # of a trainer, its model and its optimizer, one parameter's name and array first
-    lambda name, array, trainer, rng: trainer.model.params.update({name: array.copy()}),
-    lambda name, array, trainer, rng: trainer.model.params.update({name: np.asfortranarray(array)}),
-    lambda name, array, trainer, rng: trainer.model.params.update({name: array.tolist()}),
-    lambda name, array, trainer, rng: trainer.model.params.update({name: np.repeat(array, 2, -1)[..., ::2]}),
-    lambda name, array, trainer, rng: trainer.model.params.update(bias_ih_l0=trainer.model.params["bias_hh_l0"]),
-    lambda name, array, trainer, rng: trainer.model.params.update(extra=np.zeros(3, np.float32)),
-    lambda name, array, trainer, rng: trainer.model.params.pop(name),
-    lambda name, array, trainer, rng: setattr(array.flags, "writeable", False),
-    lambda name, array, trainer, rng: array.__setitem__(..., put(array, [np.nan, np.inf, 1e38][rng.integers(3)], rng)),
-    lambda name, array, trainer, rng: array.__setitem__(..., 0.5),
-    lambda name, array, trainer, rng: np.multiply(array, 1e30, out=array, where=abs(array) < 1e8),
-    lambda name, array, trainer, rng: setattr(array, "shape", array.shape[::-1]),
-    lambda name, array, trainer, rng: setattr(trainer.optimizer, "steps", [-1, "7", True, 3, 10**30][rng.integers(5)]),
-    lambda name, array, trainer, rng: setattr(trainer.optimizer, "lr", [1e39, 0.0, np.float64(0.1)][rng.integers(3)]),
-    lambda name, array, trainer, rng: setattr(trainer.optimizer, "betas", [[0.9, 1], np.ones(2) / 3][rng.integers(2)]),
-    lambda name, array, trainer, rng: trainer.optimizer.count.__setitem__(0, [-5, 7][rng.integers(2)]),
-    lambda name, array, trainer, rng: [np.asarray(a).setflags(write=False) for a in averages(trainer, rng).values()],
-    lambda name, array, trainer, rng: setattr(trainer.optimizer, "state", {}),
-    lambda name, array, trainer, rng: averages(trainer, rng).update({name: [None, np.zeros(3)][rng.integers(2)]}),
-    lambda name, array, trainer, rng: averages(trainer, rng).update({name: put(array * 0, 1e38, rng)}),
-    lambda name, array, trainer, rng: setattr(trainer, "method", ["linear", "truncated", "none"][rng.integers(3)]),
-    lambda name, array, trainer, rng: setattr(trainer, "backend", ["numpy", "cuda"][rng.integers(2)]),
-    lambda name, array, trainer, rng: setattr(
-        trainer.forward, "method", ["linear", "chunked", "none"][rng.integers(3)]
-    ),
-    lambda name, array, trainer, rng: setattr(trainer, "model", copy.deepcopy(trainer.model)),
-    lambda name, array, trainer, rng: setattr(trainer, "optimizer", copy.deepcopy(trainer.optimizer)),
-    lambda name, array, trainer, rng: setattr(trainer.model, "forward", lambda *args, **how: 1 / 0),
-]
+BATCHES, CHANGES = (beside(__file__)[name] for name in ("batches", "changes"))  # texts
 
 
 def told(trainer):
@@ -113,10 +70,10 @@ def story(seed, whole, spoiled):
             name = names[rng.integers(len(names))]
             array = trainer.model.params[name]
             if isinstance(array, np.ndarray) and array.flags.writeable:
-                CHANGES[rng.integers(len(CHANGES))](name, array, trainer, rng)
+                exec(CHANGES[rng.integers(len(CHANGES))], globals() | locals())
         x, y = batch(trainer, rng)
         if spoiled and rng.random() < 0.3:
-            x, y = BATCHES[rng.integers(len(BATCHES))](x, y, rng)
+            x, y = eval(BATCHES[rng.integers(len(BATCHES))], globals() | locals())
         try:
             heard.append(trainer.step(x, y))
         except Exception as error:

@@ -1,0 +1,19 @@
+"""Texts and tables that tests are made of, in a .toml file beside them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+
+def beside(file):
+    """Return what stands in the .toml file beside a module, whose `__file__` this is."""
+    return tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def refuses(text, message, names):
+    """Check that an expression, which knows these names, raises what is said, as in ``ValueError: x must ...``."""
+    with pytest.raises((ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)) as caught:
+        eval(text, names)
+    assert re.match(message, f"{caught.type.__name__}: {caught.value}")
