@@ -5,7 +5,6 @@ import sys
 
 import psutil
 import pytest
-from texts import beside
 
 pytest.importorskip("mpi4py")
 pytest.importorskip("ipyparallel")
@@ -77,6 +76,8 @@ def test_a_killed_rank_is_an_error_and_no_hang():
 
 @pytest.mark.full
 def test_ranks_end_with_the_process_that_started_them():
+    from texts import beside  # not at the top, for engines import this module
+
     command = [sys.executable, "-c", beside(__file__)["program"], os.path.dirname(__file__)]
     environment = os.environ | {"PYTHONPATH": f"{root()}{os.pathsep}{root() / 'tests'}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
