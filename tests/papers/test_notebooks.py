@@ -1,5 +1,6 @@
 """The notebooks as files; `make figures` runs them."""
 
+import importlib
 import inspect
 import re
 
@@ -24,6 +25,15 @@ def read(name):
 def test_notebooks_are_numbered_and_named_by_what_one_does():
     assert all(re.fullmatch(r"\d\d[bc]?(_[a-z0-9]+){2,}", name) for name in NAMES), NAMES
     assert sorted({int(name[:2]) for name in NAMES}) == list(range(len(NAMES) - 2))  # and 02b, 02c
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_cells_take_of_the_papers_modules_is_there(name):
+    source = "\n".join(cell.source for cell in read(name).cells if cell.cell_type == "code")
+    for package, imported in re.findall(r"^from (bppsa_nb\.papers[\w.]*) import (.*)$", source, re.MULTILINE):
+        for module in imported.split(", "):
+            there = importlib.import_module(f"{package}.{module}")
+            assert set(re.findall(rf"(?<![\w/]){module}\.(\w+)", source)) <= {*dir(there)}, module
 
 
 @pytest.mark.parametrize("name", NAMES)
