@@ -31,9 +31,10 @@ def test_notebooks_are_numbered_and_named_by_what_one_does():
 def test_what_cells_take_of_the_papers_modules_is_there(name):
     source = "\n".join(cell.source for cell in read(name).cells if cell.cell_type == "code")
     for package, imported in re.findall(r"^from (bppsa_nb\.papers[\w.]*) import (.*)$", source, re.MULTILINE):
-        for module in imported.split(", "):
-            there = importlib.import_module(f"{package}.{module}")
-            assert set(re.findall(rf"(?<![\w/]){module}\.(\w+)", source)) <= {*dir(there)}, module
+        for module, called in [each.split(" as ") if " as " in each else (each, each) for each in imported.split(", ")]:
+            named = getattr(importlib.import_module(package), module, None)
+            there = named or importlib.import_module(f"{package}.{module}")
+            assert set(re.findall(rf"(?<![\w/]){called}\.(\w+)", source)) <= {*dir(there)}, module
 
 
 @pytest.mark.parametrize("name", NAMES)
