@@ -77,13 +77,15 @@ def check(names=None, progress=True):
 def apart(tolerance, now, then):
     """Say what is too far apart in two judgments of a claim; None if nothing is.
 
-    Numbers are compared field by field; those that only one of them has, such as a size that memory bounds on one
-    machine, are not.
+    Numbers are compared field by field. Those of times may be of other fields on another machine, such as sizes that
+    memory bounds there: then only those that both have are.
     """
     (found, numbers, verdict), (said, others, before) = now, then
     if found != said and not (tolerance.factor > 1 or tolerance.apart):
         return "it says something else"
-    for field in [field for field in numbers if field in others]:
+    if numbers.keys() != others.keys() and (tolerance.decides or not numbers.keys() & others.keys()):
+        return "it says something else"
+    for field in numbers.keys() & others.keys():
         name = ", ".join(map(str, field))
         if len(numbers[field]) != len(others[field]):
             return f"{name}: {len(numbers[field])} numbers instead of {len(others[field])}"
@@ -92,8 +94,6 @@ def apart(tolerance, now, then):
             near = one * other > 0 and high <= tolerance.factor * low
             if abs(one - other) > tolerance.apart and not near:
                 return f"{name} is {one:g} instead of {other:g}"
-    if found != said and not numbers.keys() & others.keys():
-        return "it says something else"
     if verdict == MISSED != before and tolerance.decides:
         return f"missed, where the reference is {before}"
     return None

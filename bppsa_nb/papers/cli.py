@@ -34,8 +34,6 @@ class _Explained(Exception):
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
 _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
-
-
 _RENAMED = {
     ("figures", "--explain"): "`bppsa-nb explain NAME`",
     ("figures", "--device"): "`bppsa-nb draw NAME --of DEVICE`",

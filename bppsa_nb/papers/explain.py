@@ -109,8 +109,8 @@ def explain(name, scale=None, device=None):
 def text(found, decided):
     """Put what `explain` found into lines, and those of the evaluated claims that the figure decides."""
     origin, (again, draw) = found.origin, found.commands
-    said = [("numbers", found.kind), ("measured by", f"{found.measured} (measure)")]
-    said.append(("drawn by", f"{found.drawn} (plot)"))
+    code = [("measured by", f"{found.measured} (measure)"), ("drawn by", f"{found.drawn} (plot)")]
+    said = [("numbers", found.kind), *code]
     if found.lacking:
         said.append(("table", f"none: {found.lacking}"))
     else:

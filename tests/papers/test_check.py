@@ -148,6 +148,7 @@ def test_a_size_that_only_one_machine_has_is_not_compared():
     """Memory bounds products at B = 1 and 4 here, at B = 1 to 16 there."""
     now, then = {("B", 1): [0.9], ("B", 4): [0.2]}, {("B", 1): [0.8], ("B", 4): [0.3], ("B", 16): [0.1]}
     assert check.apart(TOLERANCES["timed"], ("two", now, "missed"), ("three", then, "missed")) is None
+    assert check.apart(TOLERANCES["trained"], ("two", now, "missed"), ("three", then, "missed"))
     del now["B", 1], now["B", 4]
     assert check.apart(TOLERANCES["timed"], ("two", now, "missed"), ("three", then, "missed"))
 

@@ -59,7 +59,8 @@ def measure(scale, rng, progress):
         if method != "blelloch" or (seed == 0 and features in ("RNN", "S"))  # takes longest
     ]
     queue = points[::-1]  # most long ones first
-    jobs = [delayed(train)(folder, point, progress.keep(".".join(map(str, point)))) for point in queue]
+    keep = [progress.keep(".".join(map(str, point))) for point in queue]
+    jobs = [delayed(train)(folder, point, kept, os.getpid()) for point, kept in zip(queue, keep, strict=True)]
     with parallel_config("loky", n_jobs=AT_ONCE, inner_max_num_threads=1):
         done = progress.bar(Parallel(return_as="generator")(jobs), "trainings", len(jobs))
         trained = dict(zip(queue, done, strict=True))
@@ -73,11 +74,11 @@ def measure(scale, rng, progress):
     return table
 
 
-def train(folder, point, kept):
+def train(folder, point, kept, starter):
     """Train from one seed by one method: the history, and the accuracy after every `LOOK` epochs.
 
     Going forward it takes the loop, whatever the method. A training that was stopped goes on from what is in the folder
-    `kept`; another process that trains there, such as one whose starter was killed, is waited for.
+    `kept`. It ends at the next look after the process `starter` was killed; a successor waits for that.
     """
     features, seed, method = point
     course = COURSES[features]
@@ -101,6 +102,8 @@ def train(folder, point, kept):
             looks = files.read_json(numbers)
         saving = {"save_to": state, "save_every": -(-len(samples) // curves.BATCH)}
         while len(looks) * LOOK < course.epochs:
+            if starter not in (os.getpid(), os.getppid()):
+                raise RuntimeError("whoever started this training was killed; its successor needs the core")
             trainer.fit(samples, (len(looks) + 1) * LOOK, curves.BATCH, seed, progress=False, **saving)
             looks.append(trainer.evaluate(held_out, 256)[1])
             files.write_json(numbers, looks)

@@ -66,6 +66,11 @@ def test_methods_and_seeds_are_those_wanted(table):
     assert found["S"] == sorted([*both, (0, "nudged"), (0, "blelloch")])
 
 
+def test_a_training_ends_with_whoever_started_it(tmp_path):
+    with pytest.raises(RuntimeError, match="whoever started this training was killed"):
+        eighty_epochs.train(None, ("RNN", 0, "linear"), tmp_path, 2**22 + 1)  # beyond the largest number of a process
+
+
 def test_trainings_that_were_stopped_go_on(table, tmp_path, monkeypatch):
     iterate, evaluate, done, seen = Trainer._iterate, Trainer.evaluate, [], []
 
