@@ -10,7 +10,7 @@ from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 
 SCALES = {
-    "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 3, "rates": (1e-3, 3e-3), "devices": (1, 4)},
+    "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 5, "rates": (1e-3, 3e-3), "devices": (1, 4)},
     "paper": {"train": 6000, "test": 1500, "epochs": 10, "seeds": 5, "rates": (3e-4, 1e-3, 3e-3), "devices": (1, 4, 8)},
 }
 BATCH = 20  # one micro-batch, and one update
