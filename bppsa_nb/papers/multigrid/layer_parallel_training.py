@@ -183,7 +183,7 @@ def _draw_errors(axes, table):
         panels.curves(ax, bars, "T", "error", "solver", shown, dodge=0.07, ms=5, capsize=3)
         panels.log_scale(ax, "x", ticks=sorted(table["T"].unique()))
         ax.set(yscale="log", xlabel="T = N h", title=f"gradient: {title}")
-        ax.legend(loc="lower right", fontsize=8)
+        ax.legend(loc="lower center", fontsize=8)
     axes[0].set_ylabel("relative error")
 
 
@@ -210,13 +210,13 @@ FIGURE = Figure(
         "gain": "{many:+.1f points} for T = {_} ({last:.2g} in the end)",
     },
     caption="""Networks trained with two cycles per pass end with {ends:each two} unseen digits right, serial ones with
-    {ends:each serial}. Above, accuracy: means over two seeds, five at T = 4, and ranges; in words, how far the end
-    is from that of serial passes. Runs of one seed begin alike and see the same batches. Networks are residual, of 64 layers, T = N h.
-    States and gradients each come from two V-cycles (coarsening 4, FCF-relaxation), from as many as bring the estimated
-    error to 0.1, or serially. Below, left and middle, the relative error of the gradient; bars lead from the geometric
-    mean before training by two cycles to that after it, in whichever order. With skip_downcycle, the first of the two
-    cycles is half a cycle. Below right, how many cycles the estimated error takes, and steps in a row with them, all
-    blocks at once; serial ones are 128. After eight cycles all is exact.""",
+    {ends:each serial}. Above, accuracy: means over two seeds, five at T = 4, and ranges; in words, how far the end is
+    from that of serial passes. Runs of one seed begin alike and see the same batches. Networks are residual, of 64
+    layers, T = N h. States and gradients each come from two V-cycles (coarsening 4, FCF-relaxation), from as many as
+    bring the estimated error to 0.1, or serially. Below, left and middle, the relative error of the gradient; bars lead
+    from the geometric mean before training by two cycles to that after it, in whichever order. With skip_downcycle, the
+    first of the two cycles is half a cycle. Below right, how many cycles the estimated error takes, and steps in a row
+    with them, all blocks at once; serial ones are 128. After eight cycles all is exact.""",
     alt="""Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes, two cycles and as
     many as it takes, which ends at {ends:each many}. Below, the relative error of the gradient over T on logarithmic
     axes, of some numbers of cycles on the left, of two cycles from three first guesses in the middle. Below right, how
