@@ -39,13 +39,10 @@ ROOMS = (
 )
 KINDS, FEWEST = {"check": 40, "kernel": 20, "other": 90}, 5  # how many of each there are, and in a room at least
 SILENCE = 600  # seconds in which no test ends: it hangs
-EXPLAINED = "tests/papers/test_explained.py"
 # What would find an edit without understanding it, and why.
 BY_TEXT = {
     "tests/test_house.py": "counts lines, and reads imports and names",
     "tests/test_machine_code.py::test_hot_kernels_keep_to_their_budget": "compares with recorded machine code",
-    f"{EXPLAINED}::test_lines_are_those_that_define_both_functions": "reads lines of the source",
-    f"{EXPLAINED}::test_a_table_is_there_with_all_its_columns_and_what_it_was_made_from": "reads lines of the source",
 }
 
 broken = set()  # tests that fail without an edit, too
