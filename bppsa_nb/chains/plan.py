@@ -144,11 +144,6 @@ def chunks_of(length):
 _imposed = ContextVar("imposed", default=None)
 
 
-def calibrated(backend="auto"):
-    """Tell whether the prices of a backend were measured on this machine, by ``bppsa-nb calibrate``."""
-    return _priced(backends.resolve(backend))[2]
-
-
 def refresh():
     """Forget prices that were read, and all that was predicted from them; the next call reads them anew."""
     for function in (_priced, _chunk_length, _explain):
@@ -157,18 +152,18 @@ def refresh():
 
 @functools.cache
 def _priced(backend):
-    """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
+    """Return a backend's prices, and a few words on where they come from."""
     if backend == "cuda":  # which is not measured, and once was
-        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200", False
+        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200"
     advice = "`bppsa-nb calibrate` measures this machine"
     try:
         found = prices.load(backend)
     except OSError as error:  # a home folder that is another user's, for one
         found, advice = None, f"this machine's cannot be read: {error}"
     if found is not None:
-        return found["prices"], f"prices measured on this machine, {found['date']}", True
+        return found["prices"], f"prices measured on this machine, {found['date']}"
     found = prices.defaults(backend)
-    return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
+    return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}"
 
 
 @functools.lru_cache(1024)
@@ -184,7 +179,7 @@ def _chunk_length(kind, T, B, H, width, backend, weights):
 
 @functools.lru_cache(1024)
 def _explain(kind, T, B, H, width, backend, weights):
-    every_kind, source, _ = _priced(backend)
+    every_kind, source = _priced(backend)
     length = _chunk_length(kind, T, B, H, width, backend, weights)
     counts = _counts(kind, T, B, H, weights, backend, length)
     seconds = {method: price(counts[method], every_kind[kind][method], width) for method in counts}

@@ -78,7 +78,6 @@ class Links:
         stored, weights, slopes, carry = map(on_device, (stored, weights, slopes, carry if carried else nothing[0]))
         self.arguments = stored, dense, weights, slopes, carry, carried
 
-
     def _of_one_vector(self, chain):
         """Return weights, slopes and carry, for states of several vectors those of `launch_joined`."""
         S, K, (T, B, N) = chain.states, len(chain.weights), chain.shape

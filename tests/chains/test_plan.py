@@ -159,7 +159,8 @@ def test_auto_takes_the_method_with_the_least_predicted_time(prices):
         assert explanation.method == least
         assert explanation.reason in " ".join(str(explanation).split())
         prices["blelloch"]["launches"] = 2.0
-    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS) and plan.calibrated()
+    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS)
+    assert "measured on this machine" in explanation.source
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -256,7 +257,6 @@ def test_every_method_has_its_reason(prices, method, said):
 
 def test_defaults_say_that_they_are():
     for backend in ("numpy", "cpu"):
-        assert not plan.calibrated(backend)
         source = plan.explain(10, 2, 3, backend=backend).source
         assert "the package's defaults, measured on" in source and "`bppsa-nb calibrate`" in source
     assert "machine code" in plan.explain(10, 2, 3, backend="cuda").source

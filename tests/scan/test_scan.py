@@ -15,6 +15,8 @@ METHODS = [(method, {}) for method in ("linear", "blelloch", "hillis_steele")]
 METHODS += [("truncated", {"levels": k}) for k in (0, 1, 2, 99)]
 METHODS += [("chunked", {"length": length}) for length in (1, 2, 3, 7, 40, 1000)]
 each_method = pytest.mark.parametrize(("method", "how"), METHODS)
+
+
 def spans(operands):
     return [each if each is IDENTITY else (each.kind, each.span) for each in operands]
 

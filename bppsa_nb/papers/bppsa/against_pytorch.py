@@ -28,7 +28,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the RNN over T and over B, and the GRU over its sets, for every H; a row for each H of a machine."""
     fig, parts = panels.machines(speedups(table), 10.5, lambda rows: 0.4 + 2.35 * rows["H"].nunique())
     for part, of_machine in parts:
         sizes = sorted(of_machine["H"].unique())
@@ -63,7 +62,7 @@ def _lines(ax, rows, order):
 
 
 FIGURE = Figure(
-    origin="collected",
+    origin="collected", needs=["grid.paper"],
     caption="""A whole training step takes PyTorch {lead:.3g (method _)} times as long as ours. Solid lines are the
     backward pass. Dashed lines are the whole step, with forward pass, loss and Adam. PyTorch has one thread; from B × H
     = 4096 on, the better of one and all. On a GPU it runs cuDNN, by CUDA graphs where these are faster. Levels are
@@ -71,5 +70,4 @@ FIGURE = Figure(
     alt="""Lines of speedup over PyTorch on a logarithmic axis, a row for each machine and H: the RNN over sequence
     length and over batch size, the GRU over its feature sets. Whole steps (dashed) take PyTorch {lead:.3g (method _)}
     times as long as ours; solid: backward passes.""",
-    needs=["grid.paper"],
 )

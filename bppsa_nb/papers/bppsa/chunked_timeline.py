@@ -55,7 +55,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw the timeline, time over the length of a chunk, and speedup over workers."""
     fig = panels.figure(figsize=(9.6, 6.4))
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     events, left, right = timelines.events(where(table, part="timeline")), axes["l"], axes["w"]

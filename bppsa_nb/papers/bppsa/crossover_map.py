@@ -71,7 +71,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a map for each backend and state size."""
     won, chosen = winners(table), table["backend"].unique()
     sizes, lengths, batches = (sorted(won[name].unique()) for name in "HTB")
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))

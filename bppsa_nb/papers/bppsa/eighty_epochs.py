@@ -176,7 +176,6 @@ def _ends(table, row):
 
 
 def plot(table):
-    """Draw a row of plots for the RNN and for each set: loss over epochs and seconds, accuracy, differences."""
     table = whole(table)
     titles = ("Loss per epoch", "Loss per second", "Accuracy", "Losses against BPTT")
     fig = curves.draw_sets(table, titles, ("epoch", "seconds", "epoch", "iteration"), _draw)
@@ -205,7 +204,7 @@ def _draw(axes, rows):
 
 
 FIGURE = Figure(
-    origin="collected",
+    origin="collected", needs=["eighty_epochs.paper", "four_hundred_epochs.paper"],
     caption="""After 80 epochs, the RNN's loss is {RNN[loss][linear]:.3g} by BPTT, {RNN[loss][chunked]:.3g} by BPPSA in
     chunks, and {RNN[loss][blelloch]:.3g} in levels (seed 0 only). After 400, the GRU tells held-out clips right by BPTT
     and by chunks: {GRU:each told}. Training amplifies BPPSA's rounding as it does one changed bit of one weight. Lines
@@ -229,7 +228,6 @@ FIGURE = Figure(
         "set": "{_}: {apart:each apart}, held-out clips right {right:each right}",
         "epoch": "{epoch[linear]:.2g} and {epoch[chunked]:.2g} s on {_}",
     },
-    needs=["eighty_epochs.paper", "four_hundred_epochs.paper"],
     claims=[
         Claim("§5.1, Figure 7", "Over all 80 epochs, training by BPPSA reconstructs BP (RNN).",
               "“roughly equivalent” (here: at most 2x as far from BPTT as BPTT with one bit changed)",

@@ -57,7 +57,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw error against T, a panel per kind of chain."""
     fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0), sharey=True)
     dots = {"ls": "", "fillstyle": "none"}
     styles = {"cpu": dots | {"marker": "o"}, "cuda": dots | {"marker": "x"}}

@@ -15,7 +15,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw both scans beside each other."""
     fig, axes = panels.subplots(1, 2, figsize=(8.0, 4.7))
     titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
     for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):

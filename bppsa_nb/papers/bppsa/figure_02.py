@@ -38,7 +38,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw the chain forward, and the chain of gradients below it."""
     fig, ax = panels.subplots(figsize=(11, 3.9))
     layers = list(table.itertuples())
     last = layers[-1].layer

@@ -15,7 +15,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw the tree, operators named above it."""
     names = operators()
     run = trace(len(names), "blelloch")
     ax = draw.tree(run, names=([r"$\nabla x_{21}$", *reversed(names)], draw.chain_names(run.n)[1]))

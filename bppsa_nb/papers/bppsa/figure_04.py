@@ -31,7 +31,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw both primitives beside each other."""
     fig, axes = panels.subplots(1, 2, figsize=(7.6, 2.5))
     for ax, (phase, rows) in zip(axes, table.groupby("phase", sort=False), strict=True):
         trace, label = primitive(phase)

@@ -46,7 +46,6 @@ def kinds(table):
 
 
 def plot(table):
-    """Draw the matrices side by side, a square to an entry."""
     groups = dict(list(table.groupby("operator", sort=False)))
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for rows in groups.values()]
     fig, axes = panels.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths)

@@ -73,7 +73,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw training loss, test loss, and how far gradients and losses differ."""
     fig, (left, middle, right) = curves.three_panels("BP")
     curves.draw_curves(left, table, "training_loss", METHODS)
     curves.draw_curves(middle, table, "test_loss", METHODS)

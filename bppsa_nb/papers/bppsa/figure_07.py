@@ -48,7 +48,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the loss over iterations and over seconds, and how far gradients and losses differ."""
     fig, (left, middle, right) = curves.three_panels("BPTT")
     first, lines = table["backend"].iloc[0], {}
     left.set(title="Per iteration", ylabel="training loss, 1000 fixed samples")

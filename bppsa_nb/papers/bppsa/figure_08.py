@@ -77,7 +77,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a row over T and one over 1/B; below, epochs beside the paper's."""
     both = speedups(table)
     fig = panels.figure(figsize=(10.4, 8))
     above, below = fig.subfigures(2, 1, height_ratios=(5.2, 2.8))
@@ -136,7 +135,7 @@ def _lines(ax, rows, columns, scale, style):
 
 
 FIGURE = Figure(
-    origin="timed",
+    origin="timed", needs=["paper/table_4", "paper/table_5"],
     caption="""BPPSA goes back at {speedups:each speedup;}. Below 1 it is slower: it multiplies matrices where BP
     multiplies vectors, and needs many workers. It is the paper's RNN (H = 20, float32); BP is BPTT in one loop on the
     same backend. Levels (Blelloch, as in the paper) include the assembly of Jacobians; chunks need none. Medians of
@@ -151,7 +150,6 @@ FIGURE = Figure(
     per epoch, and speedups, over T and over 1/B. On the V100, BPPSA lies between forward pass and baseline, and its
     backward speedup rises to about 50.""",
     phrases={"speedup": "{levels:.2g}× BP's speed by levels, {chunks:.2g}× by chunks on {_}"},
-    needs=["paper/table_4", "paper/table_5"],
     claims=[
         Claim("§5.1, Figure 7", "Training the RNN at T = 1000, B = 16 is faster overall.", "2.73× (RTX 2070)",
               "{usual[overall]:×}", lambda f: compare(f["usual"]["overall"], 2.73), gpu=True),

@@ -60,7 +60,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a row of bars for each machine and cell, the paper's first; below, epochs, a column per batch size."""
     parts, machine = epochs.breakdown(table), table.attrs["machine_of_the_paper"]
     titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, this machine"}
     titles = {source: titles.get(source, "LSTM, this machine") for source in table["source"].unique()}
@@ -97,7 +96,7 @@ def _bars(ax, rows):
 
 
 FIGURE = Figure(
-    origin="timed",
+    origin="timed", needs=["paper/table_6"],
     caption="""On this machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
     times in chunks. Bars are times over FP + BP: forward pass (FP) and back-propagation (BP). The second bar has FP,
     the forward overhead (FO) of Jacobians, and BPPSA in levels, as in the paper. The third has FP and BPPSA in chunks.
@@ -114,7 +113,6 @@ FIGURE = Figure(
     seconds per epoch, where on the V100 BPPSA lies between the baseline and the forward pass with overhead; and
     speedups, of which the V100's backward one rises from S to L.""",
     phrases={"ends": "{first:×} to {last:×} at B = {_}"},
-    needs=["paper/table_6"],
     claims=[
         Claim("§5.2, Figure 9", "The GRU's largest overall speedup.", "2.36× (RTX 2070 or 2080 Ti)",
               "{largest[overall][overall]:×} on {largest[overall][features]}, B = {largest[overall][B]}",

@@ -175,7 +175,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the products as the paper does, and the costliest of each level; below, what was measured."""
     fig, axes = panels.subplots(2, 3, figsize=(11.2, 8.6), width_ratios=(1, 1, 0.9))
     baseline = where(table, storage="BP")
     for ax, (storage, title) in zip(axes[0], STORAGE.items(), strict=False):

@@ -26,7 +26,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the timeline, and the boxes of the paper's figure."""
     fig, ax = panels.subplots(figsize=(7.6, 3.9))
     unit = "time (one micro-batch on one device)"
     draw.timeline(timelines.events(table), ax, worker="device", unit=unit, legend=False)

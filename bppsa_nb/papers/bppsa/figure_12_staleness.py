@@ -87,7 +87,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
     rows, columns, found = table["images"].nunique(), table["lr"].nunique(), gaps(table)
     size = (9.6, 0.8 + 2.6 * rows)
     fig, axes = panels.subplots(rows, columns, sharex="row", sharey=True, squeeze=False, figsize=size)
@@ -111,9 +110,7 @@ def plot(table):
 
 
 FIGURE = Figure(
-    origin="trained",
-    backend="numpy",
-    needs=("staleness.paper",),
+    origin="trained", backend="numpy", needs=("staleness.paper",),
     caption="""Stale weights cost Adam {mean:.1f points} of accuracy in the end, in the mean over {seeds} seeds. With
     PipeDream on four devices, the first device's gradients are for weights three updates old. Drawn: means and ranges.
     Numbers: differences between runs of one seed. The paper reports a loss of 2.6 points, of VGG-16 on ImageNet; ours

@@ -85,7 +85,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a row of plots per set: loss over iterations and seconds, accuracy, differences."""
     titles = ("Loss per iteration", "Loss per second", "Held-out accuracy", "Differences")
     labels = ("iteration", "seconds", "iteration", "iteration")
     return curves.draw_sets(table, titles, labels, _draw)

@@ -138,7 +138,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
     fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.4))
     ranks = timed(table)
     _draw_times(axes[0, 0], table, ranks)
@@ -218,8 +217,7 @@ def _draw_messages(ax, table):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="cpu",
+    origin="timed", backend="cpu",
     caption="""Measured times are {ratios:.2g} times the predicted ones. The chain is an RNN's, B = 16, H = 20, float32,
     with one thread per rank. (a) One backward pass; dots: medians, lines: predicted from one rank. From three ranks on,
     some multiply H × H matrices. p ranks on c < p cores take p / c times as long, which the prediction counts. (b) The

@@ -160,7 +160,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
     fig = panels.figure(figsize=(11.6, 7.4))
     axes = fig.subplot_mosaic("abc;def")
     for letter, (network, task) in DRAWN.items():
@@ -230,8 +229,7 @@ def _draw_widths(ax, rows):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="cpu",
+    origin="timed", backend="cpu",
     caption="""On the fast link, an uneven scan takes the RNN back {backward[middle]:.3g times as fast on _} ranks as
     rank after rank. Uneven: the segment at the loss, which needs no product, gets as many steps as pay. Modelled, not
     measured: steps and ⋄ take what one rank of this machine takes. Messages take 30 µs and 25 Gb/s (slow, dashed) or 2

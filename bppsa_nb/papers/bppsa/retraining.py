@@ -134,7 +134,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw LeNet-5's accuracy over the share pruned, and VGG-11's three stages beside the paper's numbers."""
     fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.4), width_ratios=[1.35, 1], sharey=True)
     _draw_rates(left, where(table, network="LeNet5"))
     _draw_stages(right, where(table, network="VGG11"))
@@ -180,9 +179,7 @@ def _draw_stages(ax, rows):
 
 
 FIGURE = Figure(
-    origin="trained",
-    backend="numpy",
-    needs=("retraining.paper",),
+    origin="trained", backend="numpy", needs=("retraining.paper",),
     caption="""Pruned to 97 % and retrained, VGG-11 classifies {mean[retrained]:.0%} of unseen images; before it was
     pruned, {mean[trained]:.0%}. Left, LeNet-5, pruned at once by magnitude, and retrained for as many iterations as it
     was trained: means and ranges over seeds. Right, VGG-11, pruned at once, and in five steps that each keep half of

@@ -125,7 +125,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw steps and work, time, and space, a row each."""
     fig = panels.figure(figsize=(10.2, 12.2))
     axes = fig.subplot_mosaic("aabbcc;dddeee;fffggg")
     _draw_steps([axes[letter] for letter in "abc"], where(table, part="steps"))

@@ -83,7 +83,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the table, the paper's numbers beside ours, and the speedups below."""
     fig, (above, below) = panels.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3])
     above.axis("off")
     words = table[[f"speedup_{name}" for name in SERIES]].map(scientific).agg(" / ".join, axis=1)
@@ -121,9 +120,7 @@ def scientific(value):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="cpu",
-    needs=("jacobian_generation.paper", "paper/table_1"),
+    origin="timed", backend="cpu", needs=("jacobian_generation.paper", "paper/table_1"),
     caption="""Filling in a Jacobian's values is {speedup_values:,.0f} times as fast as autograd, and takes
     {over_copy:.2g} times as long as copying as many. Sparsity: the share of guaranteed zeros. Fill: into a pattern that
     exists. Speedup: over one autograd.grad per output, on one thread, recorded by benchmarks/jacobians.py from a sample

@@ -39,7 +39,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a heat map per set, all over the same time."""
     sets = list(table.groupby("features", sort=False))
     fig, axes = panels.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True)
     for ax, (features, rows) in zip(axes, sets, strict=True):
@@ -61,7 +60,7 @@ def plot(table):
 
 
 FIGURE = Figure(
-    origin="counted",
+    origin="counted", needs=["paper/table_3"],
     caption="""From S to L, frames get shorter and coefficients fewer: what is gained in time is lost in frequency. A
     long window sees a note coming (S is some 35 ms ahead). The first second of a clip of an acoustic guitar, left
     channel. Each coefficient has mean 0 and variance 1 over the clip. Titles: the whole clip's F × C, of both channels
@@ -69,7 +68,6 @@ FIGURE = Figure(
     alt="""Three heat maps of the same second of a guitar, coefficients over time: S has 19 rows and wide columns, M 12
     rows and columns half as wide, L 6 and half as wide again. Notes begin at vertical edges, a little earlier in S.""",
     phrases={"size": "{frames} × {size}"},
-    needs=["paper/table_3"],
     claims=[
         Claim("§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",
               "259 × 38, 517 × 24, 1034 × 12", "{sets:each size}, on a clip",

@@ -38,7 +38,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the named layers as dots, and the grid as two maps; a block for each machine."""
     import seaborn
 
     ratios, ahead = beside(table), best(table)
@@ -81,7 +80,7 @@ def _draw_named(ax, rows):
 
 
 FIGURE = Figure(
-    origin="collected",
+    origin="collected", needs=["whole.paper"],
     caption="""On the named layers, the better of PyTorch and JAX takes {named:.3g} times as long as we do (bars:
     quartiles). Below, T = 100, I = H: how many times as long the better peer, P or J, takes. A step is forward pass,
     loss, backward pass and Adam, method “auto”, float32. PyTorch is the best of one thread and all, with and without
@@ -89,5 +88,4 @@ FIGURE = Figure(
     alt="""For each machine, above, dots for PyTorch's and JAX's times over ours on a logarithmic axis, a row per layer.
     Below, heat maps over hidden size and batch size of the better one's time over ours: from {grid:.2g}, above 1 in
     {above} of {cells} cells.""",
-    needs=["whole.paper"],
 )

@@ -114,7 +114,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw corrections over length, a panel per kind of network; below, corrections and dependent steps in training."""
     fig = panels.figure(figsize=(10.4, 7.2))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_fresh(above.subplots(1, len(KINDS), sharey=True), table[table["network"] != LEARNING])

@@ -56,7 +56,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw ratios over length as bars that begin at the loop's, a panel per network and backend."""
     fig, axes = pyplot.subplots(2, 3, figsize=(10, 5.8), sharex=True, sharey=True, layout="constrained")
     lengths = sorted(table["T"].unique())
     for row, (backend, how) in zip(axes, {"numpy": "NumPy", "cpu": "compiled"}.items(), strict=True):

@@ -49,7 +49,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw corrections and repairs over the exponent."""
     fig, axes = panels.subplots(1, 2, figsize=(9.2, 4.0))
     limits = {"newton": (T, f"a loop's steps, {T}"), "repairs": (CHUNKS - 1, f"a loop of {CHUNKS} chunks")}
     styles = {

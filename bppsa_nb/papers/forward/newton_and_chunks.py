@@ -70,7 +70,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a map per network and method."""
     fig, axes = panels.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True)
     exponents = table.groupby("network")["exponent"].first()
     for column, (kind, name) in enumerate(KINDS.items()):

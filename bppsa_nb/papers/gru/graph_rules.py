@@ -19,7 +19,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw the basic operations above, two layers made of them below."""
     fig = panels.figure(figsize=(8.8, 6.6))
     grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
     described = graphs()

@@ -22,7 +22,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw both graphs in both directions."""
     fig, axes = panels.subplots(4, 1, figsize=(8.8, 13.2))
     titles = {"original": "Original GRU", "moved": "Reset gate moved behind the product"}
     drawn = [(name, direction) for name in table["graph"].unique() for direction in drawing.INKS]

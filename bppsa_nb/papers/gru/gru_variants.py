@@ -106,7 +106,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw relative times and throughput over hidden size, and the counts as bars."""
     fig = panels.figure(figsize=(10.4, 5.8))
     upper, lower = fig.subfigures(2, 1, height_ratios=(3, 1.4))
     left, right = upper.subplots(1, 2)
@@ -143,13 +142,8 @@ def plot(table):
     return fig
 
 
-    styles = {
-        name: {"color": COLORS[_COLORS[name]], "label": f"{i} {shown}"}
-        for i, (name, shown) in enumerate(variants.NAMES.items(), 1)
-    }
 FIGURE = Figure(
-    origin="timed",
-    backend="numpy",
+    origin="timed", backend="numpy",
     caption="""A forward and a backward pass of the fourth variant take {relative[saved]:.2f} of the original's time.
     Upper left, time over the original's in the same round. Upper right, useful work per second: the multiply-adds of
     the original's products, two operations each; lines are the original, upper edges of the bands the fourth variant.

@@ -101,7 +101,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the subsets of a step above, the chain below."""
     fig, axes = panels.subplots(2, 3, figsize=(10.4, 6.4))
     subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
     B, H = (int(subsets[size].iloc[0]) for size in "BH")
@@ -153,8 +152,7 @@ def _trade(ax, names, memory, cost):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="numpy",
+    origin="timed", backend="numpy",
     caption="""Variant 4 costs no more memory than variant 3 and no product if input products are at hand anyway (a).
     Counted with them (b), keeping the candidate instead takes as much and recomputes less. A dot of the first row is a
     subset of the five activations (r, z, candidate, U h, 1 - z) that the backward pass of a step reads. (c) is (a)

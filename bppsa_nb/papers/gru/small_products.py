@@ -96,7 +96,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the roofline and the products below it, and what concatenation wins."""
     fig, (left, right) = panels.subplots(1, 2, figsize=(9.6, 4.2))
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]
@@ -127,8 +126,7 @@ def plot(table):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="numpy",
+    origin="timed", backend="numpy",
     caption="""Three products, a gate each, take {ratios:.2f} times as long as one. Right, their times: medians of
     rounds in which both took turns, with quartiles. Left, the speed of one product on one core over operations per
     byte, every number read or written once. The roof is what this core's memory (reading 50 MB) and arithmetic (a

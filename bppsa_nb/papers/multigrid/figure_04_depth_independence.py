@@ -82,7 +82,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw residuals over cycles, a panel per kind of weights and activation."""
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     styles, dotted = {}, {}
     roles = "vector", "identity", "chunked", "matrix", "baseline"

@@ -101,7 +101,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the loop and the cycle, one below the other."""
     runs = where(table, part="run").groupby("method", sort=False)[["seconds", "at_once", "most_at_once"]].median()
     events = where(table, part="event").astype({"worker": int})
     events[["start", "duration"]] *= 1e3
@@ -124,8 +123,7 @@ def plot(table):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="cpu",
+    origin="timed", backend="cpu",
     caption="""A V-cycle runs {at_once:.1f} blocks of layers at a time on {threads} threads, and takes {ratio:.1f} times
     as long as the loop over the same layers. Each bar is one block on the thread that took it, by the clock, in the run
     of median length. Above, the loop, which a single image keeps on one thread. The coarsest level is one block, its

@@ -58,7 +58,6 @@ def decode(value):
 
 
 def plot(table):
-    """Draw the levels, and both relaxations."""
     fig, (above, below) = panels.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2))
     points = table[table["part"] == "point"]
     for level, rows in points.groupby("level"):

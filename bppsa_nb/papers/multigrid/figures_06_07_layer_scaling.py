@@ -131,7 +131,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
     fig, axes = panels.subplots(2, 2, figsize=(9.6, 7.6))
     table = ratios(table)
     few = where(table, channels=FEW)
@@ -194,8 +193,7 @@ def _draw_against_partitioning(ax, rows):
 
 
 FIGURE = Figure(
-    origin="timed",
-    backend="cpu",
+    origin="timed", backend="cpu",
     caption="""On 64 ranks, multigrid is {inference[multigrid]:.2g} times as fast as serial propagation on one in
     inference, and {training[multigrid]:.2g} times in training (simulated). Model partitioning is
     {inference[serial]:.2g} and {training[serial]:.2g} times as fast. Dots are measured on this machine's cores, on

@@ -139,7 +139,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw accuracy over epochs for every time; below it the gradients' error over time, and cycles over epochs."""
     fig = panels.figure(figsize=(10.6, 6.4))
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     _draw_accuracy(above.subplots(1, table["T"].nunique(), sharey=True), table)

@@ -88,7 +88,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the timelines, on one axis of time, and what else a method takes beside them; below, other sizes."""
     counts = where(table, part="road").set_index("road")
     events = where(table, part="event").astype({"worker": int})
     fig = pyplot.figure(figsize=(10.4, 11.2), layout="constrained")

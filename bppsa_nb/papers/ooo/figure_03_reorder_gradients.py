@@ -60,7 +60,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw a lane for each kind of operation, and arrows between them."""
     fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True)
     ready = facts(table)["ready"]
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):

@@ -42,7 +42,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the timelines, and the makespan over k."""
     fig = panels.figure(figsize=(9.6, 4.9))
     axes = fig.subplot_mosaic([[title, "k"] for title in SCHEDULES], width_ratios=(3.4, 1))
     drawn = [axes[title] for title in SCHEDULES]

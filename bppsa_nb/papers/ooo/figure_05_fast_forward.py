@@ -40,7 +40,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the timelines over one axis of time."""
     fig, axes = panels.subplots(len(POLICIES), figsize=(7.6, 4.4))
     timelines.stacked(axes, table, "policy", POLICIES)
     timelines.legend(fig, ("F", "δO", "δW"))

@@ -40,7 +40,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the timelines of the small example, and the speedups of the large one."""
     heights = [1] * len(PANELS) + [1.9]
     fig, (*axes, ax) = panels.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights)
     drawn = where(table, part="timeline")

@@ -117,7 +117,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
     fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     *upper, left, right = axes.flat
     for ax, title in zip(upper, BANDWIDTHS, strict=True):

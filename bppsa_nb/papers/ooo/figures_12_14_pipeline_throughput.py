@@ -111,7 +111,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw the systems, three interconnects, numbers of GPUs, and memory."""
     fig, axes = panels.subplots(2, 2, figsize=(9.6, 6.6))
     (systems, gpus), (interconnects, memory) = axes
     found, colors = facts(table), {name: color for name, (_, _, color) in SYSTEMS.items()}

@@ -86,7 +86,6 @@ def facts(table):
 
 
 def plot(table):
-    """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
     fig = panels.figure(figsize=(10.4, 8.6))
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
     planned = schedules(recorded(table), corun(OWN[0], MOST))

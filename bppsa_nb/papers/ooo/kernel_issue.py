@@ -14,7 +14,6 @@ def measure(scale, rng, progress):
 
 
 def plot(table):
-    """Draw a panel for each machine and cell."""
     cells, names = table["cell"].unique(), table.groupby("cell")["name"].nunique().max()
     fig, parts = panels.machines(table, 10, 1.3 + 0.55 * names)
     for part, rows in parts:
@@ -35,8 +34,7 @@ def plot(table):
 
 
 FIGURE = Figure(
-    origin="waiting",
-    needs=["kernel_issue.paper"],
+    origin="waiting", needs=["kernel_issue.paper"],
     caption="""Where the two bars of a pair are close, the device waits for the host. They are a training step on a GPU
     that has nothing else to do: until the host has issued all its kernels, and until the device is done with them. A
     recorded graph issues all kernels of a step at once. Medians of one run by benchmarks/run.py, warm, all in turns;
