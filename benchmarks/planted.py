@@ -122,9 +122,9 @@ class Copy:
         path = Path(edit.file)
         name = path.parent.name if path.stem == "__init__" else path.stem
         name, form = re.fullmatch(r"(.*?)(_cpu|_cuda)?", name).groups(default="no form")
-        groups = [], [], []
+        groups, garbage = ([], [], []), "test_garbage" if edit.kind == "check" else name
         for test in self.tests:
-            near = name in Path(test).stem or Path(test).stem.endswith(form)
+            near = Path(test).stem.endswith(form) or name in Path(test).stem or garbage in Path(test).stem
             groups[0 if near else 1 if test.startswith(f"tests/{edit.room}/") else 2].append(test)
         return [group for group in groups if group]
 

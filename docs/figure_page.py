@@ -123,8 +123,8 @@ def _cells(found, ran):
                 chapter = f"[{chapter}](../notebooks/{cell.notebook}.ipynb#draws-{found.name.replace('_', '-')})"
             lines.append(
                 f"It is drawn in {chapter}, by cell {cell.number}. In JupyterLab (`make lab`), open "
-                f"`notebooks/{cell.notebook}.ipynb`, and put `{cell.fragment}` at the end of the address: that goes to "
-                "the cell."
+                f"`notebooks/{cell.notebook}.ipynb`, and put `#cell-id={cell.identifier}` at the end of the address: "
+                "that goes to the cell."
             )
     return lines
 

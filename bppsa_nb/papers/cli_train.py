@@ -166,8 +166,7 @@ def _on_first(comm, do):
         return do()
     group = ranks.group(comm)
     with group.collective_check():
-        result = do() if group.rank == 0 else None
-    return result
+        return do() if group.rank == 0 else None
 
 
 def _refuse(arguments, names, why):

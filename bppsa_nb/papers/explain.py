@@ -32,11 +32,6 @@ class Cell(NamedTuple):
     draws: bool
     measures: bool  # what it draws, which otherwise was recorded before
 
-    @property
-    def fragment(self):
-        """What stands behind the address of the notebook in JupyterLab, where it is open, to go to the cell."""
-        return f"#cell-id={self.identifier}"
-
 
 @dataclass(frozen=True)
 class Explained:
@@ -123,8 +118,8 @@ def text(found, decided):
         drawn = "drawn from this table" if found.drawn_from_it else "drawn from another table"
         said.append(("picture", f"{found.picture}, {drawn}"))
     for cell in found.cells:
-        what = "draws it" if cell.draws else "shows it"
-        said.append(("notebook", f"notebooks/{cell.notebook}.ipynb, cell {cell.number} {what}, {cell.fragment}"))
+        what, where = "draws it" if cell.draws else "shows it", f"#cell-id={cell.identifier}"
+        said.append(("notebook", f"notebooks/{cell.notebook}.ipynb, cell {cell.number} {what}, {where}"))
     for entry, _, origins, verdict in [each for each in decided if each.entry.experiment == found.name]:
         where = f" ({provenance.machine(origins[0])}, {origins[0]['scale']})" if origins else ""
         said.append(("claim", f"{verdict}{where}: {entry.claim.where}, {entry.claim.says}"))

@@ -10,9 +10,7 @@ from bppsa_nb.schedule.colors import COLORS
 
 MAX_BYTES = 150_000  # of a picture
 MAX_VECTOR_BYTES = 200_000
-
 _DPI = 130
-
 _MADE = {"counted": "Counted", "timed": "Timed", "trained": "Trained"}
 _FOOT = "foot"
 _FOOT_SIZE = 7.5  # points
@@ -80,7 +78,6 @@ def save(fig, name, *, alt, caption, provenance, origin):
             raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
     alt, caption = " ".join(alt.split()), " ".join(caption.split())
     _draw_foot(fig, [caption, provenance_line(provenance, origin)])
-
     drawn = io.BytesIO()
     fig.savefig(drawn, format="png", dpi=_DPI, bbox_inches="tight")
     # 256 colors are plenty for a drawing, and half the bytes.

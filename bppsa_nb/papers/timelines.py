@@ -8,7 +8,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
+from bppsa_nb.schedule.events import Event, in_order
 
 IDLE = "idle"
 PIPELINES = {  # name: policy, flush
@@ -107,3 +107,14 @@ def levels(run):
         counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
         rows.append({"n": run.n, "level": number, "phase": level.level.phase} | counts)
     return rows
+
+
+def gpipe(devices, batches, backward=False):
+    """Run micro-batches through devices, and back if wanted, as early as can be: events "F0" ..., and their needs."""
+    order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
+    if backward:
+        order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]
+    number = {task: i for i, task in enumerate(order)}
+    tasks = [Event(device, 0, 1, str(batch), f"{way}{batch}") for way, batch, device in order]
+    before = [(way, batch, device - 1 if way == "F" else device + 1) for way, batch, device in order]
+    return in_order(tasks, [[number[task]] if task in number else [] for task in before])

@@ -28,6 +28,10 @@ def priced(make):
     return {kind: {m: {name: make() for name in calibrate.NAMES} for m in methods} for kind, methods in KINDS.items()}
 
 
+def calibrated(backend):
+    return "measured on this machine" in plan.explain(10, 2, 3, backend=backend).source
+
+
 class Clock:
     """Seconds that pass only when something says so."""
 
@@ -219,7 +223,7 @@ def test_a_run_is_stored_and_planned_by(world, cache):
     assert record["versions"] == provenance.versions()
     assert all({*SOME[0], "seconds", "predicted"} == point.keys() for point in record["points"])
     assert calibrate.errors(record)[1] < 0.02
-    assert plan.calibrated("numpy") and not plan.calibrated("cpu")
+    assert calibrated("numpy") and not calibrated("cpu")
     explanation = plan.explain(9, 2, 3, backend="numpy")
     assert explanation.source == f"prices measured on this machine, {record['date']}"
     assert counting.price(counting.linear(9, 2, 3, 0, "numpy"), record["prices"]["dense"]["linear"]) == pytest.approx(
@@ -234,8 +238,8 @@ def test_a_run_keeps_what_the_file_holds_on_others(world, cache, before):
     if before == "damaged":
         path.write_text("{")
     calibrate.run(["numpy"], False, seconds=0.1, clock=world[1])
-    assert plan.calibrated("numpy")
-    assert plan.calibrated("cpu") == (before == "others")
+    assert calibrated("numpy")
+    assert calibrated("cpu") == (before == "others")
 
 
 def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
@@ -279,7 +283,7 @@ def test_new_defaults_leave_those_of_other_backends(tmp_path, monkeypatch):
 def test_prices_of_another_machine_or_format_are_left_alone(cache, caplog):
     path = write(cache, records(machine="Another, 64 cores"))
     with caplog.at_level(logging.INFO):
-        assert prices_kept.load("cpu") is None and not plan.calibrated("cpu")
+        assert prices_kept.load("cpu") is None and not calibrated("cpu")
         assert f"{path}: prices of cpu are of Another, 64 cores, not of {prices_kept.machine('cpu')}" in caplog.text
         write(cache, None, 99)
         assert prices_kept.load("numpy") is None

@@ -5,8 +5,8 @@ import pytest
 from measuring import measure
 
 from bppsa_nb.machine.checks import generator
-from bppsa_nb.papers import experiments, tables
-from bppsa_nb.papers.bppsa import figure_11, steps_and_work
+from bppsa_nb.papers import experiments, tables, timelines
+from bppsa_nb.papers.bppsa import steps_and_work
 from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge, where
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
@@ -28,10 +28,10 @@ def test_what_was_recorded_is_measured_again(name, tmp_path):
 
 @pytest.mark.parametrize("devices, batches", [(1, 1), (1, 5), (4, 1), (4, 4), (3, 8)])
 def test_pipeline_takes_one_step_per_batch_and_one_per_device_more(devices, batches):
-    events, needs = figure_11.pipeline(devices, batches)
+    events, needs = timelines.gpipe(devices, batches)
     timeline.check(events, needs)
     assert timeline.makespan(events) == devices + batches - 1
-    events, needs = figure_11.pipeline(devices, batches, backward=True)
+    events, needs = timelines.gpipe(devices, batches, backward=True)
     timeline.check(events, needs)
     assert timeline.makespan(events) == 2 * (devices + batches - 1)
     assert len(events) == 2 * devices * batches

@@ -69,7 +69,7 @@ def test_an_address_goes_to_the_cell_that_draws_a_figure(lab):
     ]
     top = f"{there}.node.getBoundingClientRect().top"
     assert page.run(top) > 1500
-    page.call("Page.navigate", url=opened + cell.fragment)
+    page.call("Page.navigate", url=f"{opened}#cell-id={cell.identifier}")
     page.wait(f"{top} > 0 && {top} < innerHeight", 20)
 
 

@@ -213,8 +213,7 @@ FIGURE = Figure(
     those of Sections 4.1 and 4.2, but three quarters of 6705 clips; losses are means of 1000 iterations, and of 10
     epochs. An epoch took {RNN[epoch][linear]:.3g} s by BPTT, {RNN[epoch][chunked]:.3g} s by chunks and
     {RNN[epoch][blelloch]:.3g} s by levels; of the GRU {GRU:each epoch} by BPTT and by chunks, on one core while others
-    ran beside it. On the paper's V100: 53.33 s by BPTT (cuDNN) and 29.29 s by BPPSA (Table 4); of the GRU on all clips
-    3.71 and 2.94 s, 6.19 and 4.2 s and 11.43 and 6.91 s (Table 6).""",
+    ran beside it.""",
     alt="""Rows of plots, for the RNN that learns to tell bitstreams apart, and for the GRU on each set of audio
     features. Left, the training loss over epochs: BPPSA's lines lie on BPTT's or, late, near them. On audio they end at
     {GRU_loss[linear]:.2f} by BPTT and {GRU_loss[chunked]:.2f} by chunks. Then loss over seconds, and accuracy. Right,

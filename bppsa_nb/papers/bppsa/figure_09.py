@@ -99,14 +99,14 @@ FIGURE = Figure(
     origin="timed", needs=["paper/table_6"],
     caption="""On this machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
     times in chunks. Bars are times over FP + BP: forward pass (FP) and back-propagation (BP). The second bar has FP,
-    the forward overhead (FO) of Jacobians, and BPPSA in levels, as in the paper. The third has FP and BPPSA in chunks.
-    The V100's bars are from Table 6, where FO recomputes the gates. Here, on random features of the same sizes, FO only
-    assembles Jacobians. Lowest bars, where it was timed: an LSTM, whose Jacobians are of two vectors of state, four
-    times as large. Medians of warm rounds. Below, an epoch, which BPPSA's levels make {there[overall]:.3g} times as
-    fast on the V100, and {here[overall]:.2g} times on this machine. Filled: the paper's Table 6 (baseline: cuDNN in
-    PyTorch 1.2). Open: seconds per iteration times 6705 / B; baseline: BPTT on the same backend. Speedups compare
-    across machines, seconds do not. The backward speedup excludes computing Jacobians. For M at B = 64 printed times
-    are 0.02 ± 0.02 s apart, too close to divide by.""",
+    the forward overhead (FO) of Jacobians, and BPPSA in levels, as in the paper; the third FP and BPPSA in chunks. The
+    V100's bars are from Table 6, where FO recomputes the gates. Here, on random features of the same sizes, FO only
+    assembles Jacobians. Lowest bars, where it was timed: an LSTM, whose Jacobians are four times as large. Medians of
+    warm rounds. Below, an epoch, {there[overall]:.3g} times as fast by BPPSA's levels on the V100, and
+    {here[overall]:.2g} times here. Filled: the paper's Table 6 (baseline: cuDNN in PyTorch 1.2). Open: seconds per
+    iteration times 6705 / B; baseline: BPTT on the same backend. Compare speedups across machines, not seconds. The
+    backward speedup excludes computing Jacobians. For M at B = 64 printed times are 0.02 ± 0.02 s apart, too close to
+    divide by.""",
     alt="""Stacked bars for three batch sizes and the sets S, M and L. Above, on the V100, BPPSA's bar has 0.6 to 0.8 of
     the baseline's height; its backward pass gets thinner from S to L. Below, this machine, with a third bar for chunks,
     and the same for an LSTM where it was timed. At the bottom, six plots over S, M and L, for three batch sizes:

@@ -4,7 +4,6 @@ import pandas as pd
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
@@ -12,7 +11,7 @@ from bppsa_nb.schedule import events as timeline
 
 def measure(scale, rng, progress):
     """Schedule the forward pass: one row per micro-batch and device."""
-    events, needs = pipeline(8, 8)
+    events, needs = timelines.gpipe(8, 8)
     timeline.check(events, needs)
     return pd.DataFrame(event._asdict() | {"batch": int(event.label)} for event in events)
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.operator import IDENTITY
@@ -84,7 +83,7 @@ def scan_space(run, p):
 
 def pipeline_space(layers, devices):
     """Count the activations that the fullest device holds at any time, with as many micro-batches as devices."""
-    events, needs = pipeline(devices, devices, backward=True)
+    events, needs = timelines.gpipe(devices, devices, backward=True)
     timeline.check(events, needs)
     changes, again = [], layers // devices  # what lies between a device's ends is computed again
     for event in events:
@@ -226,15 +225,14 @@ def _draw_space(left, right, table):
 FIGURE = Figure(
     origin="counted",
     caption="""For twice the work, the Blelloch scan takes 2 log n steps where the linear scan takes n (a, b). Marks are
-    counted from runs over tracing operands. Dashed lines are Equations 6 and 7 with constants, and the paper's formulas
+    counted from runs over tracing operands; dashed lines are Equations 6 and 7 with constants, and the paper's formulas
     of space. The truncated scan stops half-way up the tree. (c) Whoever is free takes a product that is ready, one step
     each; moving data is free. (d, e) Costs are multiply-adds: H³ for two matrices, H² for a matrix and a gradient.
-    BPPSA wins where its mean step on the critical path lies below the black line: the paper's RNN gains beyond about
-    T = 100 if each ⋄ has a worker, and with fewer workers, by list scheduling, from about 20 on. (f) With more devices,
-    BPPSA needs less space on each, down to two Jacobians. A pipeline needs more again beyond the square root of n.
-    Counted is what the fullest device holds, in BPPSA with one Jacobian that just arrived, in a pipeline by a GPipe
-    timeline. (g) Layers are as large as VGG-11's first convolution, and products as sparse as the Jacobians, as the
-    paper's bound has it.""",
+    BPPSA wins where its mean step lies below the black line: the paper's RNN beyond about T = 100 if each ⋄ has a
+    worker, and with fewer, by list scheduling, from about 20 on. (f) What the fullest device holds: BPPSA's Jacobians
+    fall to two, one of which just arrived; activations of a GPipe pipeline rise again beyond the square root of n. (g)
+    In bytes: layers as large as VGG-11's first convolution, products as sparse as the Jacobians, as the paper's bound
+    has it.""",
     alt="""Seven plots on logarithmic axes. (a, b) Over n, steps grow as n, 2 log n (Blelloch), log n (Hillis-Steele)
     and the root of n (truncated); work as n, 2 n and n log n. (c) Over workers p, Blelloch's steps fall as 2 n / p, to
     2 log p. (d) Over n, the ratio of mean steps rises for each H, and levels off near H / 2. (e) Speedup over workers

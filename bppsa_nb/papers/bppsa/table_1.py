@@ -95,7 +95,6 @@ def plot(table):
     drawn.scale(1, 2.2)
     for cell in drawn.get_celld().values():
         cell.set(edgecolor="#bbbbbb", linewidth=0.6)
-
     places = np.arange(len(table))[::-1]
     for shift, (name, (label, color, marker)) in zip((0.22, 0, -0.22), SERIES.items(), strict=True):
         speedup = table[f"speedup_{name}"]

@@ -161,12 +161,12 @@ FIGURE = Figure(
     caption="""Fresh networks take as many corrections at any length, {lengths:,}: {newton} by Newton's method (DEER).
     With the diagonal of the Jacobian alone (quasi-DEER) it is {counts[quasi][float32]} in single and
     {counts[quasi][float64]} in double precision. Lines: medians over draws of weights ({draws}); bands: from the fewest
-    to the most. They go on until all residuals (quasi-DEER: errors) are within 1e-5 in single and 1e-10 in double
-    precision. One sample, if nothing else is said. Below, as a network learns, its states are harder to find. Medians
-    over training: {rates:each rate;}. Every {every:g} iterations of Adam, T = {T}, the states of 16 other samples are
-    found. Each line is a draw of weights and data. Left, until all residuals are within 1e-5, in double precision;
-    crosses at the top: not within 60. Right, steps that wait for each other, 16 chunks, until all meet, in single
-    precision. Their states are within {error:.0e} of the loop's, those within {rounding:.0e} of double precision's.""",
+    to the most. Residuals (quasi-DEER: errors) end within 1e-5 in single and 1e-10 in double precision; one sample, if
+    nothing else is said. Below, states are harder to find as a network learns; medians over training: {rates:each
+    rate;}. A line is a draw of weights and data, T = {T}, looked at every {every:g} iterations of Adam on 16 other
+    samples. Left, residuals within 1e-5, in double precision; crosses at the top: not within 60. Right, steps that wait
+    for each other, 16 chunks, in single precision: states are within {error:.0e} of the loop's, and those within
+    {rounding:.0e} of double precision's.""",
     alt="""Four plots of corrections over the length of a sequence, axes logarithmic, one for each network, with a line
     for single and one for double precision. All lines are flat or nearly so; those of quasi-DEER lie highest. Below,
     two plots over training iterations, with lines for three learning rates: flat at the smallest, rising and jumping at

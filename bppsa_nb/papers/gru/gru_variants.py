@@ -17,13 +17,8 @@ SECONDS = {"quick": 0.12, "paper": 20.0}  # for one point
 BATCHES = {32: "linear", 64: "vector", 128: "matrix"}
 BATCH, LARGE = 128, 2048  # at which all four are timed; what the article calls very large
 ENDS = ("original", "saved")
-COUNTED = {
-    "products": "products",
-    "serial": "in series",
-    "launches": "launches",
-    "multiply_adds": "multiply-adds/BH²",
-    "kept": "numbers kept/BH",
-}
+COUNTED = {"products": "products", "serial": "in series", "launches": "launches"}
+COUNTED |= {"multiply_adds": "multiply-adds/BH²", "kept": "numbers kept/BH"}
 _COLORS = {"original": "baseline", "concatenated": "vector", "moved": "identity", "saved": "matrix"}
 
 

@@ -121,7 +121,6 @@ def plot(table):
             low, high = (1e3 * subsets[f"seconds_{end}"] for end in ("low", "high"))
             ax.vlines(kept, low, high, color="#BBBBBB", lw=1.2, zorder=1)
             ax.set(ylim=(0, None), ylabel="ms to recompute, per step")
-
     B, H = (int(chain[size].iloc[0]) for size in "BH")
     styles = {name: {"marker": STYLES[name][0], "color": STYLES[name][1], "label": name} for name in chain["name"]}
     for ax, title, column, label in (
@@ -133,7 +132,6 @@ def plot(table):
         ax.set_title(title, size=10)
         panels.log_scale(ax, "x", ticks=sorted(chain["T"].unique()))
         ax.set(yscale="log", xlabel="steps in the chain, T", ylabel=label)
-
     handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_legend_handles_labels()[0]]
     by_name = {handle.get_label(): handle for handle in handles}  # a line where there is one, the marker elsewhere
     panels.legend(fig, list(by_name.values()))

@@ -14,7 +14,7 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
 IMAGE, KERNEL = 24, 7
-FEW, MANY = 4, 20  # channels of the networks of Figure 6 and of Figure 7's convolutions
+FEW, MANY = 4, 20  # channels: Figure 6's (with 4093 layers, its 3,248,534 parameters; the text says 50), Figure 7's
 DEPTHS = {"quick": {FEW: 1024, MANY: 128}, "paper": {FEW: 4096, MANY: 512}}
 ROUNDS = {"quick": {FEW: 5, MANY: 4}, "paper": {FEW: 9, MANY: 5}}
 COARSENING, LEVELS, CYCLES = 4, 4, 2
@@ -195,16 +195,14 @@ def _draw_against_partitioning(ax, rows):
 FIGURE = Figure(
     origin="timed", backend="cpu",
     caption="""On 64 ranks, multigrid is {inference[multigrid]:.2g} times as fast as serial propagation on one in
-    inference, and {training[multigrid]:.2g} times in training (simulated). Model partitioning is
-    {inference[serial]:.2g} and {training[serial]:.2g} times as fast. Dots are measured on this machine's cores, on
-    networks of 1024 layers and, with 20 channels, of 128 (4096 and 512 at the paper's scale). Lines are simulated, all
-    of 4096 layers: a recorded step of training, scheduled. Layer steps cost what one rank measured; a message takes 30
-    µs and 25 Gb/s (the paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. 4 channels, states of 24
-    x 24, kernels of 7 x 7, ReLU; one image, float32, one thread per rank; two V-cycles, FCF, four levels of blocks of
-    4. The caption of the paper's Figure 6 counts 3,248,534 parameters: those of 4 channels (the text says 50) and 4093
-    residual layers. Communication is messages and waiting for other ranks; 24 ranks, a point of the paper, wait longer,
-    as they divide no level's blocks evenly. Model partitioning is serial propagation from rank to rank. Black: the
-    paper's, on V100 GPUs. (d) 20 channels, as in the convolutions of Figure 7; its 15 dense layers are left out.""",
+    inference, and {training[multigrid]:.2g} times in training (simulated). Model partitioning, serial propagation from
+    rank to rank, is {inference[serial]:.2g} and {training[serial]:.2g} times as fast. Dots are measured on this
+    machine's cores, on 1024 layers and, with 20 channels, on 128 (4096 and 512 at the paper's scale). Lines are
+    simulated, of 4096 layers: a recorded step, scheduled. Layer steps cost what one rank measured; a message takes 30
+    µs and 25 Gb/s (the paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. 4 channels of 24 x 24,
+    kernels of 7 x 7, ReLU; one image, float32, one thread per rank; two V-cycles, FCF, four levels of blocks of 4.
+    Communication is messages and waiting; 24 ranks wait longer, as they divide no level's blocks evenly. Black: the
+    paper's V100s. (d) 20 channels, as in Figure 7's convolutions.""",
     alt="""Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are
     simulated. Speedup over serial propagation by multigrid {inference[passes]} in inference; in training it
     {training[passes]}. At 64 it is {inference[multigrid]:.2g} and {training[multigrid]:.2g}, by model partitioning

@@ -139,15 +139,15 @@ FIGURE = Figure(
     phrases={"whole": "{_}: {speedup:.2g}", "backward": "{_}: {backward_speedup:.2g}"},
     caption="""On 16 workers a pipeline ends first, but needs a batch to split. Multigrid needs nothing but workers, and
     is approximate. The scan is exact, but cannot go forward; it multiplies Jacobians, 8 layer steps each, already while
-    the forward pass goes on. Above, a lane is a worker, with 8 of 128 dense residual layers of 8 units each, and a
-    batch of 32 samples, scheduled by the code that runs. A layer step (a batch times one layer's weights) takes 1; a
-    message 0.25, and 0.25 for a batch of states. Work is relative to one worker's 384 layer steps. Memory counts
-    states, gradients and Jacobians on the fullest worker, in states of the batch. The error is the parameters'
-    gradient's, measured on a random network with tanh and T = 1. Coarse blocks of multigrid reach over several workers,
-    which MPI ranks refuse. Below, with the same costs, on {workers:,} workers one step of training of {depth:,} layers
-    is this many times as fast as on one: {whole:each whole;}. Left, this speedup; middle, that of the backward pass
-    alone, Jacobians included; pipelines split the batch into single samples. Right, steps or products that wait for
-    each other with workers without end and messages for free. Layers have 8 units unless another width q is given.""",
+    the forward pass goes on. Above, a lane is a worker, with 8 of 128 dense residual layers of 8 units, and a batch of
+    32 samples, scheduled by the code that runs. A layer step (a batch times one layer's weights) takes 1, a message
+    0.25, and 0.25 for a batch of states. Work is relative to one worker's 384 layer steps. Memory: states, gradients
+    and Jacobians on the fullest worker, in states of the batch. The error is that of the parameters' gradient on a
+    random network with tanh and T = 1. Coarse blocks of multigrid reach over several workers, which MPI ranks refuse.
+    Below, with the same costs, on {workers:,} workers one step of training of {depth:,} layers is this many times as
+    fast as on one: {whole:each whole;}. Left, this speedup; middle, that of the backward pass alone, with Jacobians;
+    pipelines split the batch into single samples. Right, steps or products that wait for each other, with unlimited
+    workers and free messages. Layers have 8 units unless a width q is given.""",
     alt="""Five timelines of 16 workers on one axis of time. A pipeline of 32 micro-batches is a dense block that ends
     first, at {time[Pipeline of 32 micro-batches]:.1f} layer steps. Multigrid with one cycle has all workers busy at
     once, fewer on coarser levels, forward and then backward. It ends at {time[Multigrid, 1 cycle]:.1f} with a gradient
