@@ -1,4 +1,4 @@
-"""What is timed side by side: the comparisons that the README quotes, grids of sizes, and what "auto" gives away."""
+"""What is timed side by side: the comparisons that docs/speed.md quotes, grids of sizes, and what "auto" gives away."""
 
 from functools import partial
 

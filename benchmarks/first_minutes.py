@@ -7,9 +7,9 @@ to those after it. What a part notes and records is in ``<out>/<device>.tar.gz``
 table of what was found. Unpacked over the source tree, the archive is ``data/results/<device>/`` and
 ``build/first_minutes/<device>/``, and ``--resume`` goes on from there: with what was cut off, and what failed.
 
-One that is named runs alone: any of `PARTS`, or counters (`ncu`, of every kernel), speed (the README's comparisons at
-length), layers (steps in PyTorch, by its own layers and by ours), grid (training steps over sizes), sizes (what "auto"
-takes over sizes). Without a .git, ``--commit`` says which commit the source is.
+One that is named runs alone: any of `PARTS`, or counters (`ncu`, of every kernel), speed (the comparisons of
+docs/speed.md, at length), layers (steps in PyTorch, by its own layers and by ours), grid (training steps over sizes),
+sizes (what "auto" takes over sizes). Without a .git, ``--commit`` says which commit the source is.
 """
 
 import argparse

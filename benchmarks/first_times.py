@@ -24,7 +24,7 @@ def quick(part):
 
 
 def speed(part):
-    """Compare with the others, at length, as the README quotes it."""
+    """Compare with the others, at length, as docs/speed.md quotes it."""
     _compare(part, seconds=20.0, scale="paper")
 
 
@@ -219,7 +219,7 @@ def grid(part):
     warm_up()
     present = peers.installed()
     points = [("RNN", 4, 2, 2, 1)] if TINY else comparisons.grid_points("paper")
-    named = [*map(problem, ("RNN", "GRU")), (30000, *problem("RNN")[1:])]  # those that the README quotes come first
+    named = [*map(problem, ("RNN", "GRU")), (30000, *problem("RNN")[1:])]  # those that docs/speed.md quotes come first
     for point in sorted(points, key=lambda point: point[1:] not in named):
         part.do(" ".join(map(str, point)), said_of, comparisons.grid, [point], "cuda", present, 2.0, least=10)
         part.record("grid", "paper", **present)

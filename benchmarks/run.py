@@ -8,7 +8,7 @@ what a method must prepare, Jacobians included, is. The tables are recorded in `
 git tracks, saying what each replaces. ``bppsa-nb measure whole_steps against_pytorch``, and ``kernel_issue``
 from a GPU, draws those of scale "paper".
 
-Parts: chain, rnn and gru are comparisons of methods, which the README quotes (table ``compare``); whole times whole
+Parts: chain, rnn and gru are comparisons of methods, which docs/speed.md quotes (table ``compare``); whole times whole
 training steps on a CPU, of layers from small to large (``whole``); growth says how they, and their memory, grow with
 length, batch, hidden size and layers (``growth``); grid times backward passes and whole steps over the sizes of Figures
 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); issue asks a GPU how long kernels take to be

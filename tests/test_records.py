@@ -15,6 +15,9 @@ from bppsa_nb.papers import experiments, explain, figures, provenance
 
 REPO = Path(__file__).parents[1]
 WAITING = {"kernel_issue"}  # for a recording of a GPU
+# The scale and the machine of what committed figures show, as notebooks tell; of all others, the quick scale, on a CPU.
+SHOWN = dict.fromkeys(("corrections_over_length", "crossover_map", "figure_06", "forward_speed"), ("paper", "cpu"))
+SHOWN |= {"retraining": ("paper", "cpu")} | dict.fromkeys(("figure_08", "figure_09"), ("paper", "nvidia-h200"))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,7 @@ def test_every_figure_is_drawn_from_a_reference_that_is_committed_with_it(commit
             origin = dict(each["provenance"])
             assert origin.pop("reference") is True, path
             table = PurePath(f"data/results/{origin['device']}/{origin['name']}.{origin['scale']}.json")
+            assert (origin["scale"], origin["device"]) == SHOWN.get(path.stem, ("quick", "cpu")), path
             assert origin["name"] == path.stem and json.loads(committed_files[table])["provenance"] == origin, path
 
 

@@ -180,7 +180,7 @@ def _list(arguments):
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
         print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
     print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
-          f"`make figures` measures {len(measured)}; it draws the others from recordings.")
+          f"`make figures` measures {len(measured)}; it draws others that were recorded.")
 
 
 def _info(arguments):

@@ -83,4 +83,4 @@ def draw(fig, axes, columns, machine):
             panels.log_scale(ax, "y")
             ax.set(xlabel=label, ylabel=quantity)
     handles = panels.lines(drawn) + panels.lines({f"{machine} (paper)": "black"}, **STYLES["paper"])
-    panels.legend(fig, handles + panels.lines({"this machine": "black"}, **STYLES["here"]), ncols=4)
+    panels.legend(fig, handles + panels.lines({"our machine": "black"}, **STYLES["here"]), ncols=4)

@@ -141,8 +141,8 @@ FIGURE = Figure(
     same backend. Levels (Blelloch, as in the paper) include the assembly of Jacobians; chunks need none. Medians of
     warm rounds in turns; bars at points: standard deviation. Dotted: a backend that is not the fastest. (c, f) Forward
     pass (gray) and backward pass, over BP's. Bottom: an epoch, {theirs:.3g} times as fast by BPPSA's levels on the
-    V100, and {ours:.2g} times here. Filled: the paper's Tables 4 and 5 (baseline: cuDNN in PyTorch 1.2). Open: seconds
-    per iteration times 32000 / B, on the fastest backend; baseline: BP. Compare speedups across machines, not
+    V100, and {ours:.2g} times on ours. Filled: the paper's Tables 4 and 5 (baseline: cuDNN in PyTorch 1.2). Open:
+    seconds per iteration times 32000 / B, on the fastest backend; baseline: BP. Compare speedups across machines, not
     seconds.""",
     alt="""Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. (a, d)
     Milliseconds of a backward pass by BP, levels and chunks. (b, e) Speedups over BP, with a line at 1:

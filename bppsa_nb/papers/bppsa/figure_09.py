@@ -61,8 +61,8 @@ def facts(table):
 
 def plot(table):
     parts, machine = epochs.breakdown(table), table.attrs["machine_of_the_paper"]
-    titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, this machine"}
-    titles = {source: titles.get(source, "LSTM, this machine") for source in table["source"].unique()}
+    titles = {"paper": f"GRU, {machine}, from Table 6 of the paper", "here": "GRU, our machine"}
+    titles = {source: titles.get(source, "LSTM, our machine") for source in table["source"].unique()}
     heights = (0.6 + 2.8 * len(titles), 5.2)
     fig = panels.figure(figsize=(9, sum(heights)))
     above, below = fig.subfigures(2, 1, height_ratios=heights)
@@ -97,18 +97,18 @@ def _bars(ax, rows):
 
 FIGURE = Figure(
     origin="timed", needs=["paper/table_6"],
-    caption="""On this machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
+    caption="""On our machine an iteration takes {slower:.2g} times as long with BPPSA in levels, and {by_chunks:.2g}
     times in chunks. Bars are times over FP + BP: forward pass (FP) and back-propagation (BP). The second bar has FP,
     the forward overhead (FO) of Jacobians, and BPPSA in levels, as in the paper; the third FP and BPPSA in chunks. The
     V100's bars are from Table 6, where FO recomputes the gates. Here, on random features of the same sizes, FO only
     assembles Jacobians. Lowest bars, where it was timed: an LSTM, whose Jacobians are four times as large. Medians of
     warm rounds. Below, an epoch, {there[overall]:.3g} times as fast by BPPSA's levels on the V100, and
-    {here[overall]:.2g} times here. Filled: the paper's Table 6 (baseline: cuDNN in PyTorch 1.2). Open: seconds per
+    {here[overall]:.2g} times on ours. Filled: the paper's Table 6 (baseline: cuDNN in PyTorch 1.2). Open: seconds per
     iteration times 6705 / B; baseline: BPTT on the same backend. Compare speedups across machines, not seconds. The
     backward speedup excludes computing Jacobians. For M at B = 64 printed times are 0.02 ± 0.02 s apart, too close to
     divide by.""",
     alt="""Stacked bars for three batch sizes and the sets S, M and L. Above, on the V100, BPPSA's bar has 0.6 to 0.8 of
-    the baseline's height; its backward pass gets thinner from S to L. Below, this machine, with a third bar for chunks,
+    the baseline's height; its backward pass gets thinner from S to L. Below, our machine, with a third bar for chunks,
     and the same for an LSTM where it was timed. At the bottom, six plots over S, M and L, for three batch sizes:
     seconds per epoch, where on the V100 BPPSA lies between the baseline and the forward pass with overhead; and
     speedups, of which the V100's backward one rises from S to L.""",
