@@ -124,7 +124,8 @@ class Copy:
         name, form = re.fullmatch(r"(.*?)(_cpu|_cuda)?", name).groups(default="no form")
         groups, garbage = ([], [], []), "test_garbage" if edit.kind == "check" else name
         for test in self.tests:
-            near = Path(test).stem.endswith(form) or name in Path(test).stem or garbage in Path(test).stem
+            near = name in Path(test).stem or garbage in Path(test).stem or Path(test).stem.endswith(form)
+            near = near or form == "_cuda" and '"cuda"' in (self.folder / test).read_text(encoding="utf-8")
             groups[0 if near else 1 if test.startswith(f"tests/{edit.room}/") else 2].append(test)
         return [group for group in groups if group]
 
