@@ -1,4 +1,4 @@
-"""The house: fourteen rooms, imports that go one way, modules and functions that fit on a few screens."""
+"""The house: fifteen rooms, imports that go one way, modules and functions that fit on a few screens."""
 
 import ast
 import re
@@ -181,7 +181,8 @@ def test_the_house_does_not_grow():
         if path.suffix == ".py":
             part = "tests" if HOUSE not in path.parents else "papers" if HOUSE / "papers" in path.parents else "library"
             count[part] += len(path.read_text(encoding="utf-8").splitlines())
-    assert {part: lines for part, lines in count.items() if lines > LINES[part]} == {}
+    too_many = {part: f"{lines - LINES[part]} lines must go" for part, lines in count.items() if lines > LINES[part]}
+    assert too_many == {}
 
 
 def test_functions_have_few_parameters(trees):

@@ -30,14 +30,15 @@ def expected(entry):
         raise LookupError("needs a GPU")
     if entry.claim.recorded_by:
         raise LookupError(f"`{entry.claim.recorded_by}` measures it")
+    judged, lacks = None, ""
     with experiments.references():
         try:
             reference = experiments.table(entry.experiment)
             judged = judge(entry, reference)
-        except (FileNotFoundError, LookupError):
-            judged = None
+        except (FileNotFoundError, LookupError) as error:
+            lacks = f"; the quick reference: {error}"
     if judged is None or experiments.load(entry.experiment).FIGURE.origin == "collected":
-        raise LookupError(f"needs the paper's scale: `bppsa-nb measure {entry.experiment} --scale paper`")
+        raise LookupError(f"needs the paper's scale: `bppsa-nb measure {entry.experiment} --scale paper`{lacks}")
     if judged[2].startswith("not measurable here"):
         raise LookupError(judged[2].removeprefix("not measurable here: "))
     return judged, reference

@@ -20,7 +20,7 @@ def fields(name, columns):
     described = []
     for column, kind in columns.items():
         if (found := _find(column, sections, written["endings"])) is None:
-            raise LookupError(f"data/dictionary.toml does not say what column {column!r} of table {name!r} is")
+            raise LookupError(f"data/dictionary.toml does not say in [columns.{name}] what {column!r} is")
         described.append({"name": column, "type": kind, "unit": found.get("unit"), "means": found["means"]})
     return described
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.papers import words
 from bppsa_nb.schedule.colors import COLORS  # noqa: F401, with which experiments draw
 
@@ -84,6 +85,11 @@ class Figure:
     claims: Sequence[Claim] = ()
     needs: Sequence[str] = ()  # the tables that it reads, such as "grid.paper" or "paper/table_4"
     backend: str | None = None  # which computed, where the table has no column of that name
+
+    def __post_init__(self):
+        check_choice("origin", self.origin, ORIGINS)
+        for claim in self.claims:
+            check_choice(f"origin of the claim of {claim.where}", claim.origin or "timed", TOLERANCES)
 
 
 def compare(ours, theirs):

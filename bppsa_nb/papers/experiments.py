@@ -196,10 +196,9 @@ def make(name, scale="quick", seed=0, progress=True):
 def unfinished():
     """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
-    kept = [read_saved(path) for path in sorted(folder.glob("*/*.partial.json"))]
-    origins = [(each["provenance"], len(each["points"])) for each in kept if each]
-    named = [(origin.get("name"), origin.get("scale"), points) for origin, points in origins]
-    return [(name, scale, points) for name, scale, points in named if name and scale]
+    kept = filter(None, (read_saved(path) for path in sorted(folder.glob("*/*.partial.json"))))
+    named = [(*map(each["provenance"].get, ("name", "scale")), len(each["points"])) for each in kept]
+    return [each for each in named if all(each[:2])]
 
 
 def needed(name, scale, device=None):

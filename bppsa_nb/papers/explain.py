@@ -192,7 +192,10 @@ def drawn_by_no_notebook():
 
 def _columns(name, kinds):
     """Describe a table's columns; those of an experiment that the dictionary does not know have no words yet."""
-    try:
-        return dictionary.fields(name, kinds)
-    except (LookupError, FileNotFoundError) as error:
-        return [{"name": column, "type": kind, "unit": None, "means": str(error)} for column, kind in kinds.items()]
+    described = []
+    for column, kind in kinds.items():
+        try:
+            described += dictionary.fields(name, {column: kind})
+        except (LookupError, FileNotFoundError) as error:
+            described.append({"name": column, "type": kind, "unit": None, "means": str(error)})
+    return described

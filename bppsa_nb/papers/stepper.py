@@ -9,12 +9,8 @@ with extras.explained():
     import ipywidgets as widgets
     from IPython.display import HTML, display
 
-METHODS = {
-    "linear scan": "linear",
-    "Blelloch (BPPSA)": "blelloch",
-    "truncated": "truncated",
-    "Hillis-Steele": "hillis_steele",
-}
+METHODS = {"linear scan": "linear", "Blelloch (BPPSA)": "blelloch", "truncated": "truncated"}
+METHODS |= {"Hillis-Steele": "hillis_steele"}
 LARGEST = 63  # more could not be read
 
 

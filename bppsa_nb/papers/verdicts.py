@@ -70,10 +70,10 @@ def evaluate(entry):
     What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one. What
     the quick scale gives on the same machine is added to the paper's; there are two provenances then.
     """
-    found = _evaluations(entry)
+    found, lacks = _evaluations(entry)
     if not found:
-        scale = " --scale paper" if entry.claim.gpu else ""
-        command = f"`bppsa-nb measure {entry.experiment}{scale}`"
+        scale = " --scale paper" if entry.claim.gpu or lacks else ""
+        command = f"`bppsa-nb measure {entry.experiment}{scale}`{lacks}"
         return Evaluated(entry, command, [], NEEDS_GPU if entry.claim.gpu else NOT_YET)
     _, said, origin, verdict = max(found, key=lambda each: each[0])
     same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
@@ -83,17 +83,18 @@ def evaluate(entry):
 
 
 def _evaluations(entry):
-    """Evaluate a claim on every recording: rank, what we found, provenance and verdict of each."""
-    found = []
+    """Evaluate a claim on every recording: rank, what we found, provenance and verdict; and what others lack."""
+    found, lacks = [], ""
     for device, scale in experiments.recordings(entry.experiment):
         table = experiments.table(entry.experiment, scale, device)
         origin = table.attrs["provenance"]
         try:
             said, _, verdict = judge(entry, table)
-        except LookupError:
+        except LookupError as error:
+            lacks = f" (the table of scale {scale} does not decide it: {error})"
             continue
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
         if entry.claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
         found.append(((not origin["reference"], on_gpu, scale == "paper"), said, origin, verdict))
-    return found
+    return found, lacks

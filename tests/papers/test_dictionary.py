@@ -69,9 +69,9 @@ def test_what_several_tables_say_alike_is_said_once():
 
 
 def test_what_is_not_described_is_named():
-    with pytest.raises(LookupError, match="'weight' of table 'figure_08'"):
+    with pytest.raises(LookupError, match=r"in \[columns.figure_08\] what 'weight' is"):
         dictionary.fields("figure_08", {"T": "int64", "weight": "float64"})
-    with pytest.raises(LookupError, match="'forward' of table 'figure_80'"):
+    with pytest.raises(LookupError, match=r"in \[columns.figure_80\] what 'forward' is"):
         dictionary.fields("figure_80", {"T": "int64", "forward": "float64"})
 
 

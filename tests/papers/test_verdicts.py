@@ -7,14 +7,16 @@ writes it anew.
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
 
-from bppsa_nb.papers import experiment, experiments, verdicts
+from bppsa_nb.papers import check, experiment, experiments, verdicts
 from bppsa_nb.papers.experiment import BETTER, MISSED, REPRODUCED, Claim, Figure, compare
 
+ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("verdicts.csv")
 ENTRIES = verdicts.entries()
 
@@ -27,9 +29,12 @@ def outcome(entry):
             facts = experiment.facts(module, experiments.table(entry.experiment, scale, device))
             try:
                 said, _, verdict = experiment.judge(claim, module, facts)
-            except LookupError:
+            except LookupError as error:
+                lacks = error
                 continue
             break
+        else:
+            raise LookupError(f"no reference of {entry.experiment} decides it: {lacks}")
     which = entry.experiment, claim.where, claim.says[:60]
     rows = [(*which, verdict, "", "")]
     for name in facts:
@@ -72,9 +77,10 @@ def test_verdicts_turn_where_they_did(entry):
 
 def test_all_are_in_the_report_in_the_order_of_the_papers():
     papers = [entry.paper for entry in ENTRIES]
-    assert [entry.number for entry in ENTRIES] == list(range(1, len(ENTRIES) + 1)) and len(ENTRIES) == 106
-    assert [papers.count(paper) for paper in dict.fromkeys(papers)] == [56, 3, 11, 17, 11, 8]
-    assert len({(entry.experiment, entry.claim.where, entry.claim.says) for entry in ENTRIES}) == 106
+    assert [entry.number for entry in ENTRIES] == list(range(1, len(ENTRIES) + 1))
+    assert sorted(papers, key=[*dict.fromkeys(papers)].index) == papers and len({*papers}) == 6
+    assert f"[{len(ENTRIES)} claims](REPRODUCTION.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len({(entry.experiment, entry.claim.where, entry.claim.says) for entry in ENTRIES}) == len(ENTRIES)
     places = [entry.claim.where for entry in ENTRIES if entry.paper == papers[0]]
     sections = [float(re.match(r"§(\d+\.?\d*)", where)[1]) for where in places if where.startswith("§")]
     assert sections == sorted(sections) and all(where.startswith("§") for where in places[: len(sections)])
@@ -100,6 +106,18 @@ def test_what_lacks_a_number_decides_nothing(monkeypatch):
     for facts in ({"n": 1}, {"n": 1, "other": {2: 2}}, {"n": float("nan"), "other": {1: 2}}):
         with pytest.raises(LookupError):
             experiment.judge(claim, module, facts)
+
+
+def test_a_claim_that_no_table_decides_says_what_they_lack():
+    entry = next(each for each in ENTRIES if each.experiment == "steps_and_work")
+    entry = entry._replace(claim=replace(entry.claim, found="{lnks}"))
+    with experiments.references():
+        _, said, origins, verdict = verdicts.evaluate(entry)
+    assert (origins, verdict) == ([], verdicts.NOT_YET)
+    assert said.startswith("`bppsa-nb measure steps_and_work --scale paper` (the table of scale quick does not decide")
+    assert "lnks: there is no lnks, but links, steps, " in said
+    with pytest.raises(LookupError, match="the quick reference: lnks: there is no lnks"):
+        check.expected(entry)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,8 @@ NETWORKS = {"RNN": ("rnn", 20, 2000), "narrow": ("residual", 8, 256), "wide": ("
 NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
 WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
 ROUNDS = {"quick": 5, "paper": 15}
-ROADS = {
-    "scan": COLORS["blelloch"],
-    "uneven scan": COLORS["truncated"],
-    "rank after rank": COLORS["linear"],
-    "GPipe": COLORS["pipeline"],
-    "MGRIT": COLORS["multigrid"],
-}
+ROADS = {"scan": COLORS["blelloch"], "uneven scan": COLORS["truncated"], "rank after rank": COLORS["linear"]}
+ROADS |= {"GPipe": COLORS["pipeline"], "MGRIT": COLORS["multigrid"]}
 SPEEDS = {"slow": (SLOW, "--"), "fast": (FAST, "-")}
 DRAWN = {"a": ("RNN", "backward"), "b": ("RNN", "step"), "d": ("narrow", "step"), "e": ("wide", "step")}  # over ranks
 NEEDS_RANKS = "not measurable here: needs many machines"
