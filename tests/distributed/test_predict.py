@@ -3,7 +3,7 @@ import pytest
 
 from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, pipeline, scan, sequential
-from bppsa_nb.papers.bppsa import figure_11
+from bppsa_nb.papers import timelines
 from bppsa_nb.schedule import events as timeline
 
 LINK = Interconnect(3.0, 4.0)
@@ -112,7 +112,7 @@ def test_predictions_end_in_events(method, whole):
 
 @pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
 def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
-    events, needs = figure_11.pipeline(ranks, batches, backward=True)
+    events, needs = timelines.gpipe(ranks, batches, backward=True)
     timeline.check(events, needs)
     one = Costs(1.0, 0.75, 0.25, 0, 0, 0, OPERATOR)
     seconds, bubble = pipeline(ranks, ranks, batches, one, Interconnect(0, 1))
