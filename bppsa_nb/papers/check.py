@@ -35,8 +35,10 @@ def expected(entry):
         try:
             reference = experiments.table(entry.experiment)
             judged = judge(entry, reference)
-        except (FileNotFoundError, LookupError) as error:
+        except LookupError as error:
             lacks = f"; the quick reference: {error}"
+            if (reference.attrs["provenance"]["device"], "paper") not in experiments.recordings(entry.experiment):
+                raise ValueError(f"{entry.experiment}, {entry.claim.where}: {error}") from error
     if judged is None or experiments.load(entry.experiment).FIGURE.origin == "collected":
         raise LookupError(f"needs the paper's scale: `bppsa-nb measure {entry.experiment} --scale paper`{lacks}")
     if judged[2].startswith("not measurable here"):

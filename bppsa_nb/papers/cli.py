@@ -59,7 +59,7 @@ def _run(argv):
     with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         parser, words = _parser(), sys.argv[1:] if argv is None else argv
         for (old, option), new in _RENAMED.items():
-            if words[:1] == [old] and (not option or option in words):
+            if words[:1] == [old] and (not option or option in [word.partition("=")[0] for word in words]):
                 parser.error(f"`bppsa-nb {old} {option}".rstrip() + f"` is now {new}")
         arguments = parser.parse_args(argv)
     with ended_once() as signals:
@@ -86,7 +86,7 @@ def _draw(arguments):
     names = _named(arguments) if arguments.name else explain.drawn_by_no_notebook()
 
     def read(name):
-        if experiments.load(name).FIGURE.origin == "collected" and not arguments.of:
+        if experiments.load(name).FIGURE.origin == "collected" and arguments.scale == "quick" and not arguments.of:
             return experiments.run(name, arguments.scale)  # which puts together what is recorded
         return experiments.table(name, arguments.scale, arguments.of)
 

@@ -138,7 +138,8 @@ def place(name, scale="quick", device=None):
         device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
     if device not in recorded:
         what, flag = ("recording", "") if MEASURED in _used.get() else ("reference", " --reference")
-        where = f"for {device}" if device else "for any machine"
+        where = "for any machine" if device is None else f"for {device!r}"
+        where += "".join(f"; there is scale {each} for {folder}" for folder, each in recordings(name))
         raise FileNotFoundError(
             f"no {what} of {name} at scale {scale} {where}; "
             f"`bppsa-nb measure {name} --scale {scale}{flag}` makes one for this machine"
@@ -185,7 +186,10 @@ def said_of(table):
     """Return what is said of a recorded table's figure, `caption` and `alt`."""
     module = load(table.attrs["provenance"]["name"])
     facts, figure = experiment.facts(module, table), module.FIGURE
-    return {what: words.fill(getattr(figure, what), facts, figure.phrases)[0] for what in ("caption", "alt")}
+    try:
+        return {what: words.fill(getattr(figure, what), facts, figure.phrases)[0] for what in ("caption", "alt")}
+    except LookupError as error:
+        raise LookupError(f"{table.attrs['provenance']['name']}, caption or alt: {error}") from error
 
 
 def make(name, scale="quick", seed=0, progress=True):
@@ -207,7 +211,7 @@ def needed(name, scale, device=None):
     for need in load(name).FIGURE.needs:
         other, _, at = need.partition(".")
         if need.startswith("paper/"):
-            found[need] = [files.shipped("data") / f"{need}.csv"]
+            found[need] = [files.shipped("data", "paper") / f"{other.removeprefix('paper/')}.csv"]
         elif at:  # of all machines
             devices = [folder for folder, recorded in recordings(other) if recorded == at]
             found[need] = [place(other, at, each) for each in devices]

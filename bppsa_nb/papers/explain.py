@@ -71,8 +71,11 @@ def explain(name, scale=None, device=None):
     module, shown, reference = experiments.load(name), None, False
     path = files.root() / "figures" / f"{name}.json"
     if scale is None and device is None and path.is_file():
-        shown = files.read_json(path)["provenance"]
-        scale, device, reference = shown["scale"], shown["device"], shown["reference"]
+        try:
+            shown = files.read_json(path)["provenance"]
+            scale, device, reference = shown["scale"], shown["device"], shown["reference"]
+        except (TypeError, KeyError) as error:
+            raise files.CorruptFileError(f"{path} is damaged: {error!r}; draw the figure again") from error
     scale, found = scale or "quick", {"lacking": None, "table": None, "origin": None, "columns": []}
     with experiments.references(reference):
         try:

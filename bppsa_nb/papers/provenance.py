@@ -84,7 +84,7 @@ def source_state():
         return head.decode().strip(), git("status", "--porcelain", "--", *SOURCE) != b""
     named = os.environ.get("BPPSA_NB_COMMIT")
     if named is not None and not re.fullmatch("[0-9a-f]{40}", named):
-        raise ValueError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
+        raise UncommittedError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
     return named, None if named is None else False
 
 

@@ -59,15 +59,16 @@ def read(path):
     """
     import pandas
 
-    place, text = path.with_suffix(".json"), path.read_text(encoding="utf-8", errors="replace")
+    place = path.with_suffix(".json")
     described = files.read_json(place)
     try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         missing = {"provenance", "notes", "columns", "sha256"} - described.keys()
         if missing := missing or provenance.KEYS - described["provenance"].keys():
             raise ValueError(f"{', '.join(sorted(missing))} missing")
         if _digest(text) != described["sha256"]:
             place = path
-            raise ValueError("it is not the table that the .json beside it describes; measure again")
+            raise ValueError("it is not the table that the .json beside it describes; measure again, or restore both")
         # As text first: whatever pandas' own parser does, every number comes back to the last bit.
         table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
         kinds = described["columns"]

@@ -49,7 +49,7 @@ class _Filler(string.Formatter):
         for key in name.rstrip("]").replace("][", "[").split("["):
             found = [each for each in value.keys() if str(each) == key]
             if not found:
-                raise LookupError(f"{name}: there is no {key}, but {listed([*map(str, value.keys())][:20])}")
+                raise LookupError(f"{name}: there is no {key}, but {', '.join([*map(str, value.keys())][:20])}")
             value = value[found[0]]
         return value, name
 

@@ -118,6 +118,12 @@ def test_what_the_same_source_measured_is_measured_again_only_by_name(monkeypatc
         assert len(measured) == 1, other
 
 
+def test_a_lost_reference_is_no_claim_that_needs_more(project, capsys):
+    (project / "data/results").unlink()
+    assert cli.main(["check", "figure_11"]) == 1
+    assert "bppsa-nb: no reference of figure_11 at scale quick for any machine" in capsys.readouterr().err
+
+
 def test_names_that_no_claim_is_held_against_are_refused(capsys):
     with pytest.raises(ValueError, match="no claim is held against 'figure_5', but against "):
         list(check.check(["figure_5"]))

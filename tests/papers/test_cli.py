@@ -139,7 +139,8 @@ def test_draw_draws_what_a_device_recorded_or_the_reference_and_measures_nothing
     assert toys.first.measured == 3
     for flags, said in ([], "no recording of"), (["--reference"], "no reference of"):
         error = run("draw", "second", "--of", device, *flags, ends=1)
-        assert f"{said} second at scale quick for {device}" in error and f"{' '.join(['', *flags])}` makes one" in error
+        assert f"{said} second at scale quick for {device!r}" in error
+        assert f"{' '.join(['', *flags])}` makes one" in error
 
 
 def test_draw_without_names_draws_what_no_notebook_does(toys, project, run, monkeypatch):
@@ -149,6 +150,8 @@ def test_draw_without_names_draws_what_no_notebook_does(toys, project, run, monk
     toys.second.FIGURE = experiment.Figure("collected", "It is put together.", "A line.")
     run("draw")
     assert (toys.first.measured, toys.second.measured) == (1, 2)  # recordings are collected anew
+    assert "no recording of second at scale paper" in run("draw", "second", "--scale", "paper", ends=1)
+    assert toys.second.measured == 2
     toys.second.FIGURE = experiment.Figure("waiting", "It waits.", "A line.")
     assert run("draw") == ""
 

@@ -302,7 +302,7 @@ def test_a_missing_recording_says_what_to_run(toy):
     with pytest.raises(FileNotFoundError, match="`bppsa-nb measure toy --scale paper`"):
         experiments.table("toy", "paper")
     experiments.run("toy", progress=False)
-    with pytest.raises(FileNotFoundError, match="for nvidia-h200"):
+    with pytest.raises(FileNotFoundError, match=r"for 'nvidia-h200'; there is scale quick for \S+; `bppsa-nb measure"):
         experiments.table("toy", device="nvidia-h200")
 
 
@@ -334,6 +334,12 @@ def test_what_was_measured_here_is_preferred_to_a_reference(toy, monkeypatch):
     with experiments.references():
         experiments.run("toy", seed=3, progress=False)
     assert experiments.table("toy").attrs["provenance"]["seed"] == 3
+
+
+def test_words_of_what_no_fact_says_name_the_figure(toy):
+    toy.FIGURE = experiment.Figure("counted", "Squares grow.", "A line up to {mots}.")
+    with pytest.raises(LookupError, match="^toy, caption or alt: mots: there is no mots, but most$"):
+        experiments.make("toy", progress=False)
 
 
 def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):

@@ -166,7 +166,13 @@ def test_a_picture_is_led_back_to_its_own_table_by_commands_that_hold(toy, tmp_p
     found = explain.explain("toy")
     assert found.drawn_from_it and found.table == f"data/results/{provenance.device()}/toy.quick.csv"
     assert all("--seed" not in command for command in found.commands) and "--reference" in found.commands[1]
-    sealed = (tmp_path / found.table).read_bytes()
+    described, sealed = tmp_path / "figures/toy.json", (tmp_path / found.table).read_bytes()
+    drawn = described.read_bytes()
+    for damage in (b"{}", b"[]", b'{"provenance": null}'):
+        described.write_bytes(damage)
+        with pytest.raises(files.CorruptFileError, match="figures/toy.json is damaged"):
+            explain.explain("toy")
+    described.write_bytes(drawn)
     (tmp_path / found.table).write_bytes(sealed.replace(b"0", b"1"))
     with pytest.raises(files.CorruptFileError, match="toy.quick.csv is damaged"):
         explain.explain("toy")

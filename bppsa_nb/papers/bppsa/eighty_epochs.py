@@ -24,12 +24,8 @@ LOOK = 10  # epochs until the accuracy is looked at
 AT_ONCE = os.cpu_count()  # trainings
 
 CONTROL = "nudged"  # BPTT with one bit perturbed: what rounding does to training without any BPPSA
-METHODS = {
-    "linear": "BPTT",
-    CONTROL: "BPTT, one bit changed",
-    "chunked": "BPPSA, by chunks",
-    "blelloch": "BPPSA, by levels",
-}
+METHODS = {"linear": "BPTT", CONTROL: "BPTT, one bit changed"}
+METHODS |= {"chunked": "BPPSA, by chunks", "blelloch": "BPPSA, by levels"}
 STYLES = {  # what lies on BPTT's line is thinner
     "linear": {"color": COLORS["linear"], "lw": 3.5, "alpha": 0.6},
     CONTROL: {"color": "black", "ls": "--", "lw": 1.5},

@@ -26,11 +26,8 @@ STYLES = {
     "mm": ("matrix × matrix", COLORS["matrix"], "s"),
 }
 METHODS = {"ordinary": COLORS["baseline"], "linear": COLORS["linear"], "truncated": COLORS["truncated"]}
-WAYS = {
-    "scipy": ("SciPy, same entries", "#999999"),
-    "scipy_nonzero": ("SciPy, zeros left out", "#555555"),
-    "planned": ("planned", COLORS["truncated"]),
-}
+WAYS = {"scipy": ("SciPy, same entries", "#999999"), "scipy_nonzero": ("SciPy, zeros left out", "#555555")}
+WAYS |= {"planned": ("planned", COLORS["truncated"])}
 
 
 def measure(scale, rng, progress):

@@ -13,12 +13,8 @@ from bppsa_nb.papers.forward import networks
 SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
 RIGHT, MOST = {"float32": 1e-5, "float64": 1e-10}, 100
-KINDS = {
-    "rnn": "RNN, H = 20, DEER",
-    "gru": "GRU, H = 20, DEER",
-    "example": "GRU, H = 2, B = 16, DEER",
-    "quasi": "RNN, H = 20, quasi-DEER",
-}
+KINDS = {"rnn": "RNN, H = 20, DEER", "gru": "GRU, H = 20, DEER", "example": "GRU, H = 2, B = 16, DEER"}
+KINDS |= {"quasi": "RNN, H = 20, quasi-DEER"}
 LEARNING = "learning"  # the kind of a network that is looked at every so many iterations
 TRAINING = {"quick": {"T": 320, "iterations": 200, "every": 25}, "paper": {"T": 1000, "iterations": 1500, "every": 25}}
 RUNS = {"quick": 1, "paper": 3}  # from other weights and data
