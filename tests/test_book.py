@@ -133,7 +133,7 @@ def links(page):
 
 def test_every_figure_has_a_page_one_click_from_its_captions():
     shown = re.findall(r'<figure\b[^>]*\bid="figure-([\w-]+)"', (SITE / "figures.html").read_text(encoding="utf-8"))
-    assert {name.replace("-", "_") for name in shown} == set(FIGURES) and len(FIGURES) > 60
+    assert {name.replace("-", "_") for name in shown} == set(FIGURES) and len(FIGURES) > 40
     pages = [SITE / "figures.html", *(SITE / "notebooks").glob("*.html")]
     clicks = {page: {Path(href).stem for _, href in links(page) if "figure/" in href} for page in pages}
     assert clicks[pages[0]] == set(FIGURES)

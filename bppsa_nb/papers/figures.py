@@ -9,7 +9,7 @@ from bppsa_nb.machine import files
 from bppsa_nb.schedule.colors import COLORS
 
 MAX_BYTES = 150_000  # of a picture
-MAX_VECTOR_BYTES = 300_000
+MAX_VECTOR_BYTES = 230_000
 _DPI = 130
 _MADE = {"counted": "Counted", "timed": "Timed", "trained": "Trained"}
 _FOOT = "foot"
