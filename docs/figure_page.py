@@ -37,10 +37,10 @@ def figure(name, up=""):
     return [
         f":::{{figure}} {up}figures/{name}.{kind(name)}",
         *([] if up else [f":name: figure-{name}"]),
-        *(f":alt: {described['alt']}", "", described["caption"], ""),
+        f":alt: {described['alt']}", "", described["caption"], "",
         f"*{figures.provenance_line(origin, described['origin'])} · {origin['date']}, "
         f"commit {provenance.commit(origin)}*",
-        *(":::", ""),
+        ":::", "",
     ]
 
 
@@ -106,8 +106,8 @@ def _code(found, repository):
         if repository:
             place = f"[{place}]({repository}/blob/HEAD/{where.path}#L{where.first}-L{where.last})"
         lines += [
-            *(f"What {does} it: {place}.", ""),
-            *(f"```{{literalinclude}} ../{where.path}\n:lines: {where.first}-{where.last}\n:lineno-match:\n```", ""),
+            f"What {does} it: {place}.", "",
+            f"```{{literalinclude}} ../{where.path}\n:lines: {where.first}-{where.last}\n:lineno-match:\n```", "",
         ]
     return lines
 

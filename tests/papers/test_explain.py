@@ -176,6 +176,9 @@ def test_a_picture_is_led_back_to_its_own_table_by_commands_that_hold(toy, tmp_p
     (tmp_path / found.table).write_bytes(sealed.replace(b"0", b"1"))
     with pytest.raises(files.CorruptFileError, match="toy.quick.csv is damaged"):
         explain.explain("toy")
+    (tmp_path / found.table).unlink()
+    with pytest.raises(files.CorruptFileError, match="toy.quick.csv is damaged"):
+        explain.explain("toy")
     (tmp_path / found.table).with_suffix(".json").unlink()
     found = explain.explain("toy")
     assert found.table is None and found.lacking.startswith("no reference of toy") and not found.drawn_from_it

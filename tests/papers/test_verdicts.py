@@ -79,6 +79,9 @@ def test_all_are_in_the_report_in_the_order_of_the_papers():
     papers = [entry.paper for entry in ENTRIES]
     assert [entry.number for entry in ENTRIES] == list(range(1, len(ENTRIES) + 1))
     assert sorted(papers, key=[*dict.fromkeys(papers)].index) == papers and len({*papers}) == 6
+    with RECORDED.open(encoding="utf-8", newline="") as file:  # none is lost
+        recorded = {tuple(row[:3]) for row in csv.reader(file)}
+    assert recorded == {(each.experiment, each.claim.where, each.claim.says[:60]) for each in ENTRIES}
     assert f"[{len(ENTRIES)} claims](REPRODUCTION.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert len({(entry.experiment, entry.claim.where, entry.claim.says) for entry in ENTRIES}) == len(ENTRIES)
     places = [entry.claim.where for entry in ENTRIES if entry.paper == papers[0]]
