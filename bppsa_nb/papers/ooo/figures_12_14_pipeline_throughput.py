@@ -153,8 +153,8 @@ FIGURE = Figure(
     of 128, 10 TFLOP/s on each GPU, F = δO = δW = 7.9 ms; 12.6 MB cross each boundary. (a, b) 24 layers, 4
     micro-batches; (c) 48 layers, 32 micro-batches, 50 GB/s in a node, 25 Gb/s between. OOO-Pipe1: fast-forwarding with
     a flush; OOO-Pipe2: modulo allocation without; PipeDream (stale weights): its steady pace; ZB-H2: the longest span
-    of a GPU. (d) The fullest GPU of (a): weights, their gradients, Adam's averages, and for each layer and micro-batch, in
-    outputs of a layer, 7 inputs of matrices; before its δO also 13 that δO alone reads, and then, until its δW, 9
+    of a GPU. (d) The fullest GPU of (a): weights, their gradients, Adam's averages, and for each layer and micro-batch,
+    in outputs of a layer, 7 inputs of matrices; before its δO also 13 that δO alone reads, and then, until its δW, 9
     gradients. Pale: without the 13.""",
     alt="""Three plots of throughput relative to one GPU, and one of memory. Bars on 4 GPUs at 50 GB/s: model
     parallelism {near[model parallelism][NVLink, 50 GB/s]:.2f}, GPipe and 1F1B {near[GPipe][NVLink, 50 GB/s]:.2f},
