@@ -138,7 +138,7 @@ def fetched(from_ptx, monkeypatch):
 
 
 def runs_ranks(file):
-    return Path(file).parent.name == "distributed" or Path(file).stem in RANKS
+    return Path(file).parent.name in ("distributed", "ranks") or Path(file).stem in RANKS
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("mpi4py")
 
-from bppsa_nb.distributed.engines import find_mpiexec
+from bppsa_nb.papers.ranks.engines import find_mpiexec
 
 REPO = Path(__file__).parents[1]
 ENVIRONMENT = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | {
@@ -106,8 +106,8 @@ class Session:
             return json.loads(path.read_text())
 
     def measure(self, ranks, program, *arguments):
-        """Stand in for `bppsa_nb.papers.on_ranks.run`: return what one of the package's programs measures."""
-        return self.found(ranks, "-m", program, *arguments, "--output")
+        """Stand in for `bppsa_nb.papers.ranks.run`: return what a program measures."""
+        return self.found(ranks, "-m", "bppsa_nb.papers.ranks", program, *arguments, "--output")
 
     def _begin(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:

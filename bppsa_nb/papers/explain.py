@@ -91,16 +91,10 @@ def explain(name, scale=None, device=None):
         sources = [path for path in sources if path != found["table"]]
         sources += [f"{need}, not recorded yet" for need in module.FIGURE.needs if not places.get(need)]
     return Explained(
-        name=name,
-        title=experiment.title(module),
-        kind=module.FIGURE.origin,
-        measured=lines(module.measure),
-        drawn=lines(module.plot),
-        sources=sources,
-        cells=cells().get(name, []),
+        name=name, title=experiment.title(module), kind=module.FIGURE.origin, measured=lines(module.measure),
+        drawn=lines(module.plot), sources=sources, cells=cells().get(name, []),
         picture=shown and relative(path.with_suffix(".png")),
-        drawn_from_it=shown is not None and shown == found["origin"],
-        **found,
+        drawn_from_it=shown is not None and shown == found["origin"], **found,
     )
 
 

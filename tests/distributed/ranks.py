@@ -15,9 +15,10 @@ from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
-from bppsa_nb.distributed import measure, ranks, solver
+from bppsa_nb.distributed import ranks, solver
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
+from bppsa_nb.papers.ranks import measure
 
 COMM = MPI.COMM_WORLD
 RANK, LAST = COMM.rank, COMM.size - 1

@@ -23,10 +23,11 @@ from rows import rows
 import bppsa_nb
 from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
-from bppsa_nb.distributed import program, ranks
+from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiment, experiments, notebooks, provenance, report
 from bppsa_nb.papers.bppsa import machine_code
+from bppsa_nb.papers.ranks import __main__ as program
 from bppsa_nb.training.datasets import irmas, openml
 
 REPO = Path(__file__).parents[2]

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
-from bppsa_nb.papers import on_ranks, panels, provenance
+from bppsa_nb.papers import panels, provenance
+from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 
 SCALES = {
@@ -40,7 +41,7 @@ def measure(scale, rng, progress):
 def _run(ranks, rounds, steps, seed):
     """Run the program on some ranks; return a row per thing measured."""
     how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
-    measured = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
+    measured = on_ranks.run(ranks, "chain", *how, "--scan-widths", *WIDTHS)
     key, times = ["steps", "rank", "method"], pd.DataFrame(measured["rows"])
     kept = {"combined": "max", "seconds": "median", "communication": "median", "done_by": "first"}
     memory = pd.DataFrame(measured["memory"]).set_index(key)["bytes"]

@@ -147,12 +147,9 @@ def _draw_steps(axes, table):
         ax.set_xlabel("links in the chain, $n$" if x == "n" else "workers, $p$")
     n, p = 2 ** np.linspace(1, np.log2(largest), 60), 2 ** np.linspace(0, np.log2(largest), 60)
     for ax, x, y, method, name, up in (
-        (axes[0], n, n, "linear", "$n$", 0),
-        (axes[0], n, 2 * np.log2(n), "blelloch", r"$2\log_2 n$", 4),
-        (axes[0], n, np.log2(n), "hillis_steele", r"$\log_2 n$", -3),
-        (axes[1], n, n, "linear", "$n$", -4),
-        (axes[1], n, 2 * n, "blelloch", "$2n$", 4),
-        (axes[1], n, n * np.log2(n), "hillis_steele", r"$n\log_2 n$", 0),
+        (axes[0], n, n, "linear", "$n$", 0), (axes[0], n, 2 * np.log2(n), "blelloch", r"$2\log_2 n$", 4),
+        (axes[0], n, np.log2(n), "hillis_steele", r"$\log_2 n$", -3), (axes[1], n, n, "linear", "$n$", -4),
+        (axes[1], n, 2 * n, "blelloch", "$2n$", 4), (axes[1], n, n * np.log2(n), "hillis_steele", r"$n\log_2 n$", 0),
         (axes[2], p, largest + 0 * p, "linear", "$n$", 0),
         (axes[2], p, 2 * largest / p + 2 * np.log2(p), "blelloch", r"$2n/p$" + "\n" + r"$+\,2\log_2 p$", 8),
         (axes[2], p, largest * np.log2(largest) / p, "hillis_steele", r"$n\log_2 n\,/\,p$", -10),

@@ -74,12 +74,8 @@ def _inspect(model, x):
     (solved,) = chunks.solved
     met = deer.finished == "converged"
     return {
-        "dtype": "float64",
-        "corrections": deer.corrections if met else MOST_LATER,
-        "met": met,
-        "steps": solved.steps / len(x),
-        "work": solved.work,
-        "error": float(abs(chunks.hidden - loop).max()),
+        "dtype": "float64", "corrections": deer.corrections if met else MOST_LATER, "met": met,
+        "steps": solved.steps / len(x), "work": solved.work, "error": float(abs(chunks.hidden - loop).max()),
         "rounding": float(abs(loop[0, 1:] - exact).max()),
     }
 

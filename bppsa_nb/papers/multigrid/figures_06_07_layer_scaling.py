@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import LogLocator
 
-from bppsa_nb.papers import on_ranks, panels, provenance
+from bppsa_nb.papers import panels, provenance
+from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
-from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
+from bppsa_nb.papers.ranks import FAST, LINKS, SLOW
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -53,7 +54,7 @@ def _run(channels, depth, ranks, rounds, seed):
     network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
     how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
     rounds = ["--repeat", rounds[channels], "--seed", seed]
-    times = pd.DataFrame(on_ranks.run(ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
+    times = pd.DataFrame(on_ranks.run(ranks, "layers", *network, *how, *rounds)["rows"])
     rows = []
     for (method, task), part in times.groupby(["method", "task"]):
         total = part.groupby("round")["seconds"].max()  # of the rank that is done last

@@ -77,11 +77,8 @@ def facts(table):
     roads, over = where(table, part="road").set_index("road"), where(table, part="over depth")
     most = where(over, workers=over["workers"].max()).set_index("road")
     return {
-        "time": roads["time"],
-        "error": roads["error"],
-        "workers": int(over["workers"].max()),
-        "depth": int(over["depth"].max()),
-        "whole": most.drop(["back-propagation", "scan, q = 2", "scan, q = 32"]),
+        "time": roads["time"], "error": roads["error"], "workers": int(over["workers"].max()),
+        "depth": int(over["depth"].max()), "whole": most.drop(["back-propagation", "scan, q = 2", "scan, q = 32"]),
         "backward": most.drop(["back-propagation", "pipeline, 32 samples", "pipeline, 4 samples"]),
         "steps": where(over, road="multigrid, 2 cycles", workers=1).astype({"depth": int}).set_index("depth")["steps"],
     }

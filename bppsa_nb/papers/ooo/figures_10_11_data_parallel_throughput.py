@@ -105,14 +105,10 @@ def facts(table):
     over = (makespan["priority"] / makespan["reverse_first_k"]).reset_index(name="over")
     most = where(table, part="memory").groupby(["network", "k"])["bytes"].max().groupby("network")
     return {
-        "slow": (last["alone"] / last["makespan"]).set_axis(last["part"]),
-        "over": over,
-        "added": over.loc[over["gpus"].notna(), "over"].max() - 1,
-        "many": over.loc[over["gpus"] >= 16, "over"],
-        "best": where(over, part="ratio").groupby("network")["over"].max(),
-        "usual": most.first(),
-        "delayed": most.last(),
-        "more": most.last() / most.first() - 1,
+        "slow": (last["alone"] / last["makespan"]).set_axis(last["part"]), "over": over,
+        "added": over.loc[over["gpus"].notna(), "over"].max() - 1, "many": over.loc[over["gpus"] >= 16, "over"],
+        "best": where(over, part="ratio").groupby("network")["over"].max(), "usual": most.first(),
+        "delayed": most.last(), "more": most.last() / most.first() - 1,
     }
 
 

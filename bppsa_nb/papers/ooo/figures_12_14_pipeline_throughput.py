@@ -98,15 +98,9 @@ def facts(table):
     every = pd.concat([near, far])
     held = where(table, interconnect=FAST).set_index("system")[["bytes", "bytes_bare"]].dropna()
     return {
-        "near": near,
-        "far": far,
-        "gpus": far.index,
-        "over": near.div(near["GPipe"], axis=0),
-        "far_over": far["OOO-Pipe2"] / far["GPipe"],
-        "leads": every["OOO-Pipe2"] / every["GPipe"],
-        "pace": every["OOO-Pipe2"] / every["PipeDream"],
-        "held": held,
-        "more": held / held.loc["GPipe"] - 1,
+        "near": near, "far": far, "gpus": far.index, "over": near.div(near["GPipe"], axis=0),
+        "far_over": far["OOO-Pipe2"] / far["GPipe"], "leads": every["OOO-Pipe2"] / every["GPipe"],
+        "pace": every["OOO-Pipe2"] / every["PipeDream"], "held": held, "more": held / held.loc["GPipe"] - 1,
     }
 
 

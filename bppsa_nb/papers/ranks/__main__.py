@@ -1,4 +1,4 @@
-"""Measures chains and layers on MPI ranks."""
+"""Measure on MPI ranks: ``mpiexec -n 4 python -m bppsa_nb.papers.ranks --steps 30000``, or ``layers --depth 1024``."""
 
 import argparse
 import sys
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.distributed import measure_chain, measure_layers, ranks
+from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, files, output
+from bppsa_nb.papers.ranks import chain, layers
 
-PROGRAMS = {"chain": measure_chain, "layers": measure_layers}
+PROGRAMS = {"chain": chain, "layers": layers}
 _THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
-NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.distributed"""
+NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.papers.ranks"""
 _HIDDEN = "command", "output", "parts"
 
 
@@ -49,7 +50,7 @@ def _main(argv):
 
 
 def _parser():
-    parser = argparse.ArgumentParser("python -m bppsa_nb.distributed", description=__doc__)
+    parser = argparse.ArgumentParser("python -m bppsa_nb.papers.ranks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, program in PROGRAMS.items():
         how = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _THREADS}
@@ -98,3 +99,7 @@ def _report(measured):
         for key, found in groups.items():
             medians = [(column, f"{np.median([numbers[column] for numbers in found]):.4g}") for column in found[0]]
             print("  " + ", ".join(f"{column} {value}" for column, value in (*key, *medians)))
+
+
+if __name__ == "__main__":
+    main()

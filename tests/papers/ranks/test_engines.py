@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("mpi4py")
 pytest.importorskip("ipyparallel")
 
-from bppsa_nb.distributed import engines
 from bppsa_nb.machine.files import root
+from bppsa_nb.papers.ranks import engines
 
 
 def look():

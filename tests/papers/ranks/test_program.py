@@ -1,4 +1,4 @@
-"""``python -m bppsa_nb.distributed``: what it measures of chains and of layers, and how it ends."""
+"""``python -m bppsa_nb.papers.ranks``: what it measures of chains and of layers, and how it ends."""
 
 import json
 import re
@@ -10,11 +10,13 @@ from on_mpi import FAULTY, start
 from rings import large, more
 from texts import beside
 
-from bppsa_nb.distributed import measure, predict, program
+from bppsa_nb.distributed import predict
+from bppsa_nb.papers.ranks import __main__ as program
+from bppsa_nb.papers.ranks import measure
 
 FEW = ["--steps", "9", "5", "--batch", "2", "--width", "3", "--backend", "numpy", "--repeat", "1"]
 LAYERS = ["--depth", "21", "--backend", "numpy", "--coarsening", "2", "--levels", "3", "--repeat", "1"]
-PROGRAM = "-m", "bppsa_nb.distributed"
+PROGRAM = "-m", "bppsa_nb.papers.ranks"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_layers_are_the_same_on_any_number_of_ranks(rank_session, tmp_path, kind
     every = []
     for ranks in 1, 3:
         run, path = rank_session.run if ranks == 1 or "--width" in kind else start, tmp_path / f"{ranks}.json"
-        done = run(ranks, "-m", "bppsa_nb.multigrid", *LAYERS, *kind, "--output", path)
+        done = run(ranks, "-m", "bppsa_nb.papers.ranks", "layers", *LAYERS, *kind, "--output", path)
         assert done.returncode == 0 and "\n\nresiduals\n  of states, cycle 1, " in done.stdout, done.stderr
         every.append(json.loads(path.read_text()))
     one, three = every
@@ -125,8 +127,8 @@ def test_wrong_arguments_are_refused(arguments, said, monkeypatch, capsys):
 
 
 def test_one_rank_says_what_is_wrong(rank_session):
-    done = rank_session.run(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
-    said = "usage: python -m bppsa_nb.distributed .*\n.*error: ranks must be at most the 2 steps that 2 levels leave"
+    done = rank_session.run(3, "-m", "bppsa_nb.papers.ranks", "layers", "--depth", "8", "--backend", "numpy")
+    said = "usage: python -m bppsa_nb.papers.ranks .*\n.*error: ranks must be at most the 2 steps that 2 levels leave"
     assert done.returncode == 2 and len(re.findall(said, done.stderr)) == 1
 
 
@@ -138,8 +140,8 @@ ENDS += [more("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no 
 @pytest.mark.parametrize("name, fault, said", ENDS)
 def test_a_rank_that_dies_or_raises_ends_all(name, fault, said):
     # The others wait for nobody.
-    owner, arguments = ("measure", FEW) if name == "peak" else ("measure_layers", ["layers", *LAYERS, "--width", "3"])
-    what = {"owner": f"distributed.{owner}", "name": name, "main": "distributed.program:main"}
+    owner, arguments = ("measure", FEW) if name == "peak" else ("layers", ["layers", *LAYERS, "--width", "3"])
+    what = {"owner": f"papers.ranks.{owner}", "name": name, "main": "papers.ranks.__main__:main"}
     done = start(3, "-c", FAULTY.format(**what, number=2, rank=1, fault=fault), *arguments)
     assert done.returncode and re.search(said, done.stderr, re.MULTILINE), done.stderr
 

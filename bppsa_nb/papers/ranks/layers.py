@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.distributed.measure import turns
 from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
 from bppsa_nb.multigrid.grids import check_levels, partition
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.residual import ResidualNetwork
 from bppsa_nb.networks.residual_steps import ACTIVATIONS
+from bppsa_nb.papers.ranks.measure import turns
 
 COUNTS = "width", "channels", "kernel", "image", "batch"  # options that are at least 1
 
@@ -75,16 +75,11 @@ def measure(arguments, comm):
             residuals = {"states": forward.residuals, "gradients": adjoint.residuals}
         rows += [{"rank": rank, "round": number, "method": method} | each for each in took]
     states, *gradients = (float(np.abs(a - b).max()) for a, b in zip(*found.values(), strict=True))
-    return {
-        "layers": [{"rank": rank, "layers": part.stop - part.start}],
-        "residuals": [
-            {"of": name, "cycle": cycle, "residual": norm}
-            for name, norms in (residuals.items() if rank == 0 else ())
-            for cycle, norm in enumerate(norms.tolist(), 1)
-        ],
-        "differences": [{"rank": rank, "states": states, "gradients": max(gradients)}],
-        "rows": rows,
-    }
+    measured = {"layers": [{"rank": rank, "layers": part.stop - part.start}], "residuals": [], "rows": rows}
+    for name, norms in residuals.items() if rank == 0 else ():
+        every = enumerate(norms.tolist(), 1)
+        measured["residuals"] += [{"of": name, "cycle": cycle, "residual": norm} for cycle, norm in every]
+    return measured | {"differences": [{"rank": rank, "states": states, "gradients": max(gradients)}]}
 
 
 def _train(net, u0, target, how, backend, comm):
@@ -100,10 +95,8 @@ def _train(net, u0, target, how, backend, comm):
     adjoint = solve_adjoint(net, forward.states, grad_output, **how, backend=backend, comm=comm)
     gradients = net.parameter_gradients(forward.states, adjoint.states, backend)
     training, waited = time.perf_counter() - start, forward.communication
-    took = [
-        {"task": "inference", "seconds": inference, "communication": waited},
-        {"task": "training", "seconds": training, "communication": waited + sent + adjoint.communication},
-    ]
+    took = [{"task": "inference", "seconds": inference, "communication": waited}]
+    took += [{"task": "training", "seconds": training, "communication": waited + sent + adjoint.communication}]
     return forward, adjoint, gradients, took
 
 

@@ -51,26 +51,15 @@ class Engines:
         self._folder = tempfile.TemporaryDirectory(prefix="bppsa-nb-")  # no other cluster's, and no user's settings
         paths = [str(Path(bppsa_nb.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]
         environment = _ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        command = [sys.executable, "-m", "bppsa_nb.distributed.engines", str(os.getpid())]
-        self._cluster = Cluster(
-            engines="mpi",
-            n=n,
-            profile_dir=self._folder.name,
-            load_profile=False,
-            delay=0,
-            log_level=40,
-            controller_ip="127.0.0.1",
-            # Engines have registered when a heart has beaten, every 3 s if nothing else is said.
-            controller_args=["--usethreads", "--HeartMonitor.period=500", "--HeartMonitor.max_heartmonitor_misses=60"],
-        )
-        self._cluster.config.merge(
-            {
-                "BaseLauncher": {"environment": environment},
-                "ControllerLauncher": {"controller_cmd": [*command, "controller"]},
-                "EngineLauncher": {"engine_cmd": [*command, "engine"]},
-                "MPILauncher": {"mpi_cmd": [mpiexec]},
-            }
-        )
+        command = [sys.executable, "-m", "bppsa_nb.papers.ranks.engines", str(os.getpid())]
+        # Engines have registered when a heart has beaten, every 3 s if nothing else is said.
+        controller = ["--usethreads", "--HeartMonitor.period=500", "--HeartMonitor.max_heartmonitor_misses=60"]
+        how = {"profile_dir": self._folder.name, "load_profile": False, "delay": 0, "log_level": 40}
+        self._cluster = Cluster(engines="mpi", n=n, controller_ip="127.0.0.1", controller_args=controller, **how)
+        launchers = {"Base": {"environment": environment}, "MPI": {"mpi_cmd": [mpiexec]}}
+        launchers |= {"Controller": {"controller_cmd": [*command, "controller"]}}
+        launchers |= {"Engine": {"engine_cmd": [*command, "engine"]}}
+        self._cluster.config.merge({f"{name}Launcher": given for name, given in launchers.items()})
         self._client = None
         try:
             self.view = self._start(n, timeout)

@@ -16,12 +16,12 @@ import numpy as np
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.distributed import measure as measured
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import solve
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.networks.residual import ResidualNetwork
+from bppsa_nb.papers.ranks import measure as measured
 from bppsa_nb.training.datasets.bitstream import Bitstream
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")

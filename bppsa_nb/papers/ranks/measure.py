@@ -12,6 +12,7 @@ from bppsa_nb.distributed import predict, ranks
 from bppsa_nb.distributed.exscan import exscan
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.machine import extras
+from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
@@ -32,8 +33,7 @@ def turns(calls, rounds, comm=None):
 
 def medians(calls, rounds):
     """Time calls that take turns on this rank: median seconds by name."""
-    rows = [(name, seconds) for _, name, _, seconds in turns(calls, rounds)]
-    return {name: float(np.median([seconds for other, seconds in rows if other == name])) for name in calls}
+    return dict(zip(calls, np.median(take_turns(calls.values(), 0, (rounds, rounds)), axis=0).tolist(), strict=True))
 
 
 def peak(call):
