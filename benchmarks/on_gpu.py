@@ -46,7 +46,7 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     x, y : np.ndarray
     method : str
     graph, sub_stream : bool
-        As for `bppsa_nb.training.device.DeviceTraining`.
+        As for `bppsa_nb.training.step_cuda.Shared`.
     forward : {"auto", "linear", "chunked"}
         How the states are found.
 
@@ -57,12 +57,12 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     wait : callable
         Returns when it is done.
     """
-    from bppsa_nb.cells.stacked import resolve_method
     from bppsa_nb.cells.unroll import SolverOptions
-    from bppsa_nb.training import device
+    from bppsa_nb.training import step_cuda
 
-    training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
-    options, length = resolve_method(model, SolverOptions(forward), x.shape, "cuda")
-    training.step(x, y, method, length=length if options.method == "chunked" else None)
-    *_, step = training.steps.values()
-    return step.run, lambda: device.wait(training.stream)
+    optimizer = bp.Adam(lr=1e-5)
+    shared = {"gpu": step_cuda.Shared(model, optimizer, graph, sub_stream)}
+    how = model.choose(method, "cuda", None, x.shape)
+    step = step_cuda.Step(model, optimizer, x.shape, how, SolverOptions(forward), shared)
+    step.run(x, y)
+    return step.last.run, lambda: step_cuda.wait(shared["gpu"].stream)

@@ -5,6 +5,7 @@ oldest generation and those after it, and NVIDIA's linker makes machine code of 
 writes PTX for that very generation: `make test-full` does so for each, and asks numba-cuda-mlir for the same.
 """
 
+import math
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from rings import large, more
 
+import bppsa_nb as bp
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
@@ -106,8 +108,8 @@ def kernels(real, sizes):
     doubles = types.Array(types.float64, 1, "C")
     yield training.classify, (a3, a2, a1, a1, a2, a3, a2, a1, doubles, a1, lost)
     yield training.flag_overflow, (a1, a1, lost, lost)
-    yield training.adam, (a1, a1, a1, a1, a1, a1)
-    yield training.sgd, (a1, a1, a1, flag, a1, a1)
+    for optimizer, averages in ((bp.Adam(), 2), (bp.SGD(0.1, 0.9), 1), (bp.SGD(0.1), 0)):
+        yield training.update_of(optimizer.rule_of(math.sqrt), averages), (a1, a1, a1, a1, a1, a1)
     columns = types.Array(types.int32, 1, "C")
     for index in (types.Array(whole, 1, "C") for whole in (types.int32, types.int64)):
         yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
@@ -132,7 +134,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
     pytest.importorskip("cuda.core", reason="needs the gpu extra")
     cc = int(compiled_for[3]), int(compiled_for[4])
     found = [(k, cuda_compiler.compile_ptx(k.py_func, types, cc, **options)) for k, types in kernels(real, sizes)]
-    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 44
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 43
     for kernel, text in found:
         assert program_of(text).functions  # every instruction is one that `ptx` knows
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision

@@ -5,20 +5,15 @@ of the parameters, and forgotten. From memory, only what the forward pass left i
 wait for each other: cores share out groups of them.
 """
 
-import math
-
 import numpy as np
 
 from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, SUMS, back, table_of
-from bppsa_nb.cells.forward_cpu import run_steps
 from bppsa_nb.cells.samples_cpu import (
     add_biases,
     add_weights,
-    biases,
     in_groups,
     longest,
     samples_together,
-    share_samples,
 )
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
@@ -30,41 +25,20 @@ _ROWS = 256  # of gradients at sums, before the parameters have their turn
 
 
 def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WHOLE):
-    """Compute the gradients of a layer's parameters, a dict; at its input, None unless `inputs` asks for it; at h_0.
+    """Return the gradients of a layer's parameters, one after the other; at its input, if `inputs` asks for it; at h_0.
 
     This is a sweep along the layer's chain, and what `bppsa_nb.cells.layer` makes of it; `weights` are weight_ih and
     weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
     None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
     """
-    local = x[:0] if local_grads is None else local_grads
-    new = np.zeros if spans.lengths.size else np.empty
+    new, whole = np.zeros if spans.lengths.size else np.empty, not spans.resets.size
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
-    saved, gradients = (spans.before(saved[0]), *saved), (grad_output, local, at_input, at_start)
-    total = go_back(cell, weights, x, saved, gradients, None if spans.whole else tuple(spans))
-    return by_name(cell, weights, total), at_input if inputs else None, at_start
-
-
-def by_name(cell, weights, total):
-    """Tell the gradients of a layer's parameters apart, which come one after the other."""
-    (rows, size), grads, start = weights[1].shape, {}, 0
-    shapes = weights[0].shape, (rows, size), (rows,), (rows,), *[(size,)] * len(cell.vectors)
-    for name, shape in zip(cell.names, shapes, strict=True):
-        end = start + math.prod(shape)
-        grads[name], start = total[start:end].reshape(shape), end
-    return grads
-
-
-def go_back(cell, weights, x, saved, gradients, spans=None):
-    """Return the gradients of all parameters, one after the other; see `backward`.
-
-    `saved` are states, those that steps begin with and those they end with, and what is kept; `spans` a plain tuple.
-    `gradients` are that at the last states, loss terms, or none of them, and room for those at the input, or none, and
-    at the initial states.
-    """
+    saved = x, saved[0] if whole else spans.before(saved[0]), *saved
+    gradients, spans = (grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start), tuple(spans)
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
-    if gradients[2].size:
+    if inputs:
         by_gate = weight_ih.reshape(-1, size, width)
         if cell.split:  # as sums come
             by_gate = np.concatenate([by_gate[-cell.split :], by_gate[: -cell.split]])
@@ -75,36 +49,9 @@ def go_back(cell, weights, x, saved, gradients, spans=None):
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, (x, *saved), parameters, gradients, spans)
-    return totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
-
-
-class Loops:
-    """A layer's loops on room that serves step after step: `forward`, from zeros, and `backward`.
-
-    `params` are the layer's, which may change in place; x has `shape` (T, B, I).
-    """
-
-    def __init__(self, cell, params, shape):
-        weight_ih, weight_hh, *self.biases = params
-        (steps, batch, _), size, dtype = shape, weight_hh.shape[1], weight_hh.dtype
-        self.cell, self.weights, S = cell, (weight_ih, weight_hh), cell.states
-        # By columns, as products take them.
-        self.views = [weight.reshape(-1, size, weight.shape[1]).transpose(0, 2, 1) for weight in self.weights]
-        self.states, kept = np.zeros((S, steps + 1, batch, size), dtype), (cell.kept, steps, batch, size)
-        self.saved, self.hidden = (self.states, np.empty(kept, dtype)), self.states[0]
-        self.at_start = np.empty((batch, S * size), dtype)
-
-    def forward(self, x):
-        """Find the states, whose first are `hidden` [shape=(T + 1, B, H)]."""
-        weights = table_of(self.cell, x.dtype), *map(panels, self.views), biases(self.cell, *self.biases)
-        share_samples(run_steps, x, weights, self.saved)
-
-    def backward(self, x, grad_output, local_grads, inputs):
-        """Return the gradients of all parameters, one after the other, and those at the input, or none."""
-        local, at_input = x[:0] if local_grads is None else local_grads, np.empty(x.shape, x.dtype) if inputs else x[:0]
-        gradients = grad_output, local, at_input, self.at_start
-        return go_back(self.cell, self.weights, x, (self.states, *self.saved), gradients), at_input
+    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, None if whole else spans)
+    total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
+    return total, at_input if inputs else None, at_start
 
 
 @compiled

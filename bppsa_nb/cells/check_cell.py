@@ -160,11 +160,12 @@ def _check_compiled(cell, dtype, rng):
     grads = rng.standard_normal((5, 3, cell.states * size)).astype(dtype)
     found, expected = [], []
     for module, results in (compiled, found), (layer, expected):
-        states, kept = module.forward(cell, x, start, *weights, *biases, *own)
-        results += [states, kept, np.array(module.sum_gradients(cell, states, kept, grads))]
+        saved = layer.new_saved(cell, start, len(x))
+        module.forward(cell, x, saved, *weights, *biases, *own)
+        results += [*saved, np.array(module.sum_gradients(cell, *saved, grads))]
     for name, one, other in zip(("states", "kept numbers", "gradients at sums"), found, expected, strict=True):
         if not checks.all_finite(other):
-            why = checks.why_lost(layer.forward, cell, x, start, *weights, *biases, *own)
+            why = checks.why_lost(layer.forward, cell, x, saved, *weights, *biases, *own)
             raise ValueError(f"{name} must be finite after {len(x)} steps of random numbers in {dtype.__name__}{why}")
         if not np.abs(one - other).max(initial=0) <= 1e3 * np.finfo(dtype).eps * (1 + np.abs(other).max(initial=0)):
             raise ValueError(f"compiled code must compute what NumPy does in {dtype.__name__}; {name} differ")

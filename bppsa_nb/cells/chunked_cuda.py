@@ -168,10 +168,3 @@ class Chunks:
                 solved.mismatch = max(solved.mismatch, float(mismatch.max()))
             first = 1 + int(np.flatnonzero(wrong.any(axis=1))[0])  # the first that was wrong is right by now
             which = ALL if which == ALL else which + 1
-
-
-def solve(cell, length, tol, most, x, start, *params):
-    """Run a cell over time in chunks, as `bppsa_nb.cells.layer_cuda.forward` runs it; return how it was solved, too."""
-    *_, states, kept = loop = cells.prepared(cell, x, start, *params)
-    solved = Chunks(cell, loop, length).solve(tol, most)
-    return (states.copy_to_host(), cells.fetch_kept(cell, kept)), solved

@@ -13,24 +13,29 @@ from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.structured import StructuredChain
 
 
-def forward(cell, x, start, *params, spans=WHOLE):
-    """Run a cell over time, from `x` [shape=(T, B, I)] and the initial states [shape=(S, B, H)].
+def new_saved(cell, start, steps):
+    """Make arrays for what a layer saves of so many steps, from initial states [shape=(S, B, H)]."""
+    states = np.empty((cell.states, steps + 1, *start.shape[1:]), start.dtype)
+    states[:, 0] = start
+    return states, np.empty((cell.kept, steps, *start.shape[1:]), start.dtype)
+
+
+def forward(cell, x, saved, *params, spans=WHOLE):
+    """Run a cell over time, from `x` [shape=(T, B, I)] and the initial states, the first of the states in `saved`.
 
     Of the parameters, weights are [shape=(G H, I)] and [shape=(G H, H)], biases [shape=(G H,)], a cell's own vectors
-    [shape=(H,)]. Returns the states, and what is kept.
+    [shape=(H,)]. The other states, and what is kept, are written into `saved`.
     """
     weight_ih, weight_hh, bias_ih, bias_hh, *vectors = params
     (steps, batch, inputs), size, whole = x.shape, weight_hh.shape[1], cell.gates - cell.split
-    states = np.empty((cell.states, steps + 1, batch, size), x.dtype)
-    kept = np.empty((cell.kept, steps, batch, size), x.dtype)
-    states[:, 0] = start
+    states, kept = saved
     # No input product waits for another: all of them are one matrix product, before the time loop. Of whole sums, both
     # biases are added to it.
     to_x = np.concatenate([bias_ih[: whole * size] + bias_hh[: whole * size], bias_ih[whole * size :]])
     products = x.reshape(steps * batch, inputs) @ weight_ih.T + to_x
     from_x = np.ascontiguousarray(products.reshape(steps, batch, cell.gates, size).swapaxes(1, 2))
     weights_T, to_h = weight_hh.reshape(-1, size, size).swapaxes(1, 2), bias_hh[whole * size :].reshape(-1, 1, size)
-    before = tuple(start)
+    before = tuple(states[:, 0])
     anew = [None] * steps if spans.whole else spans.resets[:, :, None]
     for t in range(steps):
         if anew[t] is not None:
@@ -38,13 +43,13 @@ def forward(cell, x, start, *params, spans=WHOLE):
         from_h = before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
-        before, values = cell.step(cell.activate((*cell.add_up(from_x[t], from_h), *vectors)), before)
+        sums = (*(cell.add_up(from_x[t], from_h) if cell.split else from_x[t] + from_h), *vectors)
+        before, values = cell.step(cell.activate(sums) if cell.activations else sums, before)
         for s, found in enumerate(before):
             states[s, t + 1] = found
         for k, found in enumerate(values):
             kept[k, t] = found
     spans.end(states)
-    return states, kept
 
 
 def chain(cell, weight_hh, states, kept, spans=WHOLE):
@@ -90,21 +95,16 @@ def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
 
 
 def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
-    """Turn gradients at the sums into those of a layer's parameters (Equation 2), by name, summed over time and batch.
+    """Turn gradients at the sums into those of a layer's parameters (Equation 2), summed over time and batch.
 
-    `x` [shape=(T, B, I)] is the layer's input.
+    `x` [shape=(T, B, I)] is the layer's input. All are in one line, in the order of `Cell.names`.
     """
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
     (from_x, from_h), hidden = cell.tell_apart(at_sums), spans.before(states[:1])[0, :-1]
-    found = {
-        "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
-        "weight_hh": np.concatenate([rows(at).T @ rows(hidden) for at in from_h]),
-        "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
-        "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
-    }
-    own = at_sums[cell.gates + cell.split :]
-    return found | {name: at.sum(axis=(0, 1)) for name, at in zip(cell.vectors, own, strict=True)}
+    found = [rows(at).T @ rows(seen) for ats, seen in ((from_x, x), (from_h, hidden)) for at in ats]
+    found += [at.sum(axis=(0, 1)) for at in (*from_x, *from_h, *at_sums[cell.gates + cell.split :])]
+    return np.concatenate([array.reshape(-1) for array in found])
 
 
 def input_gradients(cell, weight_ih, at_sums):

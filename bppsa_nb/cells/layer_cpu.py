@@ -3,15 +3,15 @@
 import numpy as np
 
 from bppsa_nb.cells import layer
-from bppsa_nb.cells.backward_cpu import backward, by_name  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.cell_cpu import back, table_of
 from bppsa_nb.cells.forward_cpu import run_steps
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.cells.samples_cpu import add_biases, add_weights, biases, by_columns, share_samples
+from bppsa_nb.cells.samples_cpu import add_biases, add_weights, biases, share_samples
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import product
+from bppsa_nb.machine.tiles import panels, product
 from bppsa_nb.machine.views import pointer, room
 from bppsa_nb.machine.workers import parallel_for
 
@@ -22,19 +22,15 @@ _PARTS = 8  # sums of parameter gradients that are added up apart, for as many w
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def forward(cell, x, start, weight_ih, weight_hh, *added, spans=WHOLE):
+def forward(cell, x, saved, weight_ih, weight_hh, *added, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
-    ragged = spans.lengths.size > 0
-    new = np.zeros if ragged else np.empty
-    states = new((cell.states, len(x) + 1, *start.shape[1:]), x.dtype)
-    kept = new((cell.kept, len(x), *start.shape[1:]), x.dtype)
-    states[:, 0] = start
-    weights = by_columns(cell, weight_ih), by_columns(cell, weight_hh), biases(cell, *added)
-    weights, spans_or_none = (table_of(cell, x.dtype), *weights), None if spans.whole else tuple(spans)
-    share_samples(run_steps, x, weights, (states, kept), spans_or_none)
-    if ragged:
-        spans.end(states)
-    return states, kept
+    size = weight_hh.shape[1]
+    weights_x = panels(weight_ih.reshape(cell.gates, size, weight_ih.shape[1]).mT)  # by columns, as products take them
+    weights_h = panels(weight_hh.reshape(cell.gates, size, size).mT)
+    weights = table_of(cell, x.dtype), weights_x, weights_h, biases(cell, *added)
+    share_samples(run_steps, x, weights, saved, tuple(spans) if spans.resets.size else None)
+    if spans.lengths.size:
+        spans.end(saved[0])
 
 
 def chain(cell, weight_hh, states, kept, spans=WHOLE):
@@ -109,9 +105,7 @@ def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
     seen = x.reshape(1, rows, inputs), spans.before(states[:1])[0, :steps].reshape(1, rows, size)
     arrays = product(x.dtype), (gates, cell.split), seen, at_sums.reshape(cell.sums, rows, size), block, totals
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > _THRESHOLD)
-    own = at_sums[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)
-    weights = np.empty((gates * size, inputs), np.bool_), np.empty((gates * size, size), np.bool_)
-    return by_name(cell, weights, np.concatenate([totals.sum(axis=0), own]))
+    return np.concatenate([totals.sum(axis=0), at_sums[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)])
 
 
 @compiled

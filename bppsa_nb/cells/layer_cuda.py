@@ -3,7 +3,7 @@
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
 gradients at sums, gradients of the parameters) is spread over all steps and samples.
 
-Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
+Launchers take device arrays and a stream, allocate nothing and wait for nothing: a training step records them.
 """
 
 from functools import cache
@@ -11,9 +11,8 @@ from functools import cache
 import numpy as np
 
 from bppsa_nb.cells.cell_cuda import any_steps_of, check_vectors, derive_of, numbers_of, steps_of, sum_gradients_of
-from bppsa_nb.cells.layer import chain_of
-from bppsa_nb.cells.weight_gradients_cuda import launch_gradients, parts_of
-from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over, put
+from bppsa_nb.cells.spans import WHOLE
+from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, launch, on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 
@@ -99,7 +98,7 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
 def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
     """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit.
 
-    The loop is what `prepared` returns; `more` goes to the kernel, too.
+    The loop is products, weight_hh_T, bias_hh, states and what is kept; `more` goes to the kernel, too.
     """
     products, _, _, states, _ = loop
     size, dtype, sums = states.shape[3], states.dtype, products.shape[2]
@@ -152,88 +151,16 @@ def launch_back_linear(at, weight, out, stream=0):
     input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
-def forward(cell, x, start, *params):
-    """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
+def forward(cell, x, saved, *params, spans=WHOLE):
+    """Run a cell over time, of arrays on the host; see `bppsa_nb.cells.layer.forward`."""
     if len(x) == 0:
-        return start[:, None].copy(), np.empty((cell.kept, 0, *start.shape[1:]), start.dtype)
-    *_, states, kept = loop = prepared(cell, x, start, *params)
-    launch_loop(cell, run_forward_of, x.shape[1], loop)
-    return states.copy_to_host(), fetch_kept(cell, kept)
-
-
-def fetch_kept(cell, kept):
-    """Return what a cell keeps on the host."""
-    return kept.copy_to_host()[: cell.kept]
-
-
-def new_kept(cell, shape, new):
-    """Make room for what a cell keeps of (T, B, H) numbers; arrays without entries are not to be had everywhere."""
-    return new((cell.kept, *shape) if cell.kept else (1, 1, 1, 1))
-
-
-def prepared(cell, x, start, *params):
-    """Put on the device what a time loop reads, and launch what it waits for.
-
-    Returned are products, weight_hh_T, bias_hh, states and what is kept, as the kernels take them.
-    """
+        return
     check_vectors(cell)
-    (steps, batch, _), dtype, params = x.shape, start.dtype, [on_device(param) for param in params]
-    sums, size = params[1].shape
-    states = cuda.device_array((cell.states, steps + 1, batch, size), dtype)
-    for s in range(cell.states):
-        put(start[s], states[s, 0])
-    kept = new_kept(cell, (steps, batch, size), lambda shape: cuda.device_array(shape, dtype))
-    weight_hh_T, products = cuda.device_array((size, sums), dtype), cuda.device_array((steps, batch, sums), dtype)
+    (steps, batch, _), (states, kept), (sums, size) = x.shape, saved, params[1].shape
+    params, there = list(map(on_device, params)), on_device(states)
+    residuals = on_device(kept if cell.kept else np.zeros((1, 1, 1, 1), x.dtype))
+    weight_hh_T, products = cuda.device_array((size, sums), x.dtype), cuda.device_array((steps, batch, sums), x.dtype)
     launch_inputs(on_device(x), params, weight_hh_T, products)
-    return products, weight_hh_T, params[3], states, kept
-
-
-def chain(cell, weight_hh, states, kept):
-    """Take the transposed Jacobians of a layer's states for a chain; see `bppsa_nb.cells.layer.chain`."""
-    (S, steps, batch, size), dtype = states[:, 1:].shape, states.dtype
-    if steps == 0:
-        empty = np.empty((cell.gates, 0, batch, S, size), dtype)
-        return chain_of(cell, weight_hh, empty, empty[:S] if cell.carries else None)
-    slopes, carry = new_diagonals(cell, (steps, batch, size), lambda shape: cuda.device_array(shape, dtype))
-    launch_derive(cell, on_device(states), kept_on_device(cell, kept), slopes, carry)
-    return chain_of(cell, weight_hh, slopes, carry if cell.carries else None)
-
-
-def new_diagonals(cell, shape, new):
-    """Make room for a chain's slopes and carry of (T, B, H) numbers."""
-    (T, B, H), S = shape, cell.states
-    return new((cell.gates, T, B, S, H)), new((S, T, B, S, H) if cell.carries else (1,) * 5)
-
-
-def kept_on_device(cell, kept):
-    """Return what a cell keeps on the device, or what stands for nothing."""
-    return on_device(kept if cell.kept else np.zeros((1, 1, 1, 1), kept.dtype))
-
-
-def sum_gradients(cell, states, kept, grad_states):
-    """Compute gradients at the sums [shape=(P, T, B, H)], on the device; see `bppsa_nb.cells.layer.sum_gradients`."""
-    at_sums = cuda.device_array((cell.sums, states.shape[1] - 1, *states.shape[2:]), states.dtype)
-    if at_sums.size:
-        arrays = on_device(states), kept_on_device(cell, kept), on_device(grad_states)
-        launch_sum_gradients(cell, *arrays, at_sums)
-    return at_sums
-
-
-def parameter_gradients(cell, x, states, at_sums):
-    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
-    (steps, _, inputs), dtype, (gates, size) = x.shape, states.dtype, (cell.gates, states.shape[3])
-    shapes = (gates * size, inputs), (gates * size, size), (gates * size,), (gates * size,)
-    if steps == 0:
-        return {name: np.zeros(shape, dtype) for name, shape in zip(cell.names, shapes, strict=True)}
-    grads = [cuda.device_array(shape, dtype) for shape in shapes]
-    parts = cuda.device_array(parts_of(at_sums.shape, inputs), dtype)
-    launch_gradients(cell, on_device(x), on_device(states[0]), at_sums, parts, grads)
-    return {name: grad.copy_to_host() for name, grad in zip(cell.names, grads, strict=True)}
-
-
-def input_gradients(cell, weight_ih, at_sums):
-    """Compute the gradients at a layer's input; counterpart of `bppsa_nb.cells.layer.input_gradients`."""
-    out = cuda.device_array((*at_sums.shape[1:3], weight_ih.shape[1]), at_sums.dtype)
-    if len(out):
-        launch_input_gradients(cell, at_sums, on_device(weight_ih), out)
-    return out.copy_to_host()
+    launch_loop(cell, run_forward_of, batch, (products, weight_hh_T, params[3], there, residuals))
+    states[...] = there.copy_to_host()
+    kept[...] = residuals.copy_to_host()[: cell.kept]

@@ -4,17 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.check_cell import check_numbers
 from bppsa_nb.cells.segments import Segments
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
+from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import short_repr, with_repr
+
+HEAD = "fc.weight", "fc.bias"
 
 
 @with_repr("x", "hidden", "gates", "logits")
@@ -43,17 +45,14 @@ class Activations:
         """The hidden states h."""
         return self.states[:, 0]
 
-    def of_layers(self):
-        """Return what each layer has saved, as `bppsa_nb.cells.stacked` takes it: states, and what its cell keeps."""
-        gates = self.gates
-        if gates is None:
-            L, _, steps, *sizes = self.states.shape
-            gates = np.empty((L, 0, steps - 1, *sizes), self.states.dtype)
-        return list(zip(self.states, gates, strict=True))
+    @property
+    def saved(self):
+        """What layers have saved: states, and what their cells keep."""
+        return self.states, self.gates
 
 
 @with_repr("input_size", "hidden_size", "num_classes", "num_layers", "dtype")
-class Recurrent:
+class Recurrent(Parametrized):
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN`, `GRU` and `LSTM`.
 
     A subclass needs only a `cell`, as in `bppsa_nb.cells.rnn`.
@@ -84,6 +83,11 @@ class Recurrent:
             of_layer |= dict.fromkeys(self.cell.vectors, (H,))
             shapes |= {f"{name}_l{layer}": shape for name, shape in of_layer.items()}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
+
+    @property
+    def head(self):
+        """The parameters of the linear layer: its weight and bias."""
+        return tuple(self.params[name] for name in HEAD)
 
     def forward(
         self,
@@ -153,7 +157,8 @@ class Recurrent:
             If finite inputs and parameters give logits that are not.
         """
         options = unroll.SolverOptions(method, length, tol, most)
-        away = "over ranks" if comm is not None else "where x is on a GPU" if checks.on_gpu(x) else ""
+        on_gpu = comm is None and checks.on_gpu(x)
+        away = "over ranks" if comm is not None else "where x is on a GPU" if on_gpu else ""
         whole = lengths is None and resets is None
         if checkpoint_every is not None:
             checks.check_count("checkpoint_every", checkpoint_every, 1)
@@ -166,26 +171,28 @@ class Recurrent:
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, options)
-        if away:
-            return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
-        backend = backends.resolve(backend)
+        backend = backends.cuda_only(backend) if on_gpu else backends.resolve(backend)
         check_whole(whole or backend != "cuda", "with backend='cuda'")
         if checkpoint_every is not None and lengths is not None:
             raise ValueError(f"checkpoint_every must be None with lengths, got {checkpoint_every!r}")
+        if on_gpu:
+            x, *h0 = _on_gpu(x=x, **self.each_state(h0))
+            h0 = (h0[0] if self.cell.states == 1 else h0) if h0 else None
+            if len(x) == 0:
+                raise ValueError(f"x must hold at least one step where it is on a GPU, got shape {x.shape}")
         self.check_input(x, h0)
         spans = WHOLE if whole else Spans.checked(lengths, resets, x)
-        start = self.start(x, h0)
+        start, again = list(self.each_state(h0).values()) if on_gpu else self.start(x, h0), None
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                again, (saved, solved) = None, stacked.forward(self, x, start, options, backend, spans)
-                states, gates = stacked.stacks(saved)
+                states, gates, solved = stack.run(self, x, start, options, backend, spans)
             else:
-                again = Segments(checkpoint_every, options, backend, spans)
-                (states, solved), gates = again.forward(self, x, start), None
-            logits = stacked.logits(self, spans.last(states[-1, 0]))
-        if not checks.all_finite(logits):
-            given = stacked.forward, self, x, start, stacked.LOOP, "numpy", spans
-            why = "" if again or checks.all_finite(states) else checks.why_lost(*given)  # or else logits are to blame
+                again, gates = Segments(checkpoint_every, options, backend, spans), None
+                states, solved = again.forward(self, x, start)
+            logits = stack.there(x).logits(self.head, spans.last(states[self.num_layers - 1, 0]))
+        if not checks.is_finite(logits):
+            why = again or on_gpu or checks.all_finite(states)  # or else logits are to blame
+            why = "" if why else checks.why_lost(stack.run, self, x, start, stack.LOOP, "numpy", spans)
             raise FloatingPointError(overflow(self.dtype) + why)
         return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans)
 
@@ -225,25 +232,25 @@ class Recurrent:
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
-        x, states, spans = activations.x, activations.states, activations.spans
-        if checks.on_gpu(x):
-            return implementation(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
-        checks.check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
+        x, states, spans, on_gpu = activations.x, activations.states, activations.spans, checks.on_gpu(activations.x)
+        if on_gpu:
+            (grad_logits,), backend = _on_gpu(grad_logits=grad_logits), backends.cuda_only(backend)
+        checks.check_array("grad_logits", checks.on_host(grad_logits), self.dtype, (x.shape[1], self.num_classes))
         checks.check_finite(grad_logits=grad_logits)
-        shapes = self.shapes()
-        checks.check_params(self.params, self.dtype, shapes)
         how = self.choose(method, backend, levels, x.shape)
         check_whole(spans.whole or how[1] != "cuda", "with backend='cuda'")
         with np.errstate(all="ignore"):
-            grads, at_last = stacked.from_logits(self, spans.last(states[-1, 0]), grad_logits)
+            last = spans.last(states[self.num_layers - 1, 0])
+            *of_head, end = stack.there(x).from_logits(self.head, last, grad_logits)
+            grads = dict(zip(HEAD, of_head, strict=True))
             if activations.again is None:
-                ends = [None] * (self.num_layers - 1) + [at_last]
-                grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how, spans=spans)[0]
+                read = [None] * (self.num_layers - 1) + [end], None
+                grads |= stack.run_back(self, x, activations.saved, read, how, spans=spans)[0]
             else:
-                grads |= activations.again.backward(self, x, states, at_last, how)
-        if not all(map(checks.all_finite, grads.values())):
+                grads |= activations.again.backward(self, x, states, end, how)
+        if not on_gpu and not all(map(checks.all_finite, grads.values())):
             check_saved(activations)
-        return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
+        return {name: grads[name] for name in self.shapes()}  # a subclass adds those of its own parameters
 
     def choose(self, method, backend, levels, shape):
         """Return the method, backend and levels by which gradients go back along inputs of a shape (T, B, ...)."""
@@ -280,10 +287,9 @@ class Recurrent:
         if activations.again is not None or checks.on_gpu(activations.x):
             how = "on a GPU" if activations.again is None else "that forward found with checkpoint_every"
             raise ValueError(f"activations must be all there, on the host, got some {how}")
-        weights, saved, _ = stacked.layer_parts(self, activations.x, activations.of_layers(), layer)
         backend, spans = backends.resolve(backend), activations.spans
         check_whole(spans.whole or backend != "cuda", "with backend='cuda'")
-        return stacked.layer_of(backend).chain(self.cell, weights[1], *saved, **spans.given)
+        return stack.layers_of(self, activations.x, backend, spans=spans, saved=activations.saved).chain(layer)
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
@@ -294,7 +300,7 @@ class Recurrent:
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
         checks.check_samples(checks.on_host(x), self.dtype, ("T", "B", self.input_size))
-        checks.check_params(self.params, self.dtype, self.shapes())
+        self.params.seal()
         for name, states in self.each_state(h0).items():
             shape = self.num_layers, x.shape[1], self.hidden_size
             checks.check_array(name, checks.on_host(states), self.dtype, shape)
@@ -322,6 +328,16 @@ class Recurrent:
         if gates is not None:
             shape = (self.num_layers, cell.kept, steps, batch, self.hidden_size)
             checks.check_array("activations.gates", checks.on_host(gates), self.dtype, shape)
+
+
+def _on_gpu(**arrays):
+    """Take over arrays of any library; initial states may be on the host."""
+    from bppsa_nb.machine.arrays_cuda import as_device_array
+
+    return [
+        as_device_array(name, array) if not name.startswith("h0") or checks.on_gpu(array) else array
+        for name, array in arrays.items()
+    ]
 
 
 def check_saved(activations):

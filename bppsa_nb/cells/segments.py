@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.spans import WHOLE, Spans
 
 
@@ -18,7 +18,7 @@ class Segments:
     """How layers go through time in segments, forward and, when it is time to go back, forward again.
 
     A segment has so many `steps`, the last one perhaps fewer; `options`, `backend` and `spans`, without lengths, are
-    those of `stacked.forward`.
+    those of `bppsa_nb.cells.stack.Host`.
     """
 
     steps: int
@@ -38,31 +38,33 @@ class Segments:
         kept, solved = np.empty((*h0.shape[:2], self.count(len(x)) + 1, *h0.shape[2:]), h0.dtype), []
         kept[:, :, 0] = h0
         for s in range(self.count(len(x))):
-            saved, how_solved = self._run(model, x, kept, s)
-            kept[:, :, s + 1] = [states[:, -1] for states, _ in saved]
-            solved += how_solved
+            layers = self._run(model, x, kept, s)
+            for layer, own in enumerate(kept):
+                for k, states in enumerate(own):
+                    states[s + 1] = layers.give(layers.states[layer, k, len(layers.hidden[layer])], x)
+            solved += layers.solved
         return kept, solved
 
     def backward(self, model, x, kept, grad_output, how):
         """Return the gradients of the layers' parameters, from that at the last layer's last state [shape=(B, H)].
 
-        `kept` is what `forward` returned, `how` as for `bppsa_nb.cells.stacked.backward`.
+        `kept` is what `forward` returned, `how` as for `bppsa_nb.cells.stack.Host`.
         """
         ends, total = [None] * (len(kept) - 1) + [grad_output], {}
         for s in reversed(range(self.count(len(x)))):
-            saved, _ = self._run(model, x, kept, s)
+            layers = self._run(model, x, kept, s, how)
+            stack.backward(layers, layers.take(self._part(x, s)), ends, None)
             # The gradient at the states that a segment begins with is that at those where the one before it ends.
-            spans = self._part_of_spans(s)
-            grads, _, ends = stacked.backward(model, self._part(x, s), saved, ends, None, how, spans=spans)
-            total = {name: total[name] + grad if total else grad for name, grad in grads.items()}
+            ends = [layers.at_start[layer] for layer in range(len(kept))]
+            found = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
+            total = {name: total[name] + grad if total else grad for name, grad in found.items()}
         return total
 
     def _part(self, x, s):
         return x[s * self.steps : (s + 1) * self.steps]
 
-    def _part_of_spans(self, s):
-        return self.spans._replace(resets=self._part(self.spans.resets, s))
-
-    def _run(self, model, x, kept, s):
-        how = self.options, self.backend, self._part_of_spans(s)
-        return stacked.forward(model, self._part(x, s), kept[:, :, s], *how)
+    def _run(self, model, x, kept, s, how=None):
+        x, spans = self._part(x, s), self.spans._replace(resets=self._part(self.spans.resets, s))
+        layers = stack.layers_of(model, x, self.backend, self.options, how, spans)
+        stack.forward(layers, layers.take(x), layers.by_layer(kept[:, :, s]))
+        return layers

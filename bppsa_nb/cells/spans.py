@@ -50,11 +50,6 @@ class Spans(NamedTuple):
         """Whether there is nothing to say."""
         return not self.resets.size
 
-    @property
-    def given(self):
-        """Them by keyword, or nothing where samples are whole: what is written for GPUs does not know of any."""
-        return {} if self.whole else {"spans": self}
-
     def before(self, states):
         """Return what steps begin with [shape=(S, T or more, B, H)], of states [shape=(S, T + 1, B, H)]."""
         if self.whole:
@@ -69,11 +64,11 @@ class Spans(NamedTuple):
             states[:, 1:][:, np.arange(len(self.resets))[:, None] >= self.lengths] = 0
 
     def last(self, array):
-        """Return what is of every sample's last step [shape=(..., B, H)], of an array [shape=(..., T (+ 1), B, H)]."""
+        """Return what is of every sample's last step [shape=(B, H)], of an array [shape=(T (+ 1), B, H)]."""
         if not self.lengths.size:
-            return array[..., -1, :, :]
+            return array[len(array) - 1]
         from_end = self.lengths - len(self.resets) - 1
-        return array[..., from_end, np.arange(len(from_end)), :]
+        return array[from_end, np.arange(len(from_end))]
 
 
 WHOLE = Spans(np.zeros((0, 0), np.bool_), np.zeros(0, np.int64))

@@ -1,13 +1,13 @@
-"""Recurrences, run step by step, in chunks that are repaired, or by Newton's method."""
+"""Recurrences, run step by step, in chunks that are repaired, or by Newton's method; and which of these to take."""
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from bppsa_nb.cells import newton
 from bppsa_nb.cells.chunked import Chunks, Solved
-from bppsa_nb.chains.plan import chunk_length
+from bppsa_nb.chains.plan import chunk_length, explain, solve_seconds
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number, read_only, why_lost
 from bppsa_nb.machine.reprs import short_repr, with_repr
 
@@ -16,6 +16,7 @@ TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a 
 REPAIRS = 4  # loops' work, before chunks are taken one after the other
 REPAIRS_OF_ARRAYS = 16  # where a step is a function of arrays, for which more samples are little more work
 CORRECTIONS = 8  # before Newton's method is given up
+AGAIN = 50  # passes by the loop, before chunks are tried again
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,56 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
         chunks.run_all(chunks.guess())
     chunks.repair(tol, most)
     return chunks.result(), chunks.solved
+
+
+@dataclass
+class Forward:
+    """The method of forward passes that come again and again, and what ``"auto"`` remembers of them.
+
+    Whether chunks soon converge is not known before they did, and changes as a network learns. What they took is
+    counted, and priced as `bppsa_nb.explain` prices it, not timed: training twice gives the same bits.
+    """
+
+    method: str  # as for the model's `forward`, as is `checkpoint_every`
+    checkpoint_every: int | None = None
+    spent: float | None = None  # predicted time of recent iterations in chunks, a moving average, in that of the loop
+    rest: int = 0  # iterations that the loop still has, before chunks are tried again
+
+    def options(self):
+        """Return how the next pass is solved."""
+        return _options("linear" if self.method == "auto" and self.rest else self.method)
+
+    def how(self):
+        """Return what is said to the model's `forward`, by keyword."""
+        how = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
+        method = self.options().method
+        return how if method == "auto" else how | {"method": method}
+
+    def remember(self, share=None):
+        """Take notes of an iteration that is done, whose chunks took a share of the loop's time; None for the loop."""
+        if self.rest:
+            self.rest -= 1
+        elif self.method == "auto" and share is not None:
+            self.spent = share if self.spent is None else self.spent + (share - self.spent) / 4
+            if self.spent > 1:
+                self.spent, self.rest = None, AGAIN
+
+
+_options = cache(SolverOptions)
+
+
+def share_of(model, shape, solved, backend):
+    """Predict the time that a forward pass took in chunks, in that of the loop; None for the loop.
+
+    `shape` is the input's, (T, B, I), and `solved` says how each of the model's layers was, as `Activations.solved`.
+    """
+    if not any(solved or ()):
+        return None
+    steps, batch, _ = shape
+    sizes = batch, model.hidden_size, model.dtype, backend, model.cell.gates
+    loop = explain(steps, *sizes, forward=True).seconds["linear"]
+    chunks = sum(loop if one is None else solve_seconds(one, steps, *sizes) for one in solved)
+    return chunks / (loop * len(solved))
 
 
 @with_repr("states", "solved")

@@ -9,7 +9,7 @@ from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, known
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
-from bppsa_nb.machine.checks import all_finite, check_choice, is_integer, on_gpu
+from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, is_integer, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.operands.range import DynamicRangeError
@@ -103,7 +103,7 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
     chain, end, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = chain.num_weights if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, end.dtype, weights)
-    run, finite = (listed.go_back, checks.is_finite) if shape is None else (go_back, all_finite)
+    run, finite = (listed.go_back, is_finite) if shape is None else (go_back, all_finite)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         if method == "linear":
             gradients = run(chain, end, local_grads, backend, method)
@@ -122,7 +122,7 @@ def go_back(chain, grad_output, local_grads, backend, method, levels=None):
     gradients [shape=(T + 1, B, H)]. Raises DynamicRangeError if a product could not keep its entries in range.
     """
     structured = isinstance(chain, StructuredChain)
-    there = implementation("bppsa_nb.chains.structured" if structured else "bppsa_nb.chains.stored", backend)
+    there = implementation(f"bppsa_nb.chains.{'structured' if structured or backend == 'cuda' else 'stored'}", backend)
     if method == "linear":
         return there.sweep(chain, grad_output, local_grads)
     if method == "chunked":
@@ -139,7 +139,7 @@ def in_range(run, method, levels):
             gradients = run(method, levels)
         except DynamicRangeError:
             gradients = None
-        if gradients is not None and checks.is_finite(gradients):
+        if gradients is not None and is_finite(gradients):
             return gradients
         _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
     return run("linear", None)

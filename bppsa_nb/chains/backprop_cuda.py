@@ -5,8 +5,9 @@ from functools import partial
 from bppsa_nb.chains import checks
 from bppsa_nb.chains.backprop import choose, go_back, in_range
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine import backends
 from bppsa_nb.machine.arrays_cuda import add, as_device_array, copy
-from bppsa_nb.machine.checks import on_host
+from bppsa_nb.machine.checks import is_finite, on_host
 from bppsa_nb.machine.cuda_compiler import cuda
 
 
@@ -25,7 +26,7 @@ def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
     seen = [part if part is None or part is jacobians_T and structured else on_host(part) for part in parts]
     *_, shape, _ = checks.check_chain(*seen, backend)
     weights = jacobians_T.num_weights if structured else 0
-    method, _, levels = choose(method, cuda_only(backend), levels, shape, grad_output.dtype, weights)
+    method, _, levels = choose(method, backends.cuda_only(backend), levels, shape, grad_output.dtype, weights)
     T, _, H = shape
     chain = jacobians_T if structured or jacobians_T.ndim == 4 else jacobians_T.reshape(T, 1, H, H)
     end = grad_output
@@ -34,14 +35,7 @@ def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
         copy(grad_output, end)
         add(end, local_grads[T])
     gradients = in_range(partial(go_back, chain, end, local_grads, "cuda"), method, levels)
-    if not checks.is_finite(gradients):
+    if not is_finite(gradients):
         parts = {"grad_output": grad_output, "local_grads": local_grads, **checks.parts(jacobians_T)}
-        checks.check_finite(**{name: part.copy_to_host() for name, part in parts.items() if part is not None})
+        checks.check_finite(**{name: part for name, part in parts.items() if part is not None})
     return gradients
-
-
-def cuda_only(backend):
-    """Return the backend of arrays on a GPU; raise ValueError if it was to be another."""
-    if backend not in ("auto", "cuda"):
-        raise ValueError(f"backend must be 'cuda' or 'auto' for arrays in a GPU's memory, got {backend!r}")
-    return "cuda"

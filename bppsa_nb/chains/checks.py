@@ -5,7 +5,7 @@ from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.checks import all_finite, check_choice, check_dtype, check_floats, on_gpu, wrong_shape
+from bppsa_nb.machine.checks import check_choice, check_dtype, check_floats, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
@@ -158,15 +158,6 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         if offset.shape != expected:
             raise other_shape(name, offset, expected, f"like x_{t}")
     return dtype, batch
-
-
-def is_finite(gradients):
-    """Tell whether all gradients are finite."""
-    if on_gpu(gradients):
-        from bppsa_nb.machine import arrays_cuda
-
-        return arrays_cuda.all_finite(gradients)
-    return all(map(all_finite, gradients)) if isinstance(gradients, list) else all_finite(gradients)
 
 
 def parts(jacobians_T):

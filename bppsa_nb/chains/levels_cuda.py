@@ -13,7 +13,6 @@ from functools import cache, partial
 
 import numpy as np
 
-from bppsa_nb.machine.arrays_cuda import fetched, fill, put
 from bppsa_nb.machine.cuda import (
     MAX_THREADS,
     SHARED_BYTES,
@@ -21,12 +20,10 @@ from bppsa_nb.machine.cuda import (
     in_registers,
     inline,
     launch,
-    on_device,
     row_of,
     shared_bytes,
 )
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, matvec_of, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
@@ -325,38 +322,3 @@ def launch_prepare(jacobians_T, mats, exps, lost, stream=0):
         return
     threads, shared = _line_block(hidden, dtype.itemsize)
     launch(prepare, count, threads, stream, shared, jacobians_T, mats, exps, lost)
-
-
-def run_levels(launch_prepare, links, chain, batch, grad_output, local_grads, levels):
-    """Scan level by level what a launcher writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
-    T, affine = chain.shape[0], local_grads is not None
-    mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
-    if affine:
-        put(local_grads[:T], vecs[1 : T + 1])
-    put(grad_output, vecs[T + 1])
-    launch_prepare(links, mats, exps, lost)
-    launch_scan(mats, exps, vecs, affine, levels, lost)
-    if lost.copy_to_host()[0]:
-        raise DynamicRangeError
-    return fetched(vecs[:-1], grad_output)
-
-
-def room_for_gradients(chain, grad_output, local_grads):
-    """Return gradients [shape=(T + 1, B, H)] before a sweep, on the device: loss terms or zeros, and the one at x_T."""
-    T = chain.shape[0]
-    gradients = cuda.device_array((T + 1, *grad_output.shape), chain.dtype)
-    if T and local_grads is None:
-        fill(gradients[:T], chain.dtype.type(0))
-    elif T:
-        put(local_grads[:T], gradients[:T])
-    put(grad_output, gradients[T])
-    return gradients
-
-
-def levels(jacobians_T, grad_output, local_grads=None, levels=None):
-    """Scan level by level; counterpart of `bppsa_nb.chains.stored.levels`."""
-    if len(jacobians_T) == 0:
-        return fetched(room_for_gradients(jacobians_T, grad_output, None), grad_output)
-    tile_rows(grad_output.shape[1], grad_output.dtype.itemsize)
-    stored, batch = on_device(jacobians_T), jacobians_T.shape[1]
-    return run_levels(launch_prepare, stored, jacobians_T, batch, grad_output, local_grads, levels)

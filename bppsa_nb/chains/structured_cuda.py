@@ -13,10 +13,12 @@ from bppsa_nb.chains.kernels_cuda import (
     sweep_chunks,
     sweep_chunks_of,
 )
-from bppsa_nb.chains.levels_cuda import room_for_gradients, run_levels, teams_of
+from bppsa_nb.chains.levels_cuda import launch_prepare as launch_stored
+from bppsa_nb.chains.levels_cuda import launch_scan, teams_of, workspace
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, rows_of, team_of
+from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import fetched, line, over, put
+from bppsa_nb.machine.arrays_cuda import copy, fetched, fill, line, over, put
 from bppsa_nb.machine.cuda import (
     MAX_THREADS,
     SHARED_BYTES,
@@ -62,8 +64,9 @@ class Links:
     stand-ins for what is not there included; `weights` is [shape=(K H, H)].
     """
 
-    def __init__(self, chain, batch=None):
+    def __init__(self, chain, batch=None, new=None):
         self.dtype, (T, B, H) = chain.dtype, chain.shape[:3]
+        self._new = new or (lambda name, *shape: cuda.device_array(shape, chain.dtype))
         self.shape = T, batch or B, H
         dense = not isinstance(chain, StructuredChain)
         nothing = np.zeros((1, 1, 1, 1), self.dtype)
@@ -87,7 +90,7 @@ class Links:
         carry = np.zeros((S, T, B, N), self.dtype) if chain.carry is None else chain.carry
         given = [on_device(array) for array in (chain.weights, chain.slopes, carry)]
         shapes = (K + S - 1, N, N), (K + S - 1, T, B, N), (T, B, N)
-        joined = [cuda.device_array(shape, self.dtype) for shape in shapes]
+        joined = [self._new(("joined", axes), *shape) for axes, shape in enumerate(shapes)]
         self._join = given, joined
         self.launch_joined()
         return joined
@@ -183,8 +186,11 @@ def launch_across(chunks, affine, lost, stream=0):
 
 
 def launch_prepare(links, mats, exps, lost, stream=0):
-    """Write a structured chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
-    _, _, weights, slopes, carry, carried = links.arguments
+    """Write a chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
+    stored, dense, weights, slopes, carry, carried = links.arguments
+    if dense:
+        launch_stored(stored, mats, exps, lost, stream)
+        return
     size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
     rows = links.sums * row_of(size)  # of weights
     if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
@@ -228,30 +234,80 @@ def _squares(size, sums, dtype):
     return 4 * down, down * across, shared
 
 
-def sweep(chain, grad_output, local_grads=None):
-    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`. The chain may be stored Jacobians.
+class Scan:
+    """A scan along chains of a shape (T, B, H) on a GPU: what it works on, and its launches.
 
-    All arrays are on the host, or all on the device, as is what is returned; so for `chunked` and `levels`.
+    The gradient at x_T, and loss terms or zeros at x_0 ... x_{T-1}, are put into `entrance` [shape=(T + 1, B, H)],
+    which is overwritten; a launch leaves `gradients`, of the same shape. Every link has `batch` Jacobians; `weights`
+    and `levels` are those of `chunk_length` and `launch_scan`. ``lost[0]`` becomes 1 where a product is not in range.
+    Raises MemoryError if the arrays do not fit.
     """
-    gradients = room_for_gradients(chain, grad_output, local_grads)
-    if chain.shape[0]:
-        ends = cuda.device_array((1, *grad_output.shape), chain.dtype)
-        put(grad_output, ends[0])
-        launch_sweep(Links(chain, len(grad_output)), 0, 1, chain.shape[0], ends, gradients)
+
+    def __init__(self, shape, dtype, weights, method, levels=None, length=None, batch=None):
+        (T, B, H), self.method, self.levels = shape, method, levels
+        if method in ("linear", "chunked"):
+            self.entrance, self.lost = cuda.device_array((T + 1, B, H), dtype), cuda.to_device(np.zeros(1, np.int32))
+            self.gradients = self.entrance
+            length = T if method == "linear" else length or chunk_length(*shape, dtype, "cuda", weights)
+            self.chunks = Chunks(shape, length, dtype)  # one chunk is the linear scan
+            return
+        batch = batch or B
+        numbers, what = T * batch * H * H, f"storing {T} x {batch} transposed Jacobians of {H} x {H}"
+        require(numbers * dtype.itemsize, what)
+        self.mats, self.exps, self.vecs, self.lost = workspace(T, batch, B, H, dtype)
+        self.entrance, self.gradients = self.vecs[1:], self.vecs[: T + 1]
+
+    def launch(self, links, affine, stream=0):
+        """Launch the scan along a chain, with loss terms if `affine`; return where the gradients will be."""
+        if self.method in ("linear", "chunked"):
+            copy(self.entrance[len(self.entrance) - 1 :], self.chunks.ends[self.chunks.count :], stream)
+            launch_chunked(links, self.chunks, self.entrance, affine, self.lost, stream)
+        else:
+            launch_prepare(links, self.mats, self.exps, self.lost, stream)
+            launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
+        return self.gradients
+
+    def is_lost(self):
+        """Wait for the scan; tell whether a product was not in range."""
+        lost = bool(self.lost.copy_to_host()[0])
+        if lost:
+            self.lost.copy_to_device(np.zeros(1, np.int32))
+        return lost
+
+
+def _scan(chain, grad_output, local_grads, method, levels=None, length=None):
+    """Go back along any chain; arrays are all on the host, or all on the device, as is the result."""
+    T, batch = chain.shape[:2]
+    if T == 0:
+        gradients = cuda.device_array((1, *grad_output.shape), grad_output.dtype)
+        put(grad_output, gradients[0])
+        return fetched(gradients, grad_output)
+    links = Links(chain, len(grad_output))
+    scan = Scan(links.shape, links.dtype, 0, method, levels, length, batch)
+    if local_grads is None:
+        fill(scan.entrance, links.dtype.type(0))
+    else:
+        put(local_grads[:T], scan.entrance[:T])
+    put(grad_output, scan.entrance[T])
+    gradients = scan.launch(links, local_grads is not None)
+    if scan.is_lost():
+        raise DynamicRangeError
     return fetched(gradients, grad_output)
+
+
+def sweep(chain, grad_output, local_grads=None):
+    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`."""
+    return _scan(chain, grad_output, local_grads, "linear")
 
 
 def chunked(chain, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk; see `bppsa_nb.chains.structured.chunked`. The chain may be stored Jacobians."""
-    gradients = room_for_gradients(chain, grad_output, local_grads)
-    if chain.shape[0]:
-        links, lost = Links(chain, len(grad_output)), cuda.to_device(np.zeros(1, np.int32))
-        chunks = Chunks(links.shape, length, links.dtype)
-        put(grad_output, chunks.ends[chunks.count])
-        launch_chunked(links, chunks, gradients, local_grads is not None, lost)
-        if lost.copy_to_host()[0]:
-            raise DynamicRangeError
-    return fetched(gradients, grad_output)
+    """Go back chunk by chunk; see `bppsa_nb.chains.structured.chunked`."""
+    return _scan(chain, grad_output, local_grads, "chunked", length=length)
+
+
+def levels(chain, grad_output, local_grads=None, levels=None):
+    """Scan Jacobians, written out on the device, level by level; see `bppsa_nb.chains.structured.levels`."""
+    return _scan(chain, grad_output, local_grads, "levels", levels)
 
 
 def products(chain, length):
@@ -266,13 +322,3 @@ def products(chain, length):
     if lost.copy_to_host()[0]:
         raise DynamicRangeError
     return products.copy_to_host(), exponents.copy_to_host().astype(np.int64)
-
-
-def levels(chain, grad_output, local_grads=None, levels=None):
-    """Scan Jacobians, written out on the device, level by level; see `bppsa_nb.chains.structured.levels`."""
-    T, batch, size = chain.shape
-    if T == 0:
-        return fetched(room_for_gradients(chain, grad_output, None), grad_output)
-    numbers, what = T * batch * size * size, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
-    require(numbers * chain.dtype.itemsize, what)
-    return run_levels(launch_prepare, Links(chain), chain, batch, grad_output, local_grads, levels)

@@ -1,15 +1,16 @@
 """Recurrent layers whose steps are spread over MPI ranks: what is of size T stays where it is made (Section 3.6)."""
 
+from contextlib import nullcontext
+
 import numpy as np
 
-from bppsa_nb.cells import recurrent, stacked, unroll
+from bppsa_nb.cells import recurrent, stack, unroll
 from bppsa_nb.cells.chunked import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_params
 
 
 def forward(model, x, h0, backend, comm, options):
@@ -27,49 +28,91 @@ def forward(model, x, h0, backend, comm, options):
             costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.cell.gates)
         every = gather(costs, _given(model, x.shape[1]) | {"method": repr(method), "tol": repr(options.tol)})
     method = predict.choose_forward(tuple(every)) if method == "auto" else method
-    start = model.start(x, h0)
-    if method == "linear" or group.size == 1:
-        saved, solved = _one_after_the_other(group, model, resolved, x, start), None
-    else:
-        tol = unroll.SolverOptions("chunked", tol=options.tol).limits(model.dtype)[0]
-        saved, solved = [], []
-        for layer, state in enumerate(np.moveaxis(start, 1, 2)):
-            run, make = stacked.chunks_of(model, layer, resolved)
-            below = saved[-1][0][0, 1:] if saved else x
-            (hidden, kept), found = _all_at_once(group, run, make, below, state, tol)
-            saved.append(tuple(stacked.plain(stacked.by_states(hidden), kept)))
-            solved.append(found)
+    layers = Ranks(group, model, x, resolved, method if group.size > 1 else "linear", tol=options.tol)
+    with group.collective_check() if layers.method == "linear" else nullcontext(), np.errstate(all="ignore"):
+        stack.forward(layers, x, model.start(x, h0))
+        if layers.fault is not None:
+            raise layers.fault
     with group.collective_check(), np.errstate(all="ignore"):
-        states, gates = stacked.stacks(saved)
+        states, kept, solved = layers.found()
         logits = None
         if group.rank == group.size - 1:
-            logits = states[-1, 0, -1] @ model.params["fc.weight"].T + model.params["fc.bias"]
+            logits = stack.logits(model.head, states[-1, 0, -1])
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
-    return recurrent.Activations(x, states, gates, logits, solved)
+    return recurrent.Activations(x, states, kept, logits, solved)
 
 
-def _one_after_the_other(group, model, backend, x, start):
-    """Run all layers, each rank from what the one before ended with; return what is kept of each.
+class Ranks:
+    """Layers whose steps are spread over ranks, each of which has its own, on the host or on a GPU; see `stack.Host`.
 
-    A layer's last states go to the next rank as soon as known, so that ranks work on different layers at a time.
+    States are found rank after rank (``"linear"``) or by all ranks at once (``"chunked"``), and so are gradients.
     """
-    saved, below, fault = [], x, None
-    with group.collective_check(), np.errstate(all="ignore"):
-        for layer in range(model.num_layers):
-            state = np.array(start[layer], order="C")
-            group.timed(group.comm.Recv, state, group.neighbor(-1))
-            if fault is None:
-                try:
-                    saved.append(stacked.run_layer(model, layer, below, state, backend))
-                    below = saved[-1][0][0, 1:]
-                    state = saved[-1][0][:, -1]
-                except Exception as error:  # the next rank waits for all layers
-                    fault = error
-            group.timed(group.comm.Send, np.ascontiguousarray(state), group.neighbor(1))
-        if fault is not None:
-            raise fault
-    return saved
+
+    sweeps = False
+
+    def __init__(self, group, model, x, backend, method, saved=None, tol=None):
+        self.group, self.model, self.x, self.backend, self.method = group, model, x, backend, method
+        on_host = saved is None and method == "chunked"  # chunks of a forward pass, whose loops may be on a GPU
+        make = stack.Host if on_host else stack.layers_of
+        self.inner = make(model, x.shape if on_host else x, backend, how=("linear", backend, None), saved=saved)
+        self.hidden, self.solved, self.fault = self.inner.hidden, [None] * model.num_layers, None
+        self.tol = unroll.SolverOptions("chunked", tol=tol).limits(model.dtype)[0]
+
+    def found(self):
+        """Return states, what cells keep, and how layers were solved, on the host; all are None where it is nothing."""
+        states, kept = (self.inner.give(array, self.x) for array in (self.inner.states, self.inner.kept))
+        return states, kept if self.model.cell.kept else None, self.solved if any(self.solved) else None
+
+    def forward(self, layer, below, start):
+        """Find the states of a layer at this rank's steps; `start` counts on rank 0.
+
+        Rank after rank, a layer's last states go on as soon as known, so that ranks work on different layers at a time.
+        """
+        group, below = self.group, self.inner.take(below)
+        if self.method != "linear":
+            run, make = self.inner.chunks_of(layer)
+            found, self.solved[layer] = _all_at_once(group, run, make, below, stack.by_samples(start), self.tol)
+            states, kept = self.inner.saved[layer]
+            states[...], kept[...] = stack.by_states(found[0]), found[1]
+            return
+        state = np.array(start, order="C")
+        group.timed(group.comm.Recv, state, group.neighbor(-1))
+        if self.fault is None:
+            try:
+                self.inner.forward(layer, below, state)
+                for s, last in enumerate(state):
+                    last[...] = self.inner.give(self.inner.states[layer, s, len(self.x)], self.x)
+            except Exception as error:  # the next rank waits for all layers
+                self.fault = error
+        group.timed(group.comm.Send, state, group.neighbor(1))
+
+    def enter(self, layer, end, terms):
+        """Return where the loss enters a layer at this rank's steps: at its last states, and at all states, or None."""
+        N, size = self.model.cell.states * self.model.hidden_size, self.model.hidden_size
+        if terms is not None:  # what the layer above reads; the state before this rank's steps is the rank before's
+            at_all = np.zeros((len(self.x) + 1, self.x.shape[1], N), self.model.dtype)
+            at_all[1:, :, :size] = terms
+            return at_all[-1], at_all
+        if end is not None and end.shape[1] < N:
+            end = np.concatenate([end, np.zeros((len(end), N - size), end.dtype)], axis=1)
+        return end, None
+
+    def chain(self, layer):
+        """Return the transposed Jacobians of a layer's states at this rank's steps."""
+        with self.group.collective_check():
+            return self.inner.chain(layer)
+
+    def scan(self, chain, entering):
+        """Return the gradients at all states of a layer at this rank's steps."""
+        segment = DenseSegment(chain, self.x.shape[1], self.backend)
+        return go_back(self.group, segment, *entering, self.method).gradients
+
+    def gradients(self, layer, below, grad_states, wanted):
+        """Find this rank's part of the gradients of a layer's parameters; return those at its input, if wanted."""
+        with self.group.collective_check():
+            below, grad_states = map(self.inner.take, (below, grad_states))
+            return self.inner.read(self.inner.gradients(layer, below, grad_states, wanted))
 
 
 def _all_at_once(group, run, make, x, state, tol):
@@ -81,7 +124,7 @@ def _all_at_once(group, run, make, x, state, tol):
     """
     with group.collective_check() as gather, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
-        before, chunks = state.copy(), make(run, *stacked.plain(x), state, len(x)) if len(x) else None
+        before, chunks = state.copy(), make(run, *stack.plain(x), state, len(x)) if len(x) else None
         if chunks is not None:
             chunks.run_all(state[None])
         lengths = gather(len(x))
@@ -130,7 +173,6 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         model.check_activations(activations)
         steps, batch = activations.x.shape[:2]
         arguments.check_grad_logits(group, grad_logits, model, batch, "step")
-        check_params(model.params, model.dtype, model.shapes())
         backend, costs = backends.resolve(backend), None
         if method == "auto":
             shape = steps, batch, model.cell.states * model.hidden_size
@@ -149,39 +191,21 @@ def _given(model, batch):
     sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
     return {
         "model": f"{type(model).__name__}{sizes} of {model.dtype}",
-        "model.params": f"those {ranks.checksum(*model.params.values())}",
+        "model.params": f"those {ranks.checksum(model.params.flat)}",
         "the batch": f"one of {batch} samples",
     }
 
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    functions, cell, batch = stacked.layer_of(backend), model.cell, activations.x.shape[1]
-    local_grads = grad_output = None
-
-    def links_of(layer):
-        weights, saved, below = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
-        return weights[0], saved, below, functions.chain(cell, weights[1], *saved)
-
+    end = None
     with group.collective_check(), np.errstate(all="ignore"):
-        grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
-        weight_ih, saved, below, links = links_of(model.num_layers - 1)
+        grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if name in recurrent.HEAD}
+        layers = Ranks(group, model, activations.x, backend, method, activations.saved)
         if grad_logits is not None:
-            grads, grad_output = stacked.from_logits(model, activations.states[-1, 0, -1], grad_logits)
-            (grad_output,) = stacked.plain(stacked.at_end(grad_output, None, saved[0]))
-    for layer in reversed(range(model.num_layers)):
-        segment = DenseSegment(links, batch, backend)
-        grad_states = go_back(group, segment, grad_output, local_grads, method).gradients
-        del segment
-        with group.collective_check(), np.errstate(all="ignore"):
-            at_sums = functions.sum_gradients(cell, *saved, grad_states)
-            found = functions.parameter_gradients(cell, below, saved[0], at_sums)
-            grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
-            if layer:
-                # What the layer below is read for at this rank's steps; its state before them is the rank before's.
-                at_input = functions.input_gradients(cell, weight_ih, at_sums)
-                local_grads = stacked.from_h0(at_input, links)
-                grad_output = local_grads[-1]
-                del at_sums, at_input, grad_states, links
-                weight_ih, saved, below, links = links_of(layer - 1)
+            *of_head, end = stack.from_logits(model.head, activations.states[-1, 0, -1], grad_logits)
+            grads = dict(zip(recurrent.HEAD, of_head, strict=True))
+    with np.errstate(all="ignore"):
+        stack.backward(layers, activations.x, [None] * (model.num_layers - 1) + [end], None)
+    grads |= {name: layers.inner.give(grad, activations.x) for name, grad in layers.inner.grads.items()}
     return add_up(group, {name: grads[name] for name in model.shapes()})

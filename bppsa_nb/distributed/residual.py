@@ -12,8 +12,8 @@ from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
 from bppsa_nb.networks.layers import run
-from bppsa_nb.training.local import check_gradients, check_parts, whole_samples
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
+from bppsa_nb.training.step import check_forward, check_gradients, check_parts, whole_samples
 
 
 def layers_of(model, comm):
@@ -78,13 +78,13 @@ def _given(model, x):
     """Say what all ranks must be given alike; `solve` does the same for what it gets."""
     return {
         "x": f"an array {x.shape} {ranks.checksum(x)}",
-        "model.params": f"those {ranks.checksum(*model.params.values())}",
+        "model.params": f"those {ranks.checksum(model.params.flat)}",
         "model.solver": repr(model.solver),
     }
 
 
 class LayerStrategy(RankStrategy):
-    """Steps of a trainer whose ranks share out residual layers; its methods are those of `LocalStrategy`.
+    """Steps of a trainer whose ranks share out residual layers; see `bppsa_nb.training.step.Local`.
 
     All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
     no communicator, or ranks are to share steps.
@@ -99,7 +99,7 @@ class LayerStrategy(RankStrategy):
         """Raise on all ranks unless these can be trained so, and are the same on all of them."""
         with self.collective_check() as given:
             check_parts(model, optimizer)
-            forward.check(model)
+            check_forward(forward, model)
             model.check_method(method, backend, levels, self.group.comm)
             given |= {"method": method, "optimizer": optimizer.settings()}
 

@@ -13,6 +13,7 @@ from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.distributed.exscan import LOST, exscan
+from bppsa_nb.machine.checks import is_finite
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
@@ -100,7 +101,7 @@ def _chunked(group, comm, segment, grad_output, local_grads):
             raise fault
         if comm.rank > 0 and above is not LOST:
             gradients = segment.sweep(_sum(above, grad_output), local_grads)
-        every = gather(gradients is not None and chain_checks.is_finite(gradients))
+        every = gather(gradients is not None and is_finite(gradients))
     return gradients, combined, all(every)
 
 
@@ -118,7 +119,7 @@ def _linear(group, comm, segment, grad_output, local_grads):
     with group.collective_check() as gather:
         if fault is not None:
             raise fault
-        every = gather(gradients is not None and chain_checks.is_finite(gradients))
+        every = gather(gradients is not None and is_finite(gradients))
     return gradients, all(every)
 
 

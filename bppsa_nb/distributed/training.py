@@ -12,8 +12,8 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.training.local import LocalStrategy, check_batch, check_gradients, check_parts, whole_samples
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
+from bppsa_nb.training.step import Local, check_batch, check_forward, check_gradients, check_parts, whole_samples
 
 
 def add_up(group, arrays):
@@ -25,7 +25,7 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-class RankStrategy(LocalStrategy):
+class RankStrategy(Local):
     """What trainers on MPI ranks, all in `group`, have in common: they go on together, or not at all."""
 
     steps = "over ranks"
@@ -59,13 +59,21 @@ class RankStrategy(LocalStrategy):
             time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
             raise KeyboardInterrupt
 
+    def take(self, trainer, *batch):
+        """Take a step; return its loss."""
+        with self.stoppable():
+            loss, update = self.step(trainer, lambda: batch)
+            update()
+            self.stop_if_asked()
+        return loss
+
     def seconds(self):
         """Return how long the last step took on rank 0."""
         return self._seconds
 
 
 class ReplicaStrategy(RankStrategy):
-    """Steps of a trainer on MPI ranks; its methods are those of `LocalStrategy`.
+    """Steps of a trainer on MPI ranks; its methods are those of `bppsa_nb.training.step.Local`.
 
     A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
     None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
@@ -91,7 +99,7 @@ class ReplicaStrategy(RankStrategy):
             known = "an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers"
             check_kind("model", model, Recurrent, known)
             check_parts(model, optimizer)
-            forward.check(model)
+            check_forward(forward, model)
             if forward.method == "newton":
                 raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
             if forward.checkpoint_every is not None:
@@ -186,7 +194,7 @@ class ReplicaStrategy(RankStrategy):
             y = check_labels(y, x.shape[1], model.num_classes)
             if len(y):
                 model.check_input(x)
-            params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
+            params = {"model.params": f"those {ranks.checksum(model.params.flat)}"}
             every = gather((len(y), ranks.checksum(y.astype(np.int64))), params)
         for rank, labels in enumerate(every):
             first = rank - rank % self.places

@@ -74,3 +74,10 @@ def resolve(backend):
             "to check them; to compute here, use backend='cpu'."
         )
     return backend
+
+
+def cuda_only(backend):
+    """Return the backend of arrays on a GPU; raise ValueError if it was to be another."""
+    if backend not in ("auto", "cuda"):
+        raise ValueError(f"backend must be 'cuda' or 'auto' for arrays in a GPU's memory, got {backend!r}")
+    return "cuda"

@@ -5,6 +5,7 @@ import numbers
 
 import numpy as np
 
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import short_repr
 
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
@@ -137,6 +138,13 @@ def all_finite(array):
         return math.isfinite(array.min()) and math.isfinite(array.max())
 
 
+def is_finite(array):
+    """Tell whether an array, or a list of arrays, holds neither NaN nor infinity, on the host or on a GPU."""
+    if isinstance(array, list):
+        return all(map(is_finite, array))
+    return implementation("bppsa_nb.machine.arrays", "cuda").all_finite(array) if on_gpu(array) else all_finite(array)
+
+
 def why_lost(function, *given):
     """Call a function again that gave what is not finite; return what NumPy says: ": overflow encountered in exp"."""
     try:
@@ -156,7 +164,8 @@ def check_integers(name, array):
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
-        if not all_finite(array):
+        if not is_finite(array):
+            array = array.copy_to_host() if on_gpu(array) else array
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import checks
+from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Options
@@ -41,7 +42,7 @@ class ResidualActivations:
 
 
 @with_repr("input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
-class ResidualModel:
+class ResidualModel(Parametrized):
     """Opening operators, N residual layers u^{n+1} = u^n + h σ(W^n u^n + b^n), closing operators.
 
     Parameters
@@ -228,7 +229,6 @@ class ResidualModel:
         check_activations(self, activations)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         checks.check_finite(grad_logits=grad_logits)
-        checks.check_params(self.params, self.dtype, self._shapes)
         self.check_method(method, backend, levels)
         states, net, grads = activations.states, network_of(self), {}
         grad = run_operators_back(self, self.closing, states[-1], activations.closing, grad_logits, grads)
@@ -247,7 +247,7 @@ class ResidualModel:
     def check_input(self, x):
         """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
         checks.check_samples(x, self.dtype, ("B", *self.input_shape))
-        checks.check_params(self.params, self.dtype, self._shapes)
+        self.params.seal()
         checks.check_finite(x=x, **checks.named_params(self.params))
 
     def check_method(self, method, backend="auto", levels=None, comm=None):

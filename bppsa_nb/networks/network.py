@@ -9,6 +9,7 @@ import numpy as np
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import listed
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
@@ -39,7 +40,7 @@ class Activations:
 
 
 @with_repr("shapes", "operators", "dtype")
-class Network:
+class Network(Parametrized):
     """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
 
     Parameters
@@ -122,7 +123,7 @@ class Network:
         """
         backends.resolve(backend)
         checks.check_samples(x, self.dtype, ("B", *self.shapes[0]))
-        checks.check_params(self.params, self.dtype, self._param_shapes)
+        self.params.seal()
         checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         with self._blas(len(x)):
@@ -160,7 +161,6 @@ class Network:
         self._check_activations(activations)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         checks.check_finite(grad_logits=grad_logits)
-        checks.check_params(self.params, self.dtype, self._param_shapes)
         self.check_method(method, backend, levels)
         grads = {}
         with np.errstate(all="ignore"), self._blas(len(grad_logits)):
@@ -234,7 +234,6 @@ class Network:
         first is that of the first operator, which reads the image; training does without.
         """
         self._check_activations(activations)
-        checks.check_params(self.params, self.dtype, self._param_shapes)
         checks.check_flag("from_input", from_input)
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
@@ -293,7 +292,6 @@ class Network:
 
     def check_masks(self, masks, params):
         """Raise what setting `masks` would raise if these were the parameters."""
-        checks.check_params(params, self.dtype, self._param_shapes)
         if masks is None:
             return
         shapes = {name: shape for name, shape in self._param_shapes.items() if len(shape) > 1}

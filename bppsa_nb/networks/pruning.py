@@ -1,5 +1,7 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from bppsa_nb.machine.checks import check_between, check_choice, check_finite, check_kind, check_plain
@@ -78,7 +80,7 @@ def masks_of(params):
 
 
 def _weights(params):
-    check_kind("params", params, dict, "a dict of arrays")
+    check_kind("params", params, Mapping, "a dict of arrays")
     for name, param in params.items():
         check_plain(f"params[{name!r}]", param)
         if param.dtype.kind != "f":

@@ -1,5 +1,7 @@
 """Weights in files: written whole, read whole or not at all."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from bppsa_nb.machine.checks import check_has, check_kind
@@ -38,7 +40,7 @@ def load_weights(model, path):
     Parameters
     ----------
     model : Network or other
-        Anything with `params`; their arrays are replaced by new ones.
+        Anything with `params`, a mapping of names to arrays.
     path : str or os.PathLike
         A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
         ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
@@ -57,9 +59,9 @@ def load_weights(model, path):
     for name, mask in (getattr(model, "masks", None) or {}).items():
         if np.any(params[name][~mask]):
             raise ValueError(f"{path}: {name!r} must be zero where the model's masks prune it")
-    model.params.update(params)  # at once: neither Ctrl-C nor a read-only array leaves it half done
+    model.params.update(params)  # at once: Ctrl-C leaves nothing half done
 
 
 def _check_model(model):
     check_has("model", model, ["params"], "bppsa_nb.LeNet5()")
-    check_kind("model.params", model.params, dict, "a dict of arrays")
+    check_kind("model.params", model.params, Mapping, "a dict of arrays")

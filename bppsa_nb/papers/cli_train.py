@@ -5,13 +5,13 @@ import os
 import sys
 from pathlib import Path
 
+from bppsa_nb.cells.unroll import METHODS as FORWARD
 from bppsa_nb.chains.plan import METHODS
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files
 from bppsa_nb.machine.backends import BACKENDS
 from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.training.forward import METHODS as FORWARD
 
 FORESEEN = (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError)  # they explain themselves
 
@@ -41,7 +41,7 @@ def add_options(add):
     add("--learning-rate", type=float, metavar="LR",
         help="Adam's step size (default: 1e-5, with --audio 3e-4, with --multigrid 1e-2)")
     add("--method", choices=("auto", *METHODS), default="auto", help="for the backward pass (default: %(default)s)")
-    add("--forward", choices=FORWARD, default="auto", help="for the forward pass (default: %(default)s)")
+    add("--forward", choices=("auto", *FORWARD), default="auto", help="for the forward pass (default: %(default)s)")
     add("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     add("--backend", choices=("auto", *BACKENDS), default="auto", help="backend that computes (default: %(default)s)")
     add("--plain-launches", action="store_true",

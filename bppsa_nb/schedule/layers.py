@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count, check_finite, check_kind, check_params, check_samples
+from bppsa_nb.machine.checks import check_count, check_finite, check_kind, check_samples
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
@@ -95,7 +95,6 @@ def check_batch(network, layers, x):
     """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
     check_samples(x, network.dtype, ("B", *layers[0].input_shape))
     check_finite(x=x)
-    check_params(network.params, network.dtype, {name: shape for each in layers for name, shape in each.params.items()})
 
 
 def profile(network, x, labels, rounds=7):

@@ -8,12 +8,12 @@ from torch.nn.utils.rnn import PackedSequence
 from bppsa_nb.cells import gru, lstm, rnn
 from bppsa_nb.cells.cell import NAMES
 from bppsa_nb.cells.spans import Spans
+from bppsa_nb.cells.unroll import METHODS, Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.torch import solve
 from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
-from bppsa_nb.training.forward import METHODS, Forward
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
 _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
@@ -28,7 +28,7 @@ class Scanned:
     def __init__(self, *args, method="auto", backend="auto", levels=None, forward="auto", **kwargs):
         super().__init__(*args, **kwargs)
         self.method, self.backend, self.levels = method, backend, levels
-        check_choice("forward", forward, METHODS)
+        check_choice("forward", forward, ("auto", *METHODS))
         self.forward_choice = Forward(forward)
         self._seen = None
         self._check()
@@ -65,15 +65,13 @@ class Scanned:
     def resolve_backend(self, on_gpu=False):
         """Return what computes: for tensors on the host, a GPU only if it is asked for."""
         if on_gpu:
-            from bppsa_nb.chains.backprop_cuda import cuda_only
-
-            return backends.resolve(cuda_only(self.backend))
+            return backends.cuda_only(self.backend)
         if self.backend == "auto":
             return "cpu" if backends.compiles() else "numpy"
         return backends.resolve(self.backend)
 
     def view_layers(self, params):
-        """Return layers as `bppsa_nb.cells.stacked` takes them, on the memory of parameters in PyTorch's order."""
+        """Return layers as `bppsa_nb.cells.stack` takes them, on the memory of parameters in PyTorch's order."""
         arrays, names = list(map(solve.as_array, params)), solve.names(len(params))
         sizes = arrays[0].dtype, self.hidden_size, len(params) // len(NAMES)
         return solve.Layers(self.cell, *sizes, dict(zip(names, arrays, strict=True)))

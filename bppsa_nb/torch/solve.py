@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.training.forward import share_of
 
 
 class Layers(NamedTuple):
-    """As much of a `Recurrent` as `bppsa_nb.cells.stacked` needs."""
+    """As much of a `Recurrent` as `bppsa_nb.cells.stack` needs."""
 
     cell: Cell
     dtype: np.dtype
@@ -36,23 +34,23 @@ class Solve(torch.autograd.Function):
         x, spans = sequences.steps(given), sequences.spans
         states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
         starts, params = tensors[:states], tensors[states:]
-        options = _options(**module.forward_choice.how())
         with _beside(x):
             layers = module.view_layers(params)
-            means = _means(x, backend=backend, spans=spans)
-            saved, solved = _stacked(x).forward(layers, as_array(x), _initial(starts), options, **means)
+            how = module.forward_choice.options(), backend, spans
+            hidden, kept, solved = stack.run(layers, as_array(x), _initial(starts), *how, _new(x))
         if module.forward_choice.rest or any(solved):
-            module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
-        output = sequences.given(as_tensor(saved[-1][0][0, 1:], x))
+            module.forward_choice.remember(unroll.share_of(layers, x.shape, solved, backend))
+        output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
         if any(ctx.needs_input_grad):  # what a caller does to it must not reach what goes back
             output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
         # hooks say, and lets go of them in the end.
-        ctx.save_for_backward(given, x, *params, *(as_tensor(array, x) for each in saved for array in each))
+        saved = [as_tensor(array, x) for array in (hidden, kept) if array is not None]
+        ctx.save_for_backward(given, x, *params, *saved)
         ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
         ctx.set_materialize_grads(False)
-        last = spans.last if spans.lengths.size else lambda states: states[len(x)]
-        return output, *(_stack([last(kept[s]) for kept, _ in saved], x) for s in range(states))
+        last = ([spans.last(hidden[layer, s]) for layer in range(len(hidden))] for s in range(states))
+        return output, *(_stack(each, x) for each in last)
 
     @staticmethod
     def backward(ctx, grad_output, *at_last):
@@ -69,14 +67,13 @@ class Solve(torch.autograd.Function):
         grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
         at_last = _side_by_side(at_last)
         with _beside(x):
-            layers, saved = module.view_layers(params), list(map(as_array, saved))
-            saved = list(zip(saved[::2], saved[1::2], strict=True))
-            ends = [None] * len(saved) if at_last is None else list(map(as_array, at_last))
+            layers, saved = module.view_layers(params), [*map(as_array, saved), None][:2]
+            ends = [None] * len(saved[0]) if at_last is None else list(map(as_array, at_last))
             local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(module.method, backend, module.levels, *sizes)
-            wanted, means = ctx.needs_input_grad[2], _means(x, spans=sequences.spans)
-            found = _stacked(x).backward(layers, as_array(x), saved, ends, local_grads, how, wanted, **means)
+            more = ctx.needs_input_grad[2], sequences.spans, _new(x)
+            found = stack.run_back(layers, as_array(x), saved, (ends, local_grads), how, *more)
         grads, at_input, at_start = found
         of_starts = [None] * states
         if any(ctx.needs_input_grad[3 : 3 + states]):
@@ -87,7 +84,7 @@ class Solve(torch.autograd.Function):
 
 @functools.cache
 def names(count):
-    """Return the names of so many parameters of layers, as `bppsa_nb.cells.stacked` knows them."""
+    """Return the names of so many parameters of layers, as `bppsa_nb.cells.stack` knows them."""
     return [f"{name}_l{layer}" for layer in range(count // len(NAMES)) for name in NAMES]
 
 
@@ -99,19 +96,9 @@ def on_gpu(tensor):
     return tensor.is_cuda
 
 
-@functools.cache
-def _options(**how):
-    return unroll.SolverOptions(**{"method": "auto"} | how)
-
-
-def _stacked(tensor):
-    """Return what goes through layers where a tensor is."""
-    return implementation("bppsa_nb.cells.stacked", "cuda") if on_gpu(tensor) else stacked
-
-
-def _means(tensor, **on_host):
-    """Return what that needs besides, by keyword: on a GPU, room for arrays, which PyTorch gives."""
-    return {"new": lambda shape: as_array(tensor.new_empty(shape))} if on_gpu(tensor) else on_host
+def _new(tensor):
+    """Return what makes arrays where a tensor is on a GPU: PyTorch; or None."""
+    return (lambda shape: as_array(tensor.new_empty(shape))) if on_gpu(tensor) else None
 
 
 def plain(tensor):

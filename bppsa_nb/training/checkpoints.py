@@ -28,7 +28,10 @@ class Checkpoint(NamedTuple):
         model.params.update(self.params)
         if hasattr(model, "masks"):
             model.masks = self.masks
-        optimizer.state, optimizer.steps = self.state, self.note["steps"]
+        state = optimizer.zeros(model.params)
+        for average, arrays in self.state.items():
+            state[average].update(arrays)
+        optimizer.state, optimizer.steps = state, self.note["steps"]
 
 
 def check_saving(save_to, save_every, writes):

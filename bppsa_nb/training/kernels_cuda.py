@@ -1,17 +1,17 @@
 """What a training step on a GPU launches beside its cells and its scan: loss, range, and the optimizers' updates."""
 
 import math
+from functools import cache
 
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.machine.cuda import inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.training.optimizers import Adam
 
 U = np.uint32  # see `dot_of`
 _THREADS = 256  # of a kernel's only block; a power of two, for which every kernel has registers
-SETTINGS = 8  # numbers that the optimizers' kernels read
+NUMBERS = 8  # that the optimizers' kernels read
 # How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
 DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 
@@ -143,56 +143,33 @@ def flag_overflow(grads, status, lost, unconverged):
             status[0] = grads.dtype.type(GRADIENTS)
 
 
-@cuda.jit
-def adam(params, grads, first, second, settings, status):
-    """Update one parameter per thread; see `optimizers.Adam`. What is not finite is not for the host."""
-    q = cuda.grid(1)
-    if q < params.shape[0] and status[0] == params.dtype.type(0):
-        rate, correction, new_first = settings[0], settings[1], settings[2]
-        keep_second, new_second, eps, keep_first = settings[3], settings[4], settings[5], settings[6]
-        grad = grads[q]
-        if new_first < keep_first:
-            first[q] += new_first * (grad - first[q])
-        else:
-            first[q] = grad - keep_first * (grad - first[q])
-        second[q] = second[q] * keep_second + new_second * grad * grad
-        params[q] -= rate * first[q] / (math.sqrt(second[q]) * correction + eps)
-        if params[q] - params[q] != params.dtype.type(0) or second[q] - second[q] != params.dtype.type(0):
-            status[1] = params.dtype.type(UPDATE)
+@cache
+def update_of(rule, averages):
+    """Make the kernel of an optimizer's rule, which has so many averages: a parameter per thread."""
+    rule = inline(rule)
+
+    @cuda.jit
+    def update(params, grads, first, second, numbers, status):
+        q, zero = cuda.grid(1), params.dtype.type(0)
+        if q < params.shape[0] and status[0] == zero:
+            param, one, other = rule(params[q], grads[q], first[q], second[q], numbers)
+            params[q] = param
+            if averages > 0:
+                first[q] = one
+            if averages > 1:
+                second[q] = other
+            if param - param != zero or one - one != zero or other - other != zero:  # not for the host
+                status[1] = params.dtype.type(UPDATE)
+
+    return update
 
 
-@cuda.jit
-def sgd(params, grads, velocity, with_velocity, settings, status):
-    """Update one parameter per thread; see `optimizers.SGD`. What is not finite is not for the host."""
-    q = cuda.grid(1)
-    if q < params.shape[0] and status[0] == params.dtype.type(0):
-        moved = grads[q]
-        if with_velocity:
-            moved += velocity[q] * settings[1]
-            velocity[q] = moved
-        params[q] -= settings[0] * moved
-        if params[q] - params[q] != params.dtype.type(0):
-            status[1] = params.dtype.type(UPDATE)
-
-
-def settings_of(optimizer):
-    """Return what the kernels multiply by in the optimizer's next step, worked out in double precision."""
-    if not isinstance(optimizer, Adam):
-        return [optimizer.lr, optimizer.momentum]
-    (beta1, beta2), steps = optimizer.betas, optimizer.steps + 1
-    rate, correction = optimizer.lr / (1 - beta1**steps), (1 - beta2**steps) ** -0.5
-    return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps, beta1]
-
-
-def launch_update(optimizer, params, grads, averages, settings, flags, stream):
+def launch_update(optimizer, params, grads, averages, numbers, flags, stream):
     """Launch an optimizer's step, which does nothing where `flags` (status, lost, unconverged) say so."""
     one_block(flag_overflow, stream)(grads, *flags)
-    status = flags[0]
-    if isinstance(optimizer, Adam):
-        over(adam, params, stream)(params, grads, *averages, settings, status)
-    else:
-        moving = bool(averages)  # as the optimizer was made, whatever its momentum is now
-        over(sgd, params, stream)(params, grads, averages[0] if moving else grads, moving, settings, status)
+    first, second = [*averages, params, params][:2]
+    update = update_of(optimizer.rule_of(math.sqrt), len(averages))
+    over(update, params, stream)(params, grads, first, second, numbers, flags[0])
 
 
 def one_block(kernel, stream):

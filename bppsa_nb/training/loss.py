@@ -12,18 +12,29 @@ def cross_entropy(logits, labels):
     are not. The loss is computed in float64.
     """
     logits, labels = _checked(logits, labels)
-    rows = np.arange(len(labels))
     with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
-        # Shifted by the largest logit, no exponential overflows and their sum is at least one.
-        shifted = logits.astype(np.float64)
-        shifted -= shifted.max(axis=1, keepdims=True)
-        exponentials = np.exp(shifted)
-        sums = exponentials.sum(axis=1)
-        loss = float((np.log(sums) - shifted[rows, labels]).mean())
-        grad = exponentials / sums[:, None]
-        grad[rows, labels] -= 1
-        grad /= len(labels)
-        return loss, grad.astype(logits.dtype)
+        return mean_loss(logits, first_of_rows(logits.shape) + labels)
+
+
+def first_of_rows(shape):
+    """Return the places at which rows begin, in a matrix in one line."""
+    rows, columns = shape
+    return np.arange(0, rows * columns, columns)
+
+
+def mean_loss(logits, places):
+    """Compute what `cross_entropy` computes of what it checks; labels are places among all logits in one line."""
+    # Shifted by the largest logit, no exponential overflows and their sum is at least one.
+    shifted = logits.astype(np.float64, order="C")
+    shifted -= np.maximum.reduce(shifted, axis=1, keepdims=True)
+    of_labels = shifted.reshape(-1)[places]
+    exponentials = np.exp(shifted, out=shifted)
+    sums = np.add.reduce(exponentials, axis=1, keepdims=True)
+    loss = np.add.reduce(np.log(sums)[:, 0] - of_labels) / len(logits)
+    exponentials /= sums
+    exponentials.reshape(-1)[places] -= 1
+    exponentials /= len(logits)
+    return float(loss), exponentials.astype(logits.dtype)
 
 
 def accuracy(logits, labels):

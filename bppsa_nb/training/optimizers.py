@@ -1,12 +1,47 @@
-"""How gradients move parameters: SGD with momentum, and Adam, by PyTorch's update rules."""
+"""How gradients move parameters: SGD with momentum, and Adam, by PyTorch's update rules.
+
+A rule takes a parameter, its gradient, and two running averages of gradients, and returns the parameter and the
+averages after a step. It is written in Python's operators: NumPy gives it arrays, compiled code numbers.
+"""
 
 import math
+from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine import checks
 from bppsa_nb.machine.checks import as_array, check_between, check_count, check_floats, check_kind, wrong_shape
+from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import repr_of
+
+_OTHER = "params do not match the optimizer's state; use one optimizer per model"
+
+
+def sgd(param, grad, velocity, _, numbers):
+    """``p - lr g``; see `SGD.numbers`."""
+    return param - numbers[0] * grad, velocity, _
+
+
+def momentum(param, grad, velocity, _, numbers):
+    """``v = momentum v + g``, ``p - lr v``."""
+    velocity = velocity * numbers[1] + grad
+    return param - numbers[0] * velocity, velocity, _
+
+
+@cache
+def adam_of(sqrt):
+    """Make the rule of Adam, of arrays or numbers as `sqrt` is; see `Adam.numbers`."""
+
+    def adam(param, grad, average, square, numbers):
+        rate, eps, scale, keep, new = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        change = grad - average
+        # From the end that weighs more: a large one that weighs little would swallow the other.
+        average = change * new + average if new < keep else grad - change * keep
+        square = square * numbers[5] + numbers[6] * grad * grad
+        return param - average * rate / (sqrt(square) / scale + eps), average, square
+
+    return adam
 
 
 class _Optimizer:
@@ -32,10 +67,7 @@ class _Optimizer:
 
     @steps.setter
     def steps(self, steps):
-        fits = checks.is_integer(steps) and 0 <= steps < 2**62
-        if not fits or self.count.dtype == object:
-            self.count = np.zeros(1, np.int64 if fits else object)  # of what is no count, the next step says so
-        self.count[0] = steps
+        self.count[0] = check_count("steps", steps, most=2**63 - 2)
 
     def settings(self):
         """Return kind and hyperparameters, as JSON can hold them."""
@@ -43,11 +75,13 @@ class _Optimizer:
 
     def zeros(self, params):
         """Return the state before the first step: zeros like every parameter, for every average."""
+        if isinstance(params, Parameters):
+            return {average: params.zeros() for average in self._averages}
         arrays = {name: as_array(f"params[{name!r}]", param) for name, param in params.items()}
         return {average: {name: np.zeros_like(array) for name, array in arrays.items()} for average in self._averages}
 
     def step(self, params, grads):
-        """Update the parameters in place, a dict of arrays, by their gradients under the same names.
+        """Update the parameters in place, a mapping of arrays, by their gradients under the same names.
 
         Raises
         ------
@@ -56,31 +90,43 @@ class _Optimizer:
             would leave the range of its dtype. Nothing is changed then.
         """
         for what, group in ("params", params), ("grads", grads):
-            check_kind(what, group, dict, "a dict of numpy.ndarray")
+            check_kind(what, group, Mapping, "a dict of numpy.ndarray")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
-        steps_taken = check_count("steps", self.steps, most=math.inf)  # before anything changes
         state = self.state or self.zeros(params)
-        if not isinstance(state, dict) or not all(isinstance(state.get(name), dict) for name in self._averages):
+        if not isinstance(state, dict) or not all(isinstance(state.get(name), Mapping) for name in self._averages):
             raise ValueError(f"state must be a dict with the entries {list(self._averages)}, each a dict of arrays")
         averages = [state[average] for average in self._averages]
         if any(average.keys() != params.keys() for average in averages):
             raise ValueError(_OTHER)
-        steps = []
+        rule, numbers, steps = self.rule_of(np.sqrt), self.numbers(), []
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for name, param in params.items():
-                grad, before = grads[name], [param, *[average[name] for average in averages]]
-                _check_shapes(name, grad, before)
-                found = [np.empty_like(param) for _ in before]  # beside what it replaces: all change, or none
-                self._update(grad, before, found)
+                grad, before = grads[name], [param, *(average[name] for average in averages)]
+                _check(name, grad, before)
+                found = rule(param, grad, *[*before[1:], None, None][:2], numbers)[: len(before)]
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
                     self.check_range(name, grad, found)
                 steps += zip(before, found, strict=True)
+        self.state = state
         for array, replacing in steps:
             array[...] = replacing
-        self.state = state
-        self.steps = steps_taken + 1
+        self.count += 1
+
+    def flats(self, params):
+        """Return the averages of `Parameters` as flat arrays like theirs; zeros before the first step."""
+        state, found = self.state or self.zeros(params), []
+        for average in self._averages:
+            group = state.get(average, {})
+            if getattr(group, "shapes", None) != params.shapes:  # which somebody has put there
+                if group.keys() != params.keys():
+                    raise ValueError(_OTHER)
+                state[average] = params.zeros()
+                state[average].update(group)
+            found.append(state[average].flat)
+        self.state = state  # before anything changes: Ctrl-C may come at any time
+        return found
 
     def check_range(self, name, grad, found):
         """Raise FloatingPointError unless a parameter and its averages, as a step found them, are finite."""
@@ -93,21 +139,16 @@ class _Optimizer:
                 raise FloatingPointError(f"{what} leaves {where}; nothing was updated; {advice}")
 
 
-_OTHER = "params do not match the optimizer's state; use one optimizer per model"
-
-
-def _check_shapes(name, grad, before):
-    param, *averages = before
-    check_floats(f"params[{name!r}]", param)
+def _check(name, grad, before):
+    """Raise TypeError or ValueError unless a parameter, its gradient and its averages fit together."""
+    check_floats(f"params[{name!r}]", before[0])
     check_floats(f"grads[{name!r}]", grad)
-    if not param.flags.writeable:
-        raise ValueError(f"params[{name!r}] must be writable, got a read-only array")
-    if grad.shape != param.shape:
-        raise wrong_shape(f"grads[{name!r}]", grad, param.shape)
-    if any(getattr(average, "shape", None) != param.shape for average in averages):
+    if grad.shape != before[0].shape:
+        raise wrong_shape(f"grads[{name!r}]", grad, before[0].shape)
+    if any(getattr(average, "shape", None) != grad.shape for average in before[1:]):
         raise ValueError(_OTHER)
-    if not all(average.flags.writeable for average in averages):
-        raise ValueError(f"state must hold writable arrays, got a read-only one for {name!r}")
+    if not all(array.flags.writeable for array in before):
+        raise ValueError(f"params[{name!r}] and its averages must be writable, got a read-only array")
 
 
 class SGD(_Optimizer):
@@ -131,10 +172,13 @@ class SGD(_Optimizer):
         check_between("momentum", momentum, 0, 1)
         super().__init__(("momentum_buffer",) if momentum else (), lr=float(lr), momentum=float(momentum))
 
-    def _update(self, grad, before, found):
-        if self._averages:
-            grad = np.add(before[1] * self.momentum, grad, out=found[1])
-        np.subtract(before[0], self.lr * grad, out=found[0])
+    def rule_of(self, sqrt):
+        """Return `sgd`, or `momentum`, as the optimizer was made, whatever its momentum is now."""
+        return momentum if self._averages else sgd
+
+    def numbers(self):
+        """Return what the rule of the next step reads: learning rate, momentum."""
+        return [float(self.lr), float(self.momentum)]
 
 
 class Adam(_Optimizer):
@@ -165,23 +209,28 @@ class Adam(_Optimizer):
         betas = [float(beta) for beta in betas]
         super().__init__(("exp_avg", "exp_avg_sq"), lr=float(lr), betas=betas, eps=float(eps))
 
-    def _update(self, grad, before, found):
-        (param, exp_avg, exp_avg_sq), (new_param, new_avg, new_avg_sq) = before, found
-        (beta1, beta2), steps = self.betas, self.steps + 1
-        np.subtract(grad, exp_avg, out=new_avg)
-        if 1 - beta1 < 0.5:  # from the end that weighs more: a large one that weighs little would swallow the other
-            new_avg *= 1 - beta1
-            new_avg += exp_avg
-        else:
-            new_avg *= beta1
-            np.subtract(grad, new_avg, out=new_avg)
-        np.multiply(exp_avg_sq, beta2, out=new_avg_sq)
-        squared = (1 - beta2) * grad
-        squared *= grad
-        new_avg_sq += squared
-        denominator = np.sqrt(new_avg_sq)
-        denominator /= (1 - beta2**steps) ** 0.5
-        denominator += self.eps
-        np.multiply(new_avg, self.lr / (1 - beta1**steps), out=new_param)
-        new_param /= denominator
-        np.subtract(param, new_param, out=new_param)
+    def rule_of(self, sqrt):
+        """Return the rule of Adam, of arrays or numbers as `sqrt` is."""
+        return adam_of(sqrt)
+
+    def numbers(self):
+        """Return what the rule of the next step reads, worked out in double precision.
+
+        Learning rate, epsilon and the root of the second average's share; what averages keep, and what they take.
+        """
+        (beta1, beta2), steps = map(float, self.betas), self.count.item() + 1
+        scales = float(self.lr) / (1 - beta1**steps), float(self.eps), (1 - beta2**steps) ** 0.5
+        return [*scales, beta1, 1 - beta1, beta2, 1 - beta2]
+
+
+def step(optimizer, params, grads):
+    """Take a step of `Parameters` by gradients [shape=(P,)]; return False if something would not be finite.
+
+    Nothing has changed then, and `optimizer.step` says what it is.
+    """
+    try:
+        with interrupts_held():
+            optimizer.step(params, params.views(grads))
+    except FloatingPointError:
+        return False
+    return True

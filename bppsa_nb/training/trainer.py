@@ -5,17 +5,15 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.machine import backends, extras
+from bppsa_nb.cells.unroll import Forward
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
-from bppsa_nb.training.forward import Forward
-from bppsa_nb.training.local import LocalStrategy, differs, is_recurrent
-from bppsa_nb.training.optimizers import SGD, Adam
+from bppsa_nb.training.step import Local
 
 
 @dataclass(frozen=True)
@@ -288,15 +286,4 @@ def _strategy(model, optimizer, method, backend, comm, sequence_ranks, forward):
         return over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
     if sequence_ranks is not None:
         raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
-    resolved = backends.resolve(backend)
-    if isinstance(model, Recurrent) and resolved == "cuda":
-        from bppsa_nb.training.device import DeviceStrategy
-
-        return DeviceStrategy()
-    known = is_recurrent(model) and not differs(optimizer, (SGD, Adam))
-    loops = all(isinstance(way, str) and way in ("auto", "linear") for way in (method, forward.method))
-    if known and loops and forward.checkpoint_every is None and resolved == "cpu":
-        from bppsa_nb.training.whole import WholeStrategy
-
-        return WholeStrategy()
-    return LocalStrategy()
+    return Local(model, optimizer, backend, forward)

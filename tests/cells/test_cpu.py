@@ -32,6 +32,13 @@ def threads(request, monkeypatch):
     return request.param
 
 
+def forward(module, cell, x, start, *params):
+    """Run a layer; return what it saves."""
+    saved = layers.new_saved(cell, start, len(x))
+    module.forward(cell, x, saved, *params)
+    return saved
+
+
 def layer(cell, shape, dtype):
     steps, batch, inputs, size = shape
     rng = np.random.default_rng(shape)
@@ -40,7 +47,7 @@ def layer(cell, shape, dtype):
     params = draw(sums, inputs), draw(sums, size) / dtype(np.sqrt(size)), draw(sums), draw(sums)
     x, local_grads = draw(steps, batch, inputs), np.zeros((steps + 1, batch, S * size), dtype)
     local_grads[1:, :, :size] = draw(steps, batch, size)  # nothing enters at the initial state, nor but at h
-    saved = layers.forward(CELLS[cell], x, draw(S, batch, size), *params)
+    saved = forward(layers, CELLS[cell], x, draw(S, batch, size), *params)
     return x, params, saved, draw(batch, S * size), local_grads
 
 
@@ -75,9 +82,7 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
     expected, expected_at_input, expected_at_start = step_by_step(cell, x, params, saved, grad_output, local_grads)
     for inputs in (False, True):
         grads, at_input, at_start = in_one_go(cell, x, params, saved, grad_output, local_grads, inputs)
-        assert grads.keys() == expected.keys()
-        for name, grad in grads.items():
-            assert_close(grad, expected[name], dtype)
+        assert_close(grads, expected, dtype)
         assert_close(at_start, expected_at_start, dtype)
         if inputs:
             assert_close(at_input, expected_at_input, dtype)
@@ -87,14 +92,13 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
 
 def everything(cell, x, params, saved, grad_output, local_grads):
     """All that compiled cells compute."""
-    yield from layer_cpu.forward(CELLS[cell], x, saved[0][:, 0], *params)
-    grads, *ends = in_one_go(cell, x, params, saved, grad_output, local_grads)
-    yield from (*ends, *grads.values())
+    yield from forward(layer_cpu, CELLS[cell], x, saved[0][:, 0], *params)
+    yield from in_one_go(cell, x, params, saved, grad_output, local_grads)
     chain = layer_cpu.chain(CELLS[cell], params[1], *saved)
     yield from (chain.slopes, *([] if chain.carry is None else [chain.carry]))
     yield (grad_states := structured_cpu.sweep(chain, grad_output, local_grads))
     yield (at_sums := layer_cpu.sum_gradients(CELLS[cell], *saved, grad_states))
-    yield from layer_cpu.parameter_gradients(CELLS[cell], x, saved[0], at_sums).values()
+    yield layer_cpu.parameter_gradients(CELLS[cell], x, saved[0], at_sums)
 
 
 EXPECTED = {}
@@ -114,19 +118,16 @@ def test_threads_change_nothing(shape, dtype, cell, threads):
 @pytest.mark.parametrize("shape, together", [((130, 70, 3, 7), 16), ((65, 150, 2, 20), 32), ((9, 40, 2, 5), 8)])
 def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, threads, monkeypatch):
     x, params, saved, grad_output, local_grads = layer(cell, shape, np.float32)
-    forward = lambda: layer_cpu.forward(CELLS[cell], x, saved[0][:, 0], *params)  # noqa: E731
-    by_eight = forward()
+    by_eight = forward(layer_cpu, CELLS[cell], x, saved[0][:, 0], *params)
     monkeypatch.setattr(samples_cpu, "_AT_HAND", 0)
     assert samples_cpu.samples_together(shape[1], params[1]) == together
-    for one, other in zip(forward(), by_eight, strict=True):
+    for one, other in zip(forward(layer_cpu, CELLS[cell], x, saved[0][:, 0], *params), by_eight, strict=True):
         np.testing.assert_array_equal(one, other)
     grads, *ends = in_one_go(cell, x, params, saved, grad_output, local_grads)
     expected, *expected_ends = step_by_step(cell, x, params, saved, grad_output, local_grads)
-    for found, other in zip((*grads.values(), *ends), (*map(expected.get, grads), *expected_ends), strict=True):
+    for found, other in zip((grads, *ends), (expected, *expected_ends), strict=True):
         assert_close(found, other, np.float32)
-    known = EXPECTED.setdefault((cell, shape), list(grads.values()))
-    for one, other in zip(grads.values(), known, strict=True):  # whatever the number of threads
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(grads, EXPECTED.setdefault((cell, shape), grads))  # whatever the number of threads
 
 
 @each_cell
@@ -134,13 +135,11 @@ def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, 
 def test_wide_layers_forward_and_their_parameters(dtype, cell):
     x, params, saved, grad_output, local_grads = layer(cell, WIDE, dtype)
     cell = CELLS[cell]
-    for one, other in zip(layer_cpu.forward(cell, x, saved[0][:, 0], *params), saved, strict=True):
+    for one, other in zip(forward(layer_cpu, cell, x, saved[0][:, 0], *params), saved, strict=True):
         assert_close(one, other, dtype)
     chain = layers.chain(cell, params[1], *saved)
     at_sums = np.stack(layers.sum_gradients(cell, *saved, structured.sweep(chain, grad_output, local_grads)))
-    grads, expected = (find.parameter_gradients(cell, x, saved[0], at_sums) for find in (layer_cpu, layers))
-    for name, grad in grads.items():
-        assert_close(grad, expected[name], dtype)
+    assert_close(*(find.parameter_gradients(cell, x, saved[0], at_sums) for find in (layer_cpu, layers)), dtype)
 
 
 @each_cell

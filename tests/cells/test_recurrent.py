@@ -9,7 +9,8 @@ from rings import large, more
 from scipy.special import expit
 from texts import beside, refuses
 
-from bppsa_nb.cells import forward_cpu, stacked
+from bppsa_nb.cells import forward_cpu, stack
+from bppsa_nb.cells import layer as layers
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
@@ -57,8 +58,9 @@ def case(cell, shape, dtype, seed=0, classes=4, num_layers=1):
 @each_backend
 def test_forward_is_equation_9_or_10_or_an_lstm(backend, cell, shape, dtype):
     x, start, params = layer(cell, shape, dtype)
-    arrays = stacked.layer_of(backend).forward(MODELS[cell].cell, x, start, *params)
-    for found, expected in zip(arrays, naive.forward(cell, x, start, *params), strict=True):
+    saved = layers.new_saved(MODELS[cell].cell, start, len(x))
+    stack.layer_of(backend).forward(MODELS[cell].cell, x, saved, *params)
+    for found, expected in zip(saved, naive.forward(cell, x, start, *params), strict=True):
         close(found, expected, dtype)
 
 
@@ -69,10 +71,12 @@ def test_compiled_cells_that_do_nothing_but_sigmoid_or_tanh(dtype):
     x, eps = x.astype(dtype), np.finfo(dtype).eps
     none, weight_ih = np.zeros((len(x), 1), dtype), np.array([[1], [0], [0]], dtype)
     zeros = lambda n: (np.zeros((n, 1), dtype), *np.zeros((2, n), dtype))  # noqa: E731
-    forward = stacked.layer_of("cpu").forward
+    forward = stack.layer_of("cpu").forward
+    gru, rnn = (layers.new_saved(kind.cell, none[None], 1) for kind in (GRU, RNN))
     with np.errstate(all="ignore"):
-        _, gates = forward(GRU.cell, x[None, :, None], none[None], weight_ih, *zeros(3))
-        (states,), _ = forward(RNN.cell, x[None, :, None], none[None], weight_ih[:1], *zeros(1))
+        forward(GRU.cell, x[None, :, None], gru, weight_ih, *zeros(3))
+        forward(RNN.cell, x[None, :, None], rnn, weight_ih[:1], *zeros(1))
+    gates, (states,) = gru[1], rnn[0]
     wide = x.astype(np.float64)
     np.testing.assert_allclose(gates[0, 0, :, 0], expit(wide), rtol=0, atol=4 * eps)
     np.testing.assert_allclose(states[1, :, 0], np.tanh(wide), rtol=8 * eps, atol=0)
@@ -194,9 +198,10 @@ def test_shapes_and_initial_parameters(cell):
 @each_cell
 @each_backend
 def test_gradients_that_overflow_are_not_hidden(backend, cell):
-    functions, of_cell = stacked.layer_of(backend), MODELS[cell].cell
+    functions, of_cell = stack.layer_of(backend), MODELS[cell].cell
     x, start, params = layer(cell, (3, 1, 1, 2), np.float32)
-    arrays = functions.forward(of_cell, x, start, *params)
+    arrays = layers.new_saved(of_cell, start, len(x))
+    functions.forward(of_cell, x, arrays, *params)
     with np.errstate(all="ignore"):
         links = functions.chain(of_cell, params[1], *arrays)
         grad_states = SCANS[backend].sweep(links, np.full((1, links.shape[2]), np.inf, np.float32))
@@ -235,8 +240,8 @@ def test_a_chain_is_that_of_a_layer_or_refused(cell):
     end[:, :3] = at @ model.params["fc.weight"]
     for backend in ("numpy", "cpu"):
         gradient = structured.sweep(model.chain(activations, 1, backend), end)[0]
-        grads = stacked.backward(model, x, activations.of_layers(), [None, end], None, ("linear", "numpy", None))
-        np.testing.assert_allclose(gradient, grads[2][1], rtol=1e-10, atol=1e-14)
+        found = stack.run_back(model, x, activations.saved, ([None, end], None), ("linear", "numpy", None))
+        np.testing.assert_allclose(gradient, found[2][1], rtol=1e-10, atol=1e-14)
     refused = ({"layer": 2}, "layer must be below num_layers = 2, got 2"), ({"layer": -1}, "layer must be at least 0")
     for wrong, message in refused:
         with pytest.raises(ValueError, match=message):
@@ -281,9 +286,8 @@ def test_readonly_and_strided_arrays(backend):
     compiled = len(forward_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
-    for name, param in model.params.items():
-        model.params[name] = np.asfortranarray(param)
-    for array in (x, h0, grad_logits, *model.params.values()):
+    model.params = {name: np.asfortranarray(param) for name, param in model.params.items()}
+    for array in (x, h0, grad_logits):
         array.flags.writeable = False
     grads = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
     for name, grad in grads.items():

@@ -11,7 +11,7 @@ from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer, sparse
 from bppsa_nb.training.datasets import ArrayDataset
-from bppsa_nb.training.local import whole_samples
+from bppsa_nb.training.step import whole_samples
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
 MODELS |= {"peephole": PeepholeLSTM}

@@ -292,7 +292,8 @@ def test_derived_gradients_are_those_of_the_cells(name):
 
     none = np.zeros(len(gates) * H)
     x, identity = from_x.swapaxes(0, 1).reshape(1, B, -1), np.eye(len(gates) * H)
-    states, kept = layer.forward(cell, x, start, identity, weight.reshape(-1, H), none, none)
+    states, kept = saved = layer.new_saved(cell, start, 1)
+    layer.forward(cell, x, saved, identity, weight.reshape(-1, H), none, none)
     for s, state in enumerate(errors):
         np.testing.assert_allclose(states[s, 1], out[state], rtol=1e-12, atol=1e-14)
     chain, after = layer.chain(cell, weight.reshape(-1, H), states, kept), np.concatenate(list(grads), axis=1)

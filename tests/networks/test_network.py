@@ -294,17 +294,6 @@ def test_what_parameters_spoil_is_found(name, value, message):
     refuses("model.forward(np.full((1, 2, 9, 8), 5.0))", message, globals() | locals())
 
 
-def test_parameters_are_checked():
-    model = small()
-    activations, grad_logits = case(model)
-    missing = model.params.pop("fc1.bias")
-    for message in ("params must have an entry 'fc1.bias'", r"params\['fc1.bias'\] must have shape \(6,\), got \(5,\)"):
-        for run in (lambda: model.forward(activations.x), lambda: model.backward(activations, grad_logits)):
-            with pytest.raises(ValueError, match=message):
-                run()
-        model.params["fc1.bias"] = missing[:-1]
-
-
 @pytest.mark.parametrize("method", ["ordinary", "linear", "blelloch"])
 def test_what_is_wrong_with_activations_is_named(method):
     model = small()

@@ -158,8 +158,9 @@ def losses(cell, method, **how):
 def test_recorded_steps_with_a_sub_stream_are_right_and_nothing_is_found(cell, method):
     with device(watch=True) as reports:
         found, trainers = zip(*losses(cell, method, backend="cuda"), strict=True)
-    (step,) = trainers[0]._strategy.training.steps.values()
-    assert step.runs == 3 and len(reports) == 3 * len(step.recorded.__self__.steps) > 30
+    ((_, made),) = trainers[0]._strategy._made.values()
+    (step,) = made._recorded.values()
+    assert step.runs == 3 and len(reports) == 1 + 3 * len(step.recorded.__self__.steps) > 30
     np.testing.assert_allclose(found, [loss for loss, _ in losses(cell, method, backend="numpy")], rtol=1e-5)
 
 
@@ -177,6 +178,7 @@ def test_a_step_in_which_a_stream_does_not_wait_is_found(graph, missing, monkeyp
         steps = losses(bp.RNN, "linear", backend="cuda")
         if graph:
             next(steps)  # launch by launch; what comes then is recorded
-        monkeypatch.setattr("bppsa_nb.training.device.follow", forgetful)
+        for module in ("training.step_cuda", "cells.stack_cuda"):
+            monkeypatch.setattr(f"bppsa_nb.{module}.follow", forgetful)
         with pytest.raises((AssertionError, UserWarning), match="does not wait for|could not be recorded"):
             next(steps)

@@ -260,7 +260,7 @@ def two_devices():
 def test_an_error_in_a_process_is_the_callers(two_devices):
     network, timeline = two_devices
     x, labels = random_batch(network, 4, 0)
-    good = network.params["last.weight"]
+    good = network.params["last.weight"].copy()
     with Executor(timeline, network, 4) as run:
         run(x, labels)
         with pytest.raises(ValueError, match="labels must be from 0 to 3, got 7"):

@@ -11,11 +11,11 @@ from trainers import Scaled, state
 
 import bppsa_nb as bp
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells import stack, stack_cuda
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
+from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.chains import plan
-from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.training import device as module
-from bppsa_nb.training import kernels_cuda
+from bppsa_nb.training import step_cuda as module
 from bppsa_nb.training.datasets import ArrayDataset
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_threads")]
@@ -36,6 +36,12 @@ def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dty
         bp.Trainer(models[0], OPTIMIZERS[optimizer](), method="linear", backend="numpy"),
         bp.Trainer(models[1], OPTIMIZERS[optimizer](), method=method, levels=levels, backend="cuda"),
     )
+
+
+def recorded(trainer):
+    """Return what was recorded of a trainer's only shape, in order."""
+    ((_, step),) = trainer._strategy._made.values()
+    return list(step._recorded.values())
 
 
 def draw(T, B, rng, dtype=np.float32):
@@ -69,18 +75,6 @@ def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels
             x, y = draw(T, B, rng, dtype)
             assert abs(device.step(x, y) - host.step(x, y)) < tolerance
             check_same(host, device, tolerance)
-
-
-@pytest.mark.parametrize("betas", [(0, 0), (1e-3, 0), (0.9, 0.999)])
-def test_adams_averages_are_those_of_the_host(betas):
-    """Also where they keep little: what is forgotten must not leave its rounding."""
-    optimizer, params, status = bp.Adam(lr=0.01, betas=betas), {"a": np.zeros(1, np.float32)}, np.zeros(2, np.float32)
-    on_device = [cuda.to_device(np.zeros(1, np.float32)) for _ in range(3)]
-    for grad in (np.float32([100]), np.float32([1e-6])):
-        settings = cuda.to_device(np.float32(kernels_cuda.settings_of(optimizer)))
-        kernels_cuda.adam[1, 1](on_device[0], cuda.to_device(grad), *on_device[1:], settings, cuda.to_device(status))
-        optimizer.step(params, {"a": grad})
-        np.testing.assert_allclose(on_device[0].copy_to_host(), params["a"], rtol=1e-6)
 
 
 def test_what_is_changed_on_the_host_is_sent():
@@ -199,12 +193,12 @@ def test_an_update_that_overflows_changes_nothing(optimizer, change, what):
 def test_where_products_leave_the_range_the_linear_scan_answers(monkeypatch):
     made = []
 
-    class Step(module.Step):
-        def __init__(self, training, T, B, method, levels, length):
-            made.append(method)
-            super().__init__(training, T, B, method, levels, length)
+    class Recorded(module.Recorded):
+        def __init__(self, shared, shape, how, options):
+            made.append(how[0])
+            super().__init__(shared, shape, how, options)
 
-    monkeypatch.setattr(module, "Step", Step)
+    monkeypatch.setattr(module, "Recorded", Recorded)
     host, device = pair("gru", method="chunked")
     for trainer in (host, device):
         # The first number of a state is hardly read: entries of a product are too far apart.
@@ -218,9 +212,10 @@ def test_where_products_leave_the_range_the_linear_scan_answers(monkeypatch):
 
 @pytest.mark.parametrize("cell", [more("rnn"), "gru"])
 def test_a_step_in_chunks_is_that_of_the_loop(cell, monkeypatch):
-    used, really = [], module.resolve_method
-    chunked = module.SolverOptions("chunked"), 2
-    monkeypatch.setattr(module, "resolve_method", lambda *args: chunked if used else really(*args))
+    used, really = [], stack.resolve_method
+    chunked = SolverOptions("chunked"), 2
+    for where in (stack, stack_cuda):
+        monkeypatch.setattr(where, "resolve_method", lambda *args: chunked if used else really(*args))
     expected = plan.explain(6, 2, 3, backend="cuda", weights=1, forward=True)
     costs = dataclasses.replace(expected, seconds={"linear": 4.0, "chunked": 1.0})
     monkeypatch.setattr(module, "explain", lambda *args, **how: costs)
@@ -234,22 +229,25 @@ def test_a_step_in_chunks_is_that_of_the_loop(cell, monkeypatch):
             losses.append(trainers[chunks].step(x, y))
         assert abs(losses[0] - losses[1]) < 2e-6
     check_same(*trainers, 2e-6)
-    assert [step.passes is not None for step in trainers[1]._strategy.training.steps.values()] == [True]
+    assert [made.layers.options.method for made in recorded(trainers[1])] == ["chunked"]
     assert (trainers[1].forward.spent, trainers[0].forward.spent) == (0.25, None)
 
 
 def test_where_chunks_do_not_meet_the_loop_answers(monkeypatch):
-    monkeypatch.setattr(module, "resolve_method", lambda *args: (module.SolverOptions("chunked"), 1))
+    def resolve(model, options, *args):
+        return (stack.LOOP, 12) if options.method == "linear" else (SolverOptions("chunked"), 1)
+
+    for where in (stack, stack_cuda):
+        monkeypatch.setattr(where, "resolve_method", resolve)
     loop, device = (pair("rnn")[1] for _ in range(2))
     x, y = draw(12, 2, np.random.default_rng(0))
     for trainer in (loop, device):
         trainer.model.params["weight_hh_l0"] *= 8
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "resolve_method", lambda *args: (module.SolverOptions("linear"), 12))
-        expected = loop.step(x, y)
+    loop.forward.method = "linear"
+    expected = loop.step(x, y)
     assert device.step(x, y) == expected
     check_same(loop, device, 0)
-    assert [step.passes is None for step in device._strategy.training.steps.values()] == [False, True]
+    assert [made.layers.options.method for made in recorded(device)] == ["chunked", "linear"]
     assert (device.forward.spent, device.forward.rest) == (None, 50)
 
 
@@ -286,16 +284,17 @@ def test_what_is_of_its_own_takes_the_general_path(own, monkeypatch):
             model.params["scale"] = np.ones(1, np.float32)
         return bp.Trainer(model, optimizer, "linear", backend)
 
-    monkeypatch.setattr(module, "DeviceTraining", None)
+    monkeypatch.setattr(module, "Shared", None)
     x, y = draw(2, 1, np.random.default_rng(0))
-    host, other = trainer("numpy"), trainer("cuda")
+    host = trainer("numpy")
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of a cell's layers and nothing else") as said:
+        other = trainer("cuda")
+    assert said[0].filename == __file__ and other.steps == "in parts"
     if own in (Head, "parameter"):
-        match = "not today" if own is Head else "grads must have the entries .*'scale'"
-        with pytest.raises(ValueError, match=match), pytest.warns(UserWarning, match="whole steps run on the GPU only"):
+        with pytest.raises(ValueError, match="not today" if own is Head else "grads must have the entries .*'scale'"):
             other.step(x, y)
         return
-    with pytest.warns(UserWarning, match="whole steps run on the GPU only of a cell's layers and nothing else"):
-        found = other.step(x, y)
+    found = other.step(x, y)
     for _ in range(2):  # it is said no second time
         assert abs(found - host.step(x, y)) < 2e-5
         check_same(host, other, 2e-5)
@@ -338,7 +337,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
     x, y = draw(3, 2, np.random.default_rng(0))
     host.step(x, y)
     trainer.step(x, y)  # makes the device's side
-    training, sub, queue, said = trainer._strategy.training, object(), [], []
+    shared, sub, queue, said = trainer._strategy._shared["gpu"], object(), [], []
     launch_gradients, launch_sums = weight_gradients.launch_gradients, cells.launch_sum_gradients
 
     def later(*arguments):
@@ -357,8 +356,9 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
 
     monkeypatch.setattr(weight_gradients, "launch_gradients", later)
     monkeypatch.setattr(cells, "launch_sum_gradients", at_sums)
-    monkeypatch.setattr(module, "follow", follow)
-    training.graph, training.sub_stream = False, sub  # what comes later is in no stream that could be recorded
+    for where in (module, stack_cuda):
+        monkeypatch.setattr(where, "follow", follow)
+    shared.graph, shared.sub_stream = False, sub  # what comes later is in no stream that could be recorded
     host.step(x, y)
     trainer.step(x, y)
     check_same(host, trainer, 2e-5)
@@ -368,14 +368,14 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["linear", "chunked", "blelloch"])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, method):
-    rng = np.random.default_rng(0)
+def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, method, monkeypatch):
+    rng, Shared = np.random.default_rng(0), module.Shared
     batches = [draw(259, 16, rng) for _ in range(5)]
     losses = []
     for graph in (True, False):
         for sub_stream in (True, False):
             _, trainer = pair(cell, num_layers=4, method=method, H=20)
-            trainer._strategy.training = module.DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
+            monkeypatch.setattr(module, "Shared", partial(Shared, graph=graph, sub_stream=sub_stream))
             losses.append([trainer.step(x, y) for x, y in batches])
     assert losses[0] == losses[1] == losses[2] == losses[3]
 

@@ -15,7 +15,6 @@ from trainers import DATA, Pictures, assert_same, fit, new_trainer, picture_trai
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, Network
-from bppsa_nb.training import loss_cpu
 from bppsa_nb.training.datasets import ArrayDataset
 from bppsa_nb.training.loss import accuracy, cross_entropy
 
@@ -55,14 +54,10 @@ def test_classes_end_where_they_end(classes, dtype):
     logits = np.random.default_rng(0).standard_normal((4, classes)).astype(np.float32)
     for place, wrong in itertools.product(range(4), [classes, classes + 1, 200, *([-1] if dtype == np.int64 else [])]):
         labels = np.full(4, classes - 1, dtype)
-        loss, grad = loss_cpu.cross_entropy(logits, labels)
-        assert (loss, grad.tobytes()) == (cross_entropy(logits, labels)[0], cross_entropy(logits, labels)[1].tobytes())
         labels[place] = wrong
         for function in (cross_entropy, accuracy):
             with pytest.raises(ValueError, match=f"^labels must be from 0 to {classes - 1}, got {wrong}$"):
                 function(logits, labels)
-        unknown = np.isnan(loss_cpu.cross_entropy(logits, labels)[1])
-        assert unknown[place].all() and unknown.sum() == classes
 
 
 def test_accuracy():
@@ -243,10 +238,10 @@ def test_an_interrupt_during_an_update_waits_for_its_end(foreground):
     fit(straight, epochs=1)
 
     class Interrupted(Adam):
-        def _update(self, *args):
-            super()._update(*args)
+        def numbers(self):
             if self.steps == 2:  # in the third
                 signal.raise_signal(signal.SIGINT)
+            return super().numbers()
 
     trainer = new_trainer(Interrupted(lr=0.01))
     with pytest.raises(KeyboardInterrupt):
@@ -280,8 +275,8 @@ def test_where_steps_do_not_run_is_not_loaded():
     repo = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=repo, stdout=subprocess.PIPE, text=True)
     loaded = set(done.stdout.split())
-    assert "bppsa_nb.training.local" in loaded
-    assert not {"bppsa_nb.training.device", "bppsa_nb.distributed.training", "numba.cuda"} & loaded
+    assert "bppsa_nb.training.step" in loaded
+    assert not {"bppsa_nb.training.step_cuda", "bppsa_nb.distributed.training", "numba.cuda"} & loaded
 
 
 def test_progress_is_shown_on_request(capsys):
@@ -293,9 +288,10 @@ def test_progress_is_shown_on_request(capsys):
 
 
 def test_failed_steps_change_nothing():
-    trainer, more, exploding = new_trainer(), new_trainer(), Trainer(RNN(1, 3, 3), SGD(lr=1), backend="numpy")
+    trainer, more, exploding = new_trainer(), RNN(1, 4, 3), Trainer(RNN(1, 3, 3), SGD(lr=1), backend="numpy")
     fit(trainer, epochs=1)
-    more.model.params["scale"] = np.ones(1, np.float32)
+    more.params["scale"] = np.ones(1, np.float32)
+    more = Trainer(more, SGD(lr=1), backend="numpy")
     for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
         exploding.model.params[name][:] = 0
     exploding.model.params["weight_hh_l0"][:] = 100 * np.eye(3)
@@ -358,14 +354,14 @@ def test_retraining_resumes_to_the_same_curve_with_the_masks_of_the_file(rates, 
 
 def test_what_an_optimizer_keeps_is_looked_at_before_anything_changes():
     for name, value, said in [
-        ("steps", "7", "steps must be an integer, got '7'"), ("steps", -1, "steps must be at least 0"),
+        ("steps", "7", "steps must be an integer, got '7'"), ("steps", -1, "steps must be from 0 to"),
         ("state", {"exp_avg": {}}, r"state must be a dict with the entries \['momentum_buffer'\]"),
         ("state", {"momentum_buffer": {"w": [0.0]}}, "one optimizer per model"),
         ("state", {"momentum_buffer": {"v": np.zeros(1)}}, "one optimizer per model"),
     ]:
         optimizer, params = SGD(lr=0.1, momentum=0.9), {"w": np.ones(1)}
-        setattr(optimizer, name, value)
         with pytest.raises(TypeError if value == "7" else ValueError, match=said):
+            setattr(optimizer, name, value)
             optimizer.step(params, {"w": np.ones(1)})
         assert params["w"] == 1
 

@@ -13,10 +13,14 @@ from texts import beside
 from trainers import DATA, Scaled, assert_same, fit, new_trainer, state
 
 import bppsa_nb as bp
-from bppsa_nb.training.local import LocalStrategy
 
 OPTIMIZERS = [lambda: bp.Adam(0.1), lambda: bp.Adam(1e-2, (0.3, 0.4), eps=0.0)]
 OPTIMIZERS += [lambda: bp.SGD(0.5), lambda: bp.SGD(0.5, 0.5)]
+
+
+def go_in_parts(trainer):
+    """Have a trainer's steps call forward, backward and the optimizer's step."""
+    trainer._strategy._prepared = lambda *batch: None
 
 
 def drawn(rng, whole):
@@ -28,7 +32,7 @@ def drawn(rng, whole):
     trainer = bp.Trainer(kind(*sizes, num_layers=layers, rng=1, dtype=dtype), optimizer, **how)
     assert trainer.steps == "whole"
     if not whole:
-        trainer._strategy = LocalStrategy()
+        go_in_parts(trainer)
     return trainer
 
 
@@ -69,8 +73,10 @@ def story(seed, whole, spoiled):
             names = list(trainer.model.params)
             name = names[rng.integers(len(names))]
             array = trainer.model.params[name]
-            if isinstance(array, np.ndarray) and array.flags.writeable:
+            try:
                 exec(CHANGES[rng.integers(len(CHANGES))], globals() | locals())
+            except (TypeError, ValueError) as error:  # what cannot be changed so
+                heard.append(repr(error))
         x, y = batch(trainer, rng)
         if spoiled and rng.random() < 0.3:
             x, y = eval(BATCHES[rng.integers(len(BATCHES))], globals() | locals())
@@ -100,7 +106,7 @@ def test_the_same_bits_after_many_steps(kind, dtype, sizes):
     for whole in (True, False):
         trainer = bp.Trainer(kind(inputs, H, 10, rng=2, dtype=dtype), bp.Adam(1e-3), backend="cpu")
         if not whole:
-            trainer._strategy = LocalStrategy()
+            go_in_parts(trainer)
         rng = np.random.default_rng(3)
         batches = [(rng.standard_normal((T, B, inputs)).astype(dtype), rng.integers(10, size=B)) for _ in range(20)]
         losses = [trainer.step(*each) for each in batches[:17]]
@@ -116,10 +122,9 @@ def test_who_takes_whole_steps():
         return bp.Trainer(model(1, 2, 3), optimizer(0.1), **{"backend": "cpu"} | how).steps
 
     assert steps() == steps(bp.GRU) == steps(optimizer=bp.Adam) == "whole"
+    assert steps(method="blelloch") == steps(forward="chunked") == steps(backend="numpy") == "whole"
     own = type("Own", (bp.SGD,), {})
-    others = [steps(Scaled), steps(optimizer=own), steps(backend="numpy"), steps(checkpoint_every=2)]
-    others += [steps(method="blelloch"), steps(forward="chunked")]
-    assert others == ["in parts"] * 6
+    assert steps(Scaled) == steps(optimizer=own) == steps(checkpoint_every=2) == "in parts"
 
 
 def test_a_forward_pass_that_a_model_is_given_between_two_steps_is_called():
@@ -140,7 +145,7 @@ def test_a_model_of_ones_own_need_keep_nothing_but_logits():
 
 
 def test_arrays_stay_the_users():
-    """They change in place, whoever holds them; gradients are new ones every time."""
+    """Views see what changes; what was copied into a parameter, and gradients, stay as they were."""
     trainer = new_trainer(backend="cpu")
     x, y = DATA.batch(np.arange(8))
     mine = trainer.model.params["fc.bias"] = np.zeros(3, np.float32)
@@ -148,15 +153,15 @@ def test_arrays_stay_the_users():
     grads = trainer.model.backward(trainer.model.forward(x), np.ones((8, 3), np.float32))
     kept = {name: grad.copy() for name, grad in grads.items()}
     for _ in range(3):
-        before = mine.copy()
+        before = held["fc.bias"].copy()
         trainer.step(x, y)
-        assert trainer.model.params["fc.bias"] is mine and (mine != before).all()
-    assert all(trainer.model.params[name] is array for name, array in held.items())
+        assert (held["fc.bias"] != before).all() and not mine.any()
+    assert_same(held, dict(trainer.model.params))
     assert_same(grads, kept)
     average = trainer.optimizer.state["exp_avg"]["fc.bias"]
     before = average.copy()
     trainer.step(x, y)
-    assert trainer.optimizer.state["exp_avg"]["fc.bias"] is average and (average != before).all()
+    assert (average != before).all() and (trainer.optimizer.state["exp_avg"]["fc.bias"] == average).all()
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda trainer: pickle.loads(pickle.dumps(trainer))])
@@ -228,7 +233,7 @@ def test_a_step_is_a_short_way(kind, method):
     trainer = bp.Trainer(kind(1, 20, 10), bp.Adam(), method=method, backend="cpu")
     x, y = bp.Bitstream(length=100, num_samples=16).batch(np.arange(16))
     frames, files = walked(lambda: trainer.step(x, y))
-    assert frames <= 45 and files <= 12
+    assert frames <= 44 and files <= 15
 
 
 @pytest.mark.parametrize(("backend", "most"), [("cpu", (20, 8)), ("numpy", (17, 7))])

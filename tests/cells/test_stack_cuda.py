@@ -1,13 +1,14 @@
 """Layers on a GPU, apart from what reads their states, or from their PTX on the CPU."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rings import large, more
 
 import bppsa_nb as bp
-from bppsa_nb.cells import stacked, stacked_cuda
+from bppsa_nb.cells import stack
 from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -22,8 +23,9 @@ METHODS = {"linear": None, "chunked": None, "blelloch": None, "truncated": 1}
 def case(cell, T, B, H, L, dtype):
     """A model, the same one with its parameters on the GPU, inputs, initial states, and gradients at what is read."""
     rng = np.random.default_rng([T, B, H, L])
-    here, there = (CELLS[cell](2, H, 3, L, rng=7, dtype=dtype) for _ in range(2))
-    there.params = {name: cuda.to_device(param) for name, param in here.params.items()}
+    here = CELLS[cell](2, H, 3, L, rng=7, dtype=dtype)
+    params = {name: cuda.to_device(param) for name, param in here.params.items()}
+    there = SimpleNamespace(cell=here.cell, num_layers=L, hidden_size=H, dtype=here.dtype, params=params)
     S = here.cell.states
     shapes = (T, B, 2), (L, S, B, H), (L, B, S * H), (T, B, H)
     return here, there, *(rng.standard_normal(shape).astype(dtype) for shape in shapes)
@@ -60,22 +62,20 @@ def flat(found):
 def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, length):
     here, there, x, h0, at_last, at_each = case(cell, T, B, H, L, dtype)
     options = SolverOptions("chunked", length, 0) if length else SolverOptions("linear")
-    expected, _ = stacked.forward(here, x, h0, SolverOptions("linear"), "numpy")
+    expected = stack.run(here, x, h0, SolverOptions("linear"), "numpy")[:2]
     x_there = cuda.to_device(x)
     for model, initial in ((there, list(map(cuda.to_device, by_state(h0)))), (here, by_state(h0))):
-        saved, solved = stacked_cuda.forward(model, x_there, initial, options)
-        for found, kept in zip(saved, expected, strict=True):
-            close(found, kept, TOLERANCE[dtype])
+        *saved, solved = stack.run(model, x_there, initial, options, "cuda")
+        close(saved, expected, TOLERANCE[dtype])
         assert [each is not None for each in solved] == [length is not None] * L
     read = {"no last state": [None] * L, "the last layer's": [None] * (L - 1) + [at_last[-1]], "all": list(at_last)}
     reads = list(product(read.values(), (None, at_each), (False, True)))
     for (ends, terms, inputs), method in zip(reads, list(METHODS) * 3, strict=True):
-        args = expected, ends, terms, ("linear", "numpy", None), inputs
-        grads = stacked.backward(here, x, *args)
+        grads = stack.run_back(here, x, expected, (ends, terms), ("linear", "numpy", None), inputs)
         ends, terms = ([None if one is None else cuda.to_device(one) for one in some] for some in (ends, [terms]))
         with plan.chunks_of(2):
             chosen = method, "cuda", METHODS[method]
-            found = stacked_cuda.backward(there, x_there, saved, ends, terms[0], chosen, inputs)
+            found = stack.run_back(there, x_there, saved, (ends, terms[0]), chosen, inputs)
         close(flat(found), flat(grads), 10 * TOLERANCE[dtype])
 
 
@@ -91,14 +91,13 @@ def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fet
         return made[-1]
 
     monkeypatch.setattr(cuda, "to_device", lambda array, *more: (sent.append(array.size), send(array, *more))[1])
-    saved, _ = stacked_cuda.forward(there, x, h0, SolverOptions("linear"), new)
-    own = [array for of_layer in saved for array in of_layer]
+    *saved, _ = stack.run(there, x, h0, SolverOptions("linear"), "cuda", new=new)
+    own = [array for array in saved if array is not None]
     assert sent == fetched == [] and all(any(array is one for one in made) for array in own)
     made.clear()
     for method, levels in METHODS.items():
-        grads, at_input, at_start = stacked_cuda.backward(
-            there, x, saved, ends, at_each, (method, "cuda", levels), True, new
-        )
+        how = method, "cuda", levels
+        grads, at_input, at_start = stack.run_back(there, x, saved, (ends, at_each), how, True, new=new)
         assert max(sent) == 1 and max(fetched, default=1) == 1  # whether all is in range
         assert all(any(array is one for one in made) for array in grads.values())
         assert at_input.shape == x.shape and [start.shape for start in at_start] == [at_last[0].shape] * 2
@@ -112,15 +111,14 @@ def test_what_is_not_finite_passes_through(cell, bad):
     x_there, at_last, terms = map(cuda.to_device, (x, at_last, at_each))
     h0_there = list(map(cuda.to_device, by_state(h0)))
     with np.errstate(all="ignore"):
-        expected, _ = stacked.forward(here, x, h0, SolverOptions("linear"), "numpy")
+        expected = stack.run(here, x, h0, SolverOptions("linear"), "numpy")[:2]
     for options in (SolverOptions("linear"), SolverOptions("chunked", 2, 0), SolverOptions("chunked", 2, 0, 0)):
-        saved, _ = stacked_cuda.forward(there, x_there, h0_there, options)
-        for found, kept in zip(saved, expected, strict=True):
-            close(found, kept, 2e-5)
+        *saved, _ = stack.run(there, x_there, h0_there, options, "cuda")
+        close(saved, expected, 2e-5)
     with np.errstate(all="ignore"):
-        grads = stacked.backward(here, x, expected, [None] * 2, at_each, ("linear", "numpy", None), True)
+        grads = stack.run_back(here, x, expected, ([None] * 2, at_each), ("linear", "numpy", None), True)
     assert not np.isfinite(grads[1]).all()
     with plan.chunks_of(2):
         for method, levels in METHODS.items():
-            found = stacked_cuda.backward(there, x_there, saved, [None] * 2, terms, (method, "cuda", levels), True)
+            found = stack.run_back(there, x_there, saved, ([None] * 2, terms), (method, "cuda", levels), True)
             close(flat(found), flat(grads), 2e-4)

@@ -1,0 +1,303 @@
+"""Layers on layers: forward from the first to the last, and back from the last to the first: chain, scan, gradients.
+
+Both directions are written once, over something that computes single layers: `Host`, in NumPy or compiled for CPUs;
+`bppsa_nb.cells.layer_cuda.Device`, on a GPU; `bppsa_nb.distributed.layers.Ranks`, whose steps are spread over ranks.
+"""
+
+from functools import partial
+from itertools import accumulate
+from operator import attrgetter
+
+import numpy as np
+
+from bppsa_nb.cells import unroll
+from bppsa_nb.cells.layer import new_saved
+from bppsa_nb.cells.spans import WHOLE, Spans
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import plan
+from bppsa_nb.machine.checks import on_gpu
+from bppsa_nb.machine.dispatch import implementation
+
+LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
+_is_plain = attrgetter("flags.carray")
+
+
+def forward(layers, x, starts):
+    """Run all layers forward, from inputs [shape=(T, B, I)] and the initial states of every layer."""
+    below = x
+    for layer, start in enumerate(starts):
+        layers.forward(layer, below, start)
+        below = layers.hidden[layer]
+
+
+def backward(layers, x, ends, terms, inputs=False):
+    """Go back through all layers, from the last one to the first; return the gradient at `x`, if `inputs` asks for it.
+
+    `ends` are gradients of the loss at every layer's last states [shape=(B, S H)], or at h only [shape=(B, H)], as far
+    as these are read by themselves, or None. `terms` [shape=(T, B, H)] are loss terms at every h of the last layer but
+    the initial one, or None: the last layer has one or the other.
+    """
+    for layer in reversed(range(len(ends))):
+        below, wanted = layers.hidden[layer - 1] if layer else x, inputs or layer > 0
+        entering = layers.enter(layer, ends[layer], terms)
+        if layers.sweeps:
+            terms = layers.sweep(layer, below, entering, wanted)
+        else:
+            gradients = layers.scan(layers.chain(layer), entering)
+            terms = layers.gradients(layer, below, gradients, wanted)  # the layer below is read at every step
+    return terms
+
+
+def layers_of(model, x, backend, options=LOOP, how=None, spans=WHOLE, saved=None, new=None):
+    """Return what computes the layers of a model on a backend, and takes and gives arrays that are where `x` is.
+
+    Where there are no steps, and by Newton's method, that is the host. On a GPU, `new` makes arrays.
+    """
+    if backend == "cuda" and len(x) and options.method != "newton":
+        return implementation(__name__, "cuda").Device(model, x.shape, options, how, saved, new)
+    return Host(model, x.shape, backend, options, how, spans, saved)
+
+
+def run(model, x, starts, options, backend, spans=WHOLE, new=None):
+    """Run all layers forward; return states [shape=(L, S, T + 1, B, H)], what cells keep, or None, and `Host.solved`.
+
+    `x` is [shape=(T, B, I)], `starts` the initial states of every layer [shape=(L, S, B, H)]; on a GPU, an array
+    [shape=(L, B, H)] for each of the S states, which may be on the host, or none for zeros.
+    """
+    layers = layers_of(model, x, backend, options, spans=spans, new=new)
+    forward(layers, layers.take(x), layers.by_layer(starts))
+    return layers.give(layers.states, x), layers.give(layers.kept, x) if model.cell.kept else None, layers.solved
+
+
+def run_back(model, x, saved, read, how, inputs=False, spans=WHOLE, new=None):
+    """Go back through all layers; `saved` are states and what cells keep, `read` the ends and terms of `backward`.
+
+    Returns gradients of the layers' parameters, a dict; that at `x` or None; and those at the initial states, a list.
+    """
+    layers = layers_of(model, x, how[1], how=how, spans=spans, saved=saved, new=new)
+    at_input = backward(layers, layers.take(x), *read, inputs)
+    grads = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
+    at_start = [layers.give(layers.at_start[layer], x) for layer in range(model.num_layers)]
+    return grads, at_input, at_start
+
+
+def there(array):
+    """Return the module for models whose arrays are where this one is: this one, or its counterpart for a GPU."""
+    return implementation(__name__, "cuda" if on_gpu(array) else "numpy")
+
+
+class Host:
+    """The layers of a model on the host.
+
+    `model` is a `Recurrent`, or what has as much of it as layers need: `params`, `hidden_size`, `num_layers`, `dtype`
+    and `cell`. Inputs have a `shape` (T, B, I); `options` say how states are found, `how` (method, backend, levels) how
+    gradients go back, and `spans` which steps belong together.
+
+    Attributes
+    ----------
+    states, kept : np.ndarray [shape=(L, S, T + 1, B, H)] and [shape=(L, K, T, B, H)]
+        What every layer has saved; see `bppsa_nb.cells.layer`.
+    hidden : list of np.ndarray [shape=(T, B, H)]
+        What every layer hands to the one above it.
+    solved : list
+        How the states of every layer were found, a `Solved`, or None for the loop.
+    flat : np.ndarray
+        Gradients of the layers' parameters, one after the other; `grads` are those by name.
+    at_start : dict of int to np.ndarray [shape=(B, S H)]
+        Gradients at the initial states of every layer.
+    """
+
+    def __init__(self, model, shape, backend, options=LOOP, how=None, spans=WHOLE, saved=None, flat=None):
+        self.model, self.shape, self.backend, self.spans = model, shape, backend, spans
+        self.options, self.length = resolve_method(model, options, shape, backend)
+        self.how, self._run = how, layer_of(backend).forward
+        self._there = "numpy" if backend == "cuda" else backend  # which has loops over host arrays, and nothing else
+        self.functions = layer_of(how[1] if how and how[1] != "cuda" else self._there)
+        self.cell, (T, B), sizes = model.cell, shape[:2], (model.num_layers, model.hidden_size)
+        self.params = [params_of(model, layer) for layer in range(model.num_layers)]
+        if saved is None:
+            new, (L, H) = np.zeros if spans.lengths.size else np.empty, sizes
+            saved = new((L, self.cell.states, T + 1, B, H), model.dtype), new((L, self.cell.kept, T, B, H), model.dtype)
+        self.states, self.kept = saved
+        if self.kept is None:
+            self.kept = np.empty((len(self.params), 0, T, B, sizes[1]), model.dtype)
+        self.saved = list(zip(self.states, self.kept, strict=True))
+        self.hidden, self.solved, self.at_start = [states[0, 1:] for states in self.states], [None] * sizes[0], {}
+        self.sweeps = how is not None and how[0] == "linear" and hasattr(self.functions, "backward")
+        ends = list(accumulate((sum(param.size for param in params) for params in self.params), initial=0))
+        self.flat, self._places = flat, list(map(slice, ends, ends[1:]))
+        if flat is None and how is not None:
+            self.flat = np.empty(ends[-1], model.dtype)
+
+    @property
+    def grads(self):
+        """Gradients of the layers' parameters by name."""
+        found = {}
+        for layer, place in enumerate(self._places):
+            by_name = split(self.cell, self.params[layer], self.flat[place])
+            found |= {f"{name}_l{layer}": grad for name, grad in by_name.items()}
+        return found
+
+    def take(self, array):
+        """Take an array of the caller's."""
+        return plain(array)[0]
+
+    def give(self, array, like):
+        """Return an array to where another one is."""
+        return array
+
+    def by_layer(self, starts):
+        """Return initial states layer by layer."""
+        return starts
+
+    def read(self, terms):
+        """Return loss terms at every h but the initial one, which `gradients` returned, on the host."""
+        return terms
+
+    def forward(self, layer, below, start):
+        """Find the states of a layer; it begins with `start` [shape=(S, B, H)], or with what is there already."""
+        (states, kept), params = self.saved[layer], self.params[layer]
+        if start is not None:
+            states[:, 0] = start
+        if self.options.method == "linear":
+            self._run(self.cell, below, (states, kept), *params, spans=self.spans)
+            return
+        h0 = by_samples(states[:, 0])
+        run, make = self.chunks_of(layer)
+        make = make if self.spans.whole else partial(make, resets=[self.spans.resets])
+        bound = np.maximum(1, abs(h0)) if self.cell.bounded else None
+        linearize = partial(self._linearize, params[1])
+        how = self.options, self.length, run, below, h0, make, linearize, bound
+        (hidden, found), self.solved[layer] = unroll.solve(*how)
+        states[...], kept[...] = by_states(hidden), found
+        self.spans.end(states)
+
+    def chunks_of(self, layer):
+        """Return what runs a layer's steps, and what cuts its time loop into chunks, for `unroll.solve`."""
+
+        def run(x, h0, *resets):
+            saved = new_saved(self.cell, by_states(h0), len(x))
+            spans = Spans(*resets, WHOLE.lengths) if resets else WHOLE
+            self._run(self.cell, *plain(x), saved, *self.params[layer], spans=spans)
+            return by_samples(saved[0]), saved[1]
+
+        chunks = implementation("bppsa_nb.cells.chunked", self._there).Chunks
+        return run, partial(chunks, self.cell, self.params[layer]) if self._there == "cpu" else chunks
+
+    def _linearize(self, weight_hh, chunks):
+        """Return the products of the Jacobians of chunks [shape=(chunks, B, S H, S H)]."""
+        hidden, kept = chunks.side_by_side()
+        apart = [Spans(chunks.batched(resets), WHOLE.lengths) for resets in chunks.resets]
+        links = layer_of(self._there).chain(self.cell, weight_hh, *plain(by_states(hidden), kept), *apart)
+        products, exponents = implementation("bppsa_nb.chains.structured", self._there).products(links, chunks.length)
+        return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
+
+    def enter(self, layer, end, terms):
+        """Return where the loss enters a layer: the gradient at its last states [shape=(B, S H)], and at every h.
+
+        At the last states these are what was read of them by themselves, and h with all the others.
+        """
+        S, _, batch, size = self.states[layer].shape
+        read = terms is not None and len(terms) > 0
+        if end is not None and end.shape[1] == S * size and not read:
+            return end, terms
+        if end is None and read and S == 1:
+            return self.spans.last(terms), terms
+        total = np.zeros((batch, S * size), self.states.dtype)
+        if end is not None:
+            total[:, : end.shape[1]] = end
+        if read:
+            total[:, :size] += self.spans.last(terms)
+        return total, terms
+
+    def sweep(self, layer, below, entering, wanted):
+        """Do what `chain`, `scan` and `gradients` do, in one go."""
+        arrays = self.params[layer][:2], below, self.saved[layer], *entering
+        found = self.functions.backward(self.cell, *arrays, wanted, self.spans)
+        self.flat[self._places[layer]], at_input, self.at_start[layer] = found
+        return at_input
+
+    def chain(self, layer):
+        """Return the transposed Jacobians of a layer's states."""
+        return self.functions.chain(self.cell, self.params[layer][1], *self.saved[layer], self.spans)
+
+    def scan(self, links, entering):
+        """Return the gradients at all states of a layer [shape=(T + 1, B, S H)]."""
+        (grad_output, terms), (method, backend, levels), lengths = entering, self.how, self.spans.lengths
+        if terms is not None or lengths.size:
+            at_all = np.zeros((len(links.slopes[0]) + 1, *grad_output.shape), links.dtype)
+            if terms is not None:  # none enters at the initial states, nor at others than h
+                at_all[1:, :, : terms.shape[2]] = terms
+            if lengths.size:
+                at_all[lengths, np.arange(len(grad_output))] = grad_output
+                grad_output = at_all[-1]
+            terms = at_all
+        if not all(np.isfinite(grads).all() for grads in (grad_output, terms) if grads is not None):
+            method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
+        return chain.in_range(partial(chain.go_back, links, *plain(grad_output), terms, backend), method, levels)
+
+    def gradients(self, layer, below, grad_states, wanted):
+        """Find the gradients of a layer's parameters; return those at its input, if they are wanted."""
+        (states, kept), functions = self.saved[layer], self.functions
+        self.at_start[layer] = grad_states[0].copy()
+        at_sums = functions.sum_gradients(self.cell, states, kept, grad_states, self.spans)
+        self.flat[self._places[layer]] = functions.parameter_gradients(self.cell, below, states, at_sums, self.spans)
+        return functions.input_gradients(self.cell, self.params[layer][0], at_sums) if wanted else None
+
+
+def resolve_method(model, options, shape, backend):
+    """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
+    steps, batch, _ = shape
+    length = options.length
+    if options.method != "linear" and length is None:
+        expected = plan.known(steps, batch, model.hidden_size, model.dtype, backend, model.cell.gates, True)
+        length = expected.length
+        if options.method == "auto":
+            options = LOOP if expected.method == "linear" else _CHUNKS
+    return (LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
+
+
+def by_samples(states):
+    """View states [shape=(S, ..., B, H)] with all of a sample together [shape=(..., B, S, H)]."""
+    return np.moveaxis(states, 0, -2)
+
+
+def by_states(states):
+    """View what `by_samples` returns as it was."""
+    return np.moveaxis(states, -2, 0)
+
+
+def params_of(model, layer):
+    """List a layer's parameters."""
+    return plain(*(model.params[f"{name}_l{layer}"] for name in model.cell.names))
+
+
+def layer_of(backend):
+    """Return the module that computes layers on a backend."""
+    return implementation("bppsa_nb.cells.layer", backend)
+
+
+def split(cell, params, flat):
+    """Tell the gradients of a layer's parameters apart, which come one after the other; a dict by name."""
+    ends = list(accumulate((param.size for param in params), initial=0))
+    parts = zip(cell.names, params, ends, ends[1:], strict=False)
+    return {name: flat[start:end].reshape(param.shape) for name, param, start, end in parts}
+
+
+def logits(head, last):
+    """Compute logits [shape=(B, C)] from the last layer's last states [shape=(B, H)]; `head` is fc.weight, fc.bias."""
+    weight, bias = head
+    return last @ weight.T + bias
+
+
+def from_logits(head, last, grad_logits):
+    """Go back through `logits`: return the gradients of both parameters, and those at the states."""
+    return grad_logits.T @ last, np.add.reduce(grad_logits), grad_logits @ head[0]
+
+
+def plain(*arrays):
+    """Return arrays as compiled code takes them."""
+    # Compiled code exists once per memory layout; contiguous and writable is the only one used.
+    if all(map(_is_plain, arrays)):
+        return arrays
+    return [array if _is_plain(array) else np.require(array, requirements=("C", "W")) for array in arrays]
