@@ -25,7 +25,7 @@ def gradients(chain, grad_output, method):
     fetch : callable
         Returns what the last run found, np.ndarray [shape=(T + 1, B, H)].
     """
-    from bppsa_nb.chains.structured_cuda import Links
+    from bppsa_nb.chains.methods_cuda import Links
 
     launch, found, lost = scan(Links(chain, len(grad_output)), grad_output, method, isinstance(chain, np.ndarray))
     run = replayed(launch)

@@ -107,7 +107,7 @@ def few_threads(from_ptx, monkeypatch):
     if backends.emulated():
         from bppsa_nb.cells import layer_cuda as cells
         from bppsa_nb.chains import levels_cuda as scan
-        from bppsa_nb.chains import structured_cuda as structured
+        from bppsa_nb.chains import methods_cuda as structured
         from bppsa_nb.operands import products_cuda as products
         from bppsa_nb.training import kernels_cuda as training
 

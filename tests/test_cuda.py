@@ -11,9 +11,10 @@ from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import stack
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
-from bppsa_nb.chains import levels_cuda, plan, stored_cpu, structured_cuda
-from bppsa_nb.chains import structured as plain
+from bppsa_nb.chains import levels_cuda, methods_cuda, plan
 from bppsa_nb.chains.kernels_cuda import NOTHING
+from bppsa_nb.chains.methods import go_back
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -115,45 +116,45 @@ def test_every_part_of_weight_gradients_is_added():
 @pytest.mark.parametrize("T", [0, 3, large(50)])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     links, grad_output, terms = cast(np.float32, *chain(T, 2, 3, np.random.default_rng(T), local=True))
-    assert np.array_equal(*(structured_cuda.sweep(links, grad_output, each) for each in (terms, terms[:T])))
+    assert np.array_equal(*(go_back(links, grad_output, each, "cuda", "linear") for each in (terms, terms[:T])))
 
 
 @pytest.mark.parametrize("team", [1, more(2)])
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
 def test_chunks_whose_products_leave_the_range(factor, team, monkeypatch):
-    monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
+    monkeypatch.setattr(methods_cuda, "team_of", lambda *_: team)
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 3), 1 / factor, np.float32)
     slopes[:, 8:16], slopes[:, :4] = factor, 1
     weights = np.array([[[0.5, -1, 0], [1, 0.5, 0], [0, 0, 1]]], np.float32)
-    links, grad_output = plain.StructuredChain(weights, slopes), np.ones((1, 3), np.float32)
-    found = structured_cuda.chunked(links, grad_output, None, 8)
-    np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
+    links, grad_output = StructuredChain(weights, slopes), np.ones((1, 3), np.float32)
+    found = go_back(links, grad_output, None, "cuda", "chunked", length=8)
+    np.testing.assert_allclose(found, go_back(links, grad_output, None, "numpy", "linear"), rtol=1e-5)
     # Slopes so small that terms are lost, though rows are scaled.
-    links = plain.StructuredChain(weights, np.full((1, 20, 1, 3), 1e-38, np.float32))
+    links = StructuredChain(weights, np.full((1, 20, 1, 3), 1e-38, np.float32))
     slopes, carry = np.zeros((3, 16, 1, 3), np.float32), np.zeros((16, 1, 3), np.float32)
     slopes[0], slopes[1, 9] = (factor, 1 / factor, 1), 1  # entries are mixed once, then driven apart
-    apart = plain.StructuredChain(np.array([np.eye(3), np.ones((3, 3)), np.eye(3)], np.float32), slopes, carry)
+    apart = StructuredChain(np.array([np.eye(3), np.ones((3, 3)), np.eye(3)], np.float32), slopes, carry)
     wide = np.eye(3) + np.float32([[0, 2.0**-65, 0], [1, 0, 0], [0, 0, 0]])
-    wide = plain.StructuredChain(wide[None].astype(np.float32), np.ones((1, 20, 1, 3), np.float32))
+    wide = StructuredChain(wide[None].astype(np.float32), np.ones((1, 20, 1, 3), np.float32))
     for case in (links, apart, wide):
-        for scan in (plain.chunked, structured_cuda.chunked):
+        for backend in ("numpy", "cuda"):
             with pytest.raises(DynamicRangeError), np.errstate(all="ignore"):
-                scan(case, grad_output, None, 5)
+                go_back(case, grad_output, None, backend, "chunked", length=5)
 
 
 @pytest.mark.parametrize("team", [1, more(2)])
 def test_a_row_of_zeros_does_not_stop_chunks(team, monkeypatch):
-    monkeypatch.setattr(structured_cuda, "team_of", lambda *_: team)
+    monkeypatch.setattr(methods_cuda, "team_of", lambda *_: team)
     # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
     slopes = np.ones((1, 15, 1, 3), np.float32)
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
-    links = plain.StructuredChain(np.array([[[0.5, -1, 0], [1, 0.5, 0], [0, 0, 1]]], np.float32), slopes)
+    links = StructuredChain(np.array([[[0.5, -1, 0], [1, 0.5, 0], [0, 0, 1]]], np.float32), slopes)
     grad_output = np.full((1, 3), 2.0**60, np.float32)
-    rows, powers = structured_cuda.products(links, 5)
+    rows, powers = methods_cuda.multiply(links, 3, 5)
     assert np.array_equal(powers == NOTHING, ~rows.any(-1)) and (powers == NOTHING).any()
-    found = structured_cuda.chunked(links, grad_output, None, 5)  # and does not raise DynamicRangeError
-    np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
+    found = go_back(links, grad_output, None, "cuda", "chunked", length=5)  # and does not raise DynamicRangeError
+    np.testing.assert_allclose(found, go_back(links, grad_output, None, "numpy", "linear"), rtol=1e-5)
 
 
 @pytest.mark.parametrize("registers", [128, 0])
@@ -172,16 +173,16 @@ def test_gradients_far_from_one_between_chunks(dtype, registers, monkeypatch):
         if top is not None:
             powers[3], exponents[3], rows[0, 3] = (top, top, top + 16 - most), 0, [[0.5], [-0.5], [0.5]]
         grads = np.ldexp(np.ones((B, H), dtype), powers)
-        chunks = structured_cuda.Chunks((15, B, H), 5, np.dtype(dtype))  # one product is crossed
+        chunks = methods_cuda.Scan((15, B, H), np.dtype(dtype), 0, "chunked", length=5)  # one product is crossed
         chunks.products.copy_to_device(rows)
         chunks.exponents.copy_to_device(exponents[None].astype(np.int32))
         chunks.ends.copy_to_device(np.stack([grads, grads, grads]))
-        lost = cuda.to_device(np.zeros(1, np.int32))
-        structured_cuda.launch_across(chunks, False, lost)
+        chunks.stream = 0
+        chunks.apply_products(False)
         expected = sum(np.ldexp(np.longdouble(rows[0, :, j]), (powers + exponents)[:, j, None]) for j in range(H))
         with np.errstate(all="ignore"):
             expected = expected.astype(dtype)
-        assert lost.copy_to_host()[0] == terms_are_lost
+        assert chunks.is_lost() == terms_are_lost
         least = np.finfo(dtype).smallest_subnormal
         np.testing.assert_allclose(chunks.ends.copy_to_host()[0], expected, rtol=1e-6, atol=2 * least)
 
@@ -200,10 +201,10 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(dtype):
         reach = rng.uniform(0, 0.9) * maxexp
         grad_output = np.ldexp(dtype(1), np.rint(rng.uniform(-reach, reach, (B, H))).astype(int))
         found = []
-        for twin in (stored_cpu, structured_cuda):
+        for backend in ("cpu", "cuda"):
             try:
                 with np.errstate(all="ignore"):
-                    found.append(twin.levels(jacobians_T, grad_output))
+                    found.append(go_back(jacobians_T, grad_output, None, backend, "blelloch"))
             except DynamicRangeError:
                 found.append(None)
         kept.append(found[0] is not None)

@@ -41,8 +41,8 @@ def kernels(real, sizes):
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
     from bppsa_nb.chains import levels_cuda as scan
+    from bppsa_nb.chains import methods_cuda as structured
     from bppsa_nb.chains import multiply_cuda as multiply
-    from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.machine import arrays_cuda
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda

@@ -6,20 +6,18 @@ Both directions are written once, over something that computes single layers: `H
 
 from functools import partial
 from itertools import accumulate
-from operator import attrgetter
 
 import numpy as np
 
 from bppsa_nb.cells import unroll
 from bppsa_nb.cells.layer import new_saved
 from bppsa_nb.cells.spans import WHOLE, Spans
-from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import plan
+from bppsa_nb.chains import methods, plan
 from bppsa_nb.machine.checks import on_gpu
 from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.memory import contiguous
 
 LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
-_is_plain = attrgetter("flags.carray")
 
 
 def forward(layers, x, starts):
@@ -75,7 +73,8 @@ def run_back(model, x, saved, read, how, inputs=False, spans=WHOLE, new=None):
     Returns gradients of the layers' parameters, a dict; that at `x` or None; and those at the initial states, a list.
     """
     layers = layers_of(model, x, how[1], how=how, spans=spans, saved=saved, new=new)
-    at_input = backward(layers, layers.take(x), *read, inputs)
+    *ends, terms = (array if array is None else layers.take(array) for array in (*read[0], read[1]))
+    at_input = backward(layers, layers.take(x), ends, terms, inputs)
     grads = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
     at_start = [layers.give(layers.at_start[layer], x) for layer in range(model.num_layers)]
     return grads, at_input, at_start
@@ -140,7 +139,7 @@ class Host:
 
     def take(self, array):
         """Take an array of the caller's."""
-        return plain(array)[0]
+        return contiguous(array)[0]
 
     def give(self, array, like):
         """Return an array to where another one is."""
@@ -178,7 +177,7 @@ class Host:
         def run(x, h0, *resets):
             saved = new_saved(self.cell, by_states(h0), len(x))
             spans = Spans(*resets, WHOLE.lengths) if resets else WHOLE
-            self._run(self.cell, *plain(x), saved, *self.params[layer], spans=spans)
+            self._run(self.cell, *contiguous(x), saved, *self.params[layer], spans=spans)
             return by_samples(saved[0]), saved[1]
 
         chunks = implementation("bppsa_nb.cells.chunked", self._there).Chunks
@@ -188,8 +187,8 @@ class Host:
         """Return the products of the Jacobians of chunks [shape=(chunks, B, S H, S H)]."""
         hidden, kept = chunks.side_by_side()
         apart = [Spans(chunks.batched(resets), WHOLE.lengths) for resets in chunks.resets]
-        links = layer_of(self._there).chain(self.cell, weight_hh, *plain(by_states(hidden), kept), *apart)
-        products, exponents = implementation("bppsa_nb.chains.structured", self._there).products(links, chunks.length)
+        links = layer_of(self._there).chain(self.cell, weight_hh, *contiguous(by_states(hidden), kept), *apart)
+        products, exponents = methods.multiply(links, 1, chunks.length, self._there)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
     def enter(self, layer, end, terms):
@@ -234,7 +233,8 @@ class Host:
             terms = at_all
         if not all(np.isfinite(grads).all() for grads in (grad_output, terms) if grads is not None):
             method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
-        return chain.in_range(partial(chain.go_back, links, *plain(grad_output), terms, backend), method, levels)
+        run = partial(methods.go_back, links, *contiguous(grad_output), terms, backend)
+        return methods.in_range(run, method, levels)
 
     def gradients(self, layer, below, grad_states, wanted):
         """Find the gradients of a layer's parameters; return those at its input, if they are wanted."""
@@ -269,7 +269,7 @@ def by_states(states):
 
 def params_of(model, layer):
     """List a layer's parameters."""
-    return plain(*(model.params[f"{name}_l{layer}"] for name in model.cell.names))
+    return contiguous(*(model.params[f"{name}_l{layer}"] for name in model.cell.names))
 
 
 def layer_of(backend):
@@ -293,11 +293,3 @@ def logits(head, last):
 def from_logits(head, last, grad_logits):
     """Go back through `logits`: return the gradients of both parameters, and those at the states."""
     return grad_logits.T @ last, np.add.reduce(grad_logits), grad_logits @ head[0]
-
-
-def plain(*arrays):
-    """Return arrays as compiled code takes them."""
-    # Compiled code exists once per memory layout; contiguous and writable is the only one used.
-    if all(map(_is_plain, arrays)):
-        return arrays
-    return [array if _is_plain(array) else np.require(array, requirements=("C", "W")) for array in arrays]

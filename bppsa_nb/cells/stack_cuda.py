@@ -12,7 +12,7 @@ from bppsa_nb.cells.chunked_cuda import Chunks
 from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.stack import LOOP, resolve_method
 from bppsa_nb.cells.unroll import TOLERANCE
-from bppsa_nb.chains.structured_cuda import Links, Scan
+from bppsa_nb.chains.methods_cuda import Links, Scan
 from bppsa_nb.machine.arrays_cuda import add, all_finite, copy, fetched, fill, put, put_rows
 from bppsa_nb.machine.cuda import follow, on_device
 from bppsa_nb.machine.cuda_compiler import cuda

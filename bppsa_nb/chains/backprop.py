@@ -1,20 +1,19 @@
 """Gradients along a chain: check the input, pick the method and the backend, go back, and see that all is in range."""
 
-import logging
 from functools import partial
 
 import numpy as np
 
-from bppsa_nb.chains import checks, listed
-from bppsa_nb.chains.plan import METHODS, chunk_length, known
+from bppsa_nb.chains import checks
+from bppsa_nb.chains import levels as listed
+from bppsa_nb.chains.methods import go_back, in_range
+from bppsa_nb.chains.plan import METHODS, known
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
 from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, is_integer, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.operands.range import DynamicRangeError
 
-_log = logging.getLogger(__name__)
 _ON_HOST = {np.ndarray, type(None)}
 _OWN = _ON_HOST | {StructuredChain}  # what no other library made
 
@@ -112,37 +111,6 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
         if not finite(gradients):
             checks.check_finite(grad_output=grad_output, local_grads=local_grads, **checks.parts(jacobians_T))
     return gradients
-
-
-def go_back(chain, grad_output, local_grads, backend, method, levels=None):
-    """Go back along a stored or structured chain; the checked core of `backprop`, as models use it.
-
-    A stored chain is [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; `grad_output` [shape=(B, H)] has ``local_grads[T]``
-    in it; `local_grads` [shape=(T + 1, B, H)] may be None; the others are as `choose` returns them. Returns the
-    gradients [shape=(T + 1, B, H)]. Raises DynamicRangeError if a product could not keep its entries in range.
-    """
-    structured = isinstance(chain, StructuredChain)
-    there = implementation(f"bppsa_nb.chains.{'structured' if structured or backend == 'cuda' else 'stored'}", backend)
-    if method == "linear":
-        return there.sweep(chain, grad_output, local_grads)
-    if method == "chunked":
-        weights = chain.num_weights if structured else 0
-        length = chunk_length(chain.shape[0], *grad_output.shape, grad_output.dtype, backend, weights)
-        return there.chunked(chain, grad_output, local_grads, length)
-    return there.levels(chain, grad_output, local_grads, levels)
-
-
-def in_range(run, method, levels):
-    """Run ``run(method, levels)``, or the linear scan where matrix products leave the range of the dtype."""
-    if method != "linear":
-        try:
-            gradients = run(method, levels)
-        except DynamicRangeError:
-            gradients = None
-        if gradients is not None and is_finite(gradients):
-            return gradients
-        _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
-    return run("linear", None)
 
 
 def choose(method, backend, levels, shape, dtype, weights=0):

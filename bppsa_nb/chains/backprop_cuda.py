@@ -3,7 +3,8 @@
 from functools import partial
 
 from bppsa_nb.chains import checks
-from bppsa_nb.chains.backprop import choose, go_back, in_range
+from bppsa_nb.chains.backprop import choose
+from bppsa_nb.chains.methods import go_back, in_range
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.arrays_cuda import add, as_device_array, copy

@@ -15,10 +15,11 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.views import add, copy
 from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize
 from bppsa_nb.scan import levels as _levels
 
 _compile = njit(cache=True, nogil=True)
@@ -131,7 +132,7 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     Raises DynamicRangeError if a product could not keep its entries in range.
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
-    affine, links = local_grads is not None, plain(jacobians_T)
+    affine, (links,) = local_grads is not None, contiguous(jacobians_T)
     size = hidden**2 * links.itemsize
     group = max(GROUP // size, 1)  # samples enough to read memory in order
     mats = np.empty(links.shape, links.dtype)

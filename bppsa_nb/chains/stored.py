@@ -1,59 +1,52 @@
-"""Chains of stored transposed Jacobians, in NumPy: the loop, and the scan over one operand per link.
-
-They take ``jacobians_T`` [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; ``grad_output`` [shape=(B, H)], the gradient at
-x_T; and ``local_grads`` [shape=(T + 1, B, H)], loss terms that enter at every x_t, or None, the term at x_T being in
-`grad_output`. `sweep`, `chunked` and `levels` return the gradients at x_0 ... x_T [shape=(T + 1, B, H)].
-"""
-
-from functools import reduce
+"""A chain of transposed Jacobians that are stored, as methods take it: with the methods of a `StructuredChain`."""
 
 import numpy as np
 
-from bppsa_nb.chains import listed
+from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.operands import rows
-from bppsa_nb.operands.dense import Dense
-from bppsa_nb.operands.scaled import Scaled
-from bppsa_nb.scan.operator import diamond
+from bppsa_nb.operands.range import ample, half
 
 
-def sweep(jacobians_T, grad_output, local_grads=None):
-    """Go back one link after the other (Equation 3)."""
-    gradients = np.empty((len(jacobians_T) + 1, *grad_output.shape), grad_output.dtype)
-    gradients[-1] = grad_output
-    for t in reversed(range(len(jacobians_T))):
-        gradients[t] = (jacobians_T[t] @ gradients[t + 1][..., None])[..., 0]
-        if local_grads is not None:
-            gradients[t] += local_grads[t]
-    return gradients
+class StoredChain:
+    """T transposed Jacobians [shape=(T, B, H, H)], or [shape=(T, 1, H, H)] for all samples."""
 
+    num_weights = 0  # which stands for stored Jacobians
 
-def chunked(jacobians_T, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk, `length` links each: reduce, then scan (Equation 6, with n / p links per worker)."""
-    return _scan(jacobians_T, grad_output, local_grads, "chunked", length=length)
+    def __init__(self, jacobians_T):
+        self.jacobians_T, self.shape, self.dtype = jacobians_T, jacobians_T.shape[:3], jacobians_T.dtype
 
+    def part(self, start, stop):
+        """Return the chain of steps start ... stop - 1 alone."""
+        return StoredChain(self.jacobians_T[start:stop])
 
-def levels(jacobians_T, grad_output, local_grads=None, levels=None):
-    """Scan level by level: Algorithm 1, or with so many levels only."""
-    method = "blelloch" if levels is None else "truncated"
-    return _scan(jacobians_T, grad_output, local_grads, method, levels=levels)
+    def cut(self, start, runs, length):
+        """View the Jacobians from one on, in runs of so many: what `back` reads."""
+        whole = self.jacobians_T[start : start + runs * length]
+        return whole.reshape(runs, length, *whole.shape[1:])
 
+    def back(self, parts, step, grads):
+        """Go back one step of every run; gradients are [shape=(runs, B, H)] or (runs, B, V, H)."""
+        if grads.ndim == 3:
+            return (parts[:, step] @ grads[..., None])[..., 0]
+        return grads @ parts[:, step].swapaxes(-1, -2)
 
-def _scan(jacobians_T, grad_output, local_grads, method, **how):
-    operands = [Dense(jacobian_T) for jacobian_T in jacobians_T]
-    return np.stack(listed.scan_operands(operands, grad_output, local_grads, method, **how))
+    def factors(self, start, runs, length):
+        """Return what `cut` returns, scaled where products could leave the range, and the powers of two taken out."""
+        links, info = self.cut(start, runs, length), np.finfo(self.dtype)
+        size, powers = np.abs(links), np.zeros(links.shape[:-2], int)
+        fits = (size >= np.ldexp(1.0, half(info.minexp))) & (size <= np.ldexp(1.0, ample(info.maxexp))) | (size == 0)
+        if not (moderate := fits.all(axis=(-2, -1))).all():
+            links = links.copy()
+            scaled, powers[~moderate] = rows.normalize(links[~moderate].reshape(-1, size[0, 0, 0].size), 0)
+            links[~moderate] = scaled.reshape(-1, *links.shape[-2:])
+        return links, powers
 
+    def smallest_kept(self):
+        """Return how small an entry of a product may be: any size, for links are scaled before."""
+        return 0.0
 
-def products(jacobians_T, length):
-    """Multiply the links of each chunk; arguments and results are those of `bppsa_nb.chains.structured.products`."""
-    found = []
-    for start in range(0, len(jacobians_T), length):
-        links = (Scaled(Dense(link)) for link in jacobians_T[start : start + length][::-1])
-        product = reduce(diamond, links)
-        found.append(by_rows(product.operand.matrix, product.exponent))
-    return tuple(map(np.stack, zip(*found, strict=True)))
-
-
-def by_rows(matrices, exponents):
-    """Return where unit vectors end: the columns of scaled matrices as rows, with a power of two each."""
-    columns = np.swapaxes(matrices, -1, -2).copy()
-    return rows.normalize(columns, np.broadcast_to(np.asarray(exponents)[..., None], columns.shape[:-1]))
+    def arrays(self, batch):
+        """Return weights, slopes and carry, of which there are none, and the Jacobians, as compiled code takes them."""
+        T, _, H = self.shape
+        none, diagonals = np.empty((0, H, H), self.dtype), np.empty((0, T, batch, H), self.dtype)
+        return none, diagonals, diagonals, *contiguous(self.jacobians_T)

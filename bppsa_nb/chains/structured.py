@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
-from bppsa_nb.chains import stored
 from bppsa_nb.machine.checks import Fixed, check_dtype, check_floats, is_number, on_gpu, on_host
-from bppsa_nb.machine.memory import require
+from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.operands import rows
 
 
@@ -111,6 +110,49 @@ class StructuredChain(Fixed):
         """The dtype of all arrays."""
         return self.slopes.dtype
 
+    @property
+    def carries(self):
+        """The carry as [shape=(S, T, B, S H)], or [shape=(0, T, B, S H)] where there is none."""
+        if self.carry is None:
+            return np.empty((0, *self.shape), self.dtype)
+        return self.carry if self.carry.ndim == 4 else self.carry.reshape(1, *self.shape)
+
+    def part(self, start, stop):
+        """Return the chain of steps start ... stop - 1 alone."""
+        carry = self.carry if self.carry is None else self.carry[..., start:stop, :, :]
+        return StructuredChain.made(self.weights, self.slopes[:, start:stop], carry)
+
+    def cut(self, start, runs, length):
+        """View what changes from step to step, from one on, in runs of so many steps: what `back` reads."""
+        whole = slice(start, start + runs * length)
+        shape = runs, length, *self.shape[1:]
+        return [array[:, whole].reshape(len(array), *shape) for array in (self.slopes, self.carries)]
+
+    def back(self, parts, step, grads):
+        """Go back one step of every run; gradients are [shape=(runs, B, S H)] or (runs, B, V, S H)."""
+        slopes, carries = parts[0][:, :, step], parts[1][:, :, step]
+        if grads.ndim == 4:
+            slopes, carries = slopes[..., None, :], carries[..., None, :]
+        below, size = np.zeros(grads.shape, grads.dtype), self.weights.shape[2]
+        for s, through in enumerate(carries):
+            below[..., s * size : (s + 1) * size] += _fold(through * grads, size)
+        for weight, slope in zip(self.weights, slopes, strict=True):
+            by = slope * grads
+            below[..., :size] += (by if by.shape[-1] == size else _fold(by, size)) @ weight
+        return below
+
+    def factors(self, start, runs, length):
+        """Return what `cut` returns, and the powers of two taken out of every step: none."""
+        return self.cut(start, runs, length), np.zeros((runs, length, 1), int)
+
+    def smallest_kept(self):
+        """Return how small an entry of a product may be; see `bppsa_nb.operands.rows.smallest_kept`."""
+        return rows.smallest_kept(self.weights, self.slopes, self.carries)
+
+    def arrays(self, batch):
+        """Return weights, slopes, carry and stored Jacobians, of which there are none, as compiled code takes them."""
+        return contiguous(self.weights, self.slopes, self.carries, np.empty((0, 0, 0, 0), self.dtype))
+
     def __repr__(self):
         T, B, H = self.shape
         carry = "" if self.carry is None else ", with a carry"
@@ -141,137 +183,6 @@ def _check(name, array, shape, like):
     check_dtype(name, array.dtype, like.dtype, "weights")
 
 
-def jacobians_T(chain):
-    """Write the transposed Jacobians out [shape=(T, B, H, H)]; raise MemoryError if they do not fit."""
-    T, B, H = chain.shape
-    require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
-    assembled, size = np.zeros((T, B, H, H), chain.dtype), chain.weights.shape[2]
-    # Blocks of H x H: rows of one of the S vectors of a state, columns of another.
-    blocks = assembled.reshape(T, B, chain.states, size, chain.states, size)
-    for weight, slopes in zip(chain.weights, chain.slopes, strict=True):
-        blocks[:, :, 0] += weight.T[:, None] * slopes.reshape(T, B, 1, chain.states, size)
-    for s, carry in enumerate(carry_of(chain)):
-        np.einsum("tbisi->tbsi", blocks[:, :, s])[...] += carry.reshape(T, B, chain.states, size)
-    return assembled
-
-
-def carry_of(chain):
-    """Return the carry as [shape=(S, T, B, S H)], or [shape=(0, T, B, S H)] where there is none."""
-    if chain.carry is None:
-        return np.empty((0, *chain.shape), chain.dtype)
-    return chain.carry if chain.carry.ndim == 4 else chain.carry.reshape(1, *chain.shape)
-
-
-def _back(weights, slopes, carry, grads):
-    """Go one step back: transposed Jacobians times gradients [shape=(..., S H)].
-
-    Weights are as in `StructuredChain`, slopes and carry as many as there are, [shape=(..., S H)] each.
-    """
-    below, size = np.zeros_like(grads), weights.shape[2]
-    for s, through in enumerate(carry):
-        below[..., s * size : (s + 1) * size] += _fold(through * grads, size)
-    for weight, slope in zip(weights, slopes, strict=True):
-        below[..., :size] += _fold(slope * grads, size) @ weight
-    return below
-
-
 def _fold(grads, size):
     """Add up what comes from each of the S vectors of a state [shape=(..., S H)]."""
     return grads if grads.shape[-1] == size else grads.reshape(*grads.shape[:-1], -1, size).sum(axis=-2)
-
-
-def sweep(chain, grad_output, local_grads=None):
-    """Go back one step after the other (Equation 3); return the gradients at x_0 ... x_T [shape=(T + 1, B, H)].
-
-    `grad_output` [shape=(B, H)] is the gradient at x_T, the loss term there included; `local_grads`, loss terms that
-    enter at every x_t, are [shape=(T + 1, B, H)] or [shape=(T, B, H)].
-    """
-    gradients, carry = room_for_gradients(chain, grad_output, local_grads), carry_of(chain)
-    for t in reversed(range(len(gradients) - 1)):
-        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry[:, t], gradients[t + 1])
-    return gradients
-
-
-def room_for_gradients(chain, grad_output, local_grads):
-    """Return gradients [shape=(T + 1, B, H)] before a sweep: loss terms or zeros, and the one at x_T."""
-    T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype)
-    if local_grads is not None:
-        gradients[:T] = local_grads[:T]
-    gradients[T] = grad_output
-    return gradients
-
-
-def chunked(chain, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk, all chunks at once: reduce, then scan (Equation 6, with n / p steps per worker).
-
-    Every chunk's Jacobians are multiplied into one matrix by going back along the chunk from all unit vectors; the
-    gradient goes back over these products; then every chunk is replayed from the gradient at its end. A chunk has
-    `length` steps, n / p; the one at the loss may be shorter, and neither it nor the one at x_0 needs a product. The
-    rest is as for `sweep`. Raises DynamicRangeError if a product leaves the range, MemoryError if they do not fit.
-    """
-    T, B, H = chain.shape
-    count = max(T - 1, 0) // length  # chunks below the one at the loss
-    start = count * length  # of that one
-    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
-    last = steps_of(chain, start, T)
-    gradients[start:] = sweep(last, grad_output, None if local_grads is None else local_grads[start:])
-    in_chunks = (count, length, B, H)  # t = chunk * length + step
-    slopes = chain.slopes[:, :start].reshape(len(chain.weights), *in_chunks)
-    carry = carry_of(chain)[:, :start]
-    carry = carry.reshape(len(carry), *in_chunks)
-    local = None if local_grads is None else local_grads[:start].reshape(in_chunks)
-    ends = gradients[length : start + 1 : length]  # what every chunk starts from
-    if count > 1:  # below the chunk at x_0 there is nothing that needs its product
-        products, exponents = _multiply(chain.weights, slopes[:, 1:], carry[:, 1:])
-        if local is not None:  # the loss terms of a chunk, gone back to its start
-            offsets = np.zeros((count, B, H), chain.dtype)
-            for s in reversed(range(length)):
-                offsets = _back(chain.weights, slopes[:, :, s], carry[:, :, s], offsets) + local[:, s]
-        for c in reversed(range(1, count)):
-            ends[c - 1] = rows.apply(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
-            if local is not None:
-                ends[c - 1] += offsets[c]
-    grads, swept = ends.copy(), gradients[:start].reshape(in_chunks)
-    for s in reversed(range(length if count else 0)):
-        grads = _back(chain.weights, slopes[:, :, s], carry[:, :, s], grads)
-        if local is not None:
-            grads += local[:, s]
-        swept[:, s] = grads
-    return gradients
-
-
-def steps_of(chain, start, stop):
-    """Return the chain of steps start ... stop - 1 alone."""
-    carry = chain.carry if chain.carry is None else chain.carry[..., start:stop, :, :]
-    return StructuredChain.made(chain.weights, chain.slopes[:, start:stop], carry)
-
-
-def levels(chain, grad_output, local_grads=None, levels=None):
-    """Write the Jacobians out, and scan them level by level: Algorithm 1, or with so many levels only."""
-    return stored.levels(jacobians_T(chain), grad_output, local_grads, levels)
-
-
-def products(chain, length):
-    """Multiply the Jacobians of each chunk of `length` steps, by going back along it from the unit vectors.
-
-    T is a multiple of `length`, and not 0. Row j of a product [shape=(chunks, B, H, H)] is where unit vector j ends,
-    times a power of two, which the exponents [shape=(chunks, B, H)] hold. Raises what `chunked` raises.
-    """
-    T, B, H = chain.shape
-    in_chunks = (T // length, length, B, H)
-    arrays = (array.reshape(len(array), *in_chunks) for array in (chain.slopes, carry_of(chain)))
-    return _multiply(chain.weights, *arrays)
-
-
-def _multiply(weights, slopes, carry):
-    """Return `products` of slopes and carry, as many as there are [shape=(chunks, length, B, S H)]."""
-    count, length, B, H = slopes.shape[1:]
-    what = f"multiplying {count} chunks of {length} steps"
-    require(3 * count * B * H * H * weights.dtype.itemsize, what)
-    products = np.broadcast_to(np.eye(H, dtype=weights.dtype), (count, B, H, H))
-    exponents, floor = np.zeros((count, B, H), np.int64), rows.smallest_kept(weights, slopes, carry)
-    for s in reversed(range(length)):
-        products = _back(weights, slopes[:, :, s, :, None], carry[:, :, s, :, None], products)
-        products, exponents = rows.normalize(products, exponents, floor)
-    return products, exponents

@@ -11,6 +11,7 @@ from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.memory import contiguous
 
 
 def forward(model, x, h0, backend, comm, options):
@@ -124,7 +125,7 @@ def _all_at_once(group, run, make, x, state, tol):
     """
     with group.collective_check() as gather, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
-        before, chunks = state.copy(), make(run, *stack.plain(x), state, len(x)) if len(x) else None
+        before, chunks = state.copy(), make(run, *contiguous(x), state, len(x)) if len(x) else None
         if chunks is not None:
             chunks.run_all(state[None])
         lengths = gather(len(x))

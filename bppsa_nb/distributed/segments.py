@@ -8,11 +8,11 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import counts, listed
-from bppsa_nb.chains.structured import StructuredChain, steps_of
+from bppsa_nb.chains import counts
+from bppsa_nb.chains import levels as listed
+from bppsa_nb.chains.methods import go_back, multiply
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
-from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.operands import rows
 from bppsa_nb.operands.dense import Affine
 from bppsa_nb.operands.scaled import Scaled
@@ -49,7 +49,7 @@ class DenseSegment:
 
         Loss terms (T, B, H), or None, are those below the end; a term more, at the end, does not count.
         """
-        return chain.go_back(self.links, grad_output, local_grads, self.backend, "linear")
+        return go_back(self.links, grad_output, local_grads, self.backend, "linear")
 
     def reduce(self, grad_output, local_grads):
         """Reduce to one operand, an affine map; loss terms are those of `sweep`, those at the end (B, H) or None too.
@@ -69,21 +69,19 @@ class DenseSegment:
         if steps == 0:
             half = np.full((1, size, size), 0.5 * np.eye(size), self.links.dtype)
             return ScaledRows(half, np.ones((1, size), int))
-        kind = "structured" if self.structured else "stored"
-        products = implementation(f"bppsa_nb.chains.{kind}", self.backend).products
         # Side by side as many chunks as there are workers for, of which the last may be shorter.
         count = max(1, min(counts.workers(self.backend) // self._matrices, steps // (2 * size)))
         length = -(-steps // count)
         whole = steps // length * length
-        found = [products(self.part(0, whole), length)]
+        found = [multiply(self.links, steps // length, length, self.backend)]
         if whole < steps:
-            found.append(products(self.part(whole, steps), steps - whole))
+            found.append(multiply(self.part(whole, steps), 1, steps - whole, self.backend))
         matrices, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return reduce(diamond, map(ScaledRows, matrices[::-1], exponents[::-1]))
 
     def part(self, start, stop):
         """Return some of the links."""
-        return steps_of(self.links, start, stop) if self.structured else self.links[start:stop]
+        return self.links.part(start, stop) if self.structured else self.links[start:stop]
 
     def costs(self):
         """Predict what this rank takes; see `predict.rank_costs`."""

@@ -1,16 +1,27 @@
-"""Ask whether large arrays fit into memory, and keep it between training steps."""
+"""Memory of arrays: whether large ones fit, how compiled code wants them laid out, and what is kept between steps."""
+
+from operator import attrgetter
 
 import numpy as np
+
+_is_contiguous = attrgetter("flags.carray")  # and writable
+
+
+def contiguous(*arrays):
+    """Return arrays in the one layout that compiled code exists for: C-contiguous and writable; copies where needed."""
+    if all(map(_is_contiguous, arrays)):
+        return arrays
+    return tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
 
 
 def available():
     """Return how many bytes a program can still have by Linux's own estimate, None where the system has none."""
     try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":") for line in file)
-        return 1024 * int(lines["MemAvailable"].split()[0])
-    except (FileNotFoundError, KeyError):  # another system
+        with open("/proc/meminfo", "rb") as file:
+            _, found, rest = file.read().partition(b"MemAvailable:")
+    except FileNotFoundError:  # another system
         return None
+    return 1024 * int(rest.split(maxsplit=1)[0]) if found else None
 
 
 def require(size, what):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import listed
+from bppsa_nb.chains import levels as listed
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import with_repr

@@ -20,11 +20,6 @@ SMALL = 2**22  # multiply-adds that one core has done before a second one is of 
 GROUP = 2**15  # bytes of neighboring matrices that are read in one go
 
 
-def plain(array):
-    """Return an array in the one layout that every function is compiled for, once per dtype."""
-    return np.require(array, requirements=["C", "W"])
-
-
 @inline
 def flat(matrix):
     """View a matrix as its numbers [shape=(n,)]."""

@@ -110,8 +110,12 @@ class _Optimizer:
                     self.check_range(name, grad, found)
                 steps += zip(before, found, strict=True)
         self.state = state
-        for array, replacing in steps:
-            array[...] = replacing
+        self.take(steps)
+
+    def take(self, replaced):
+        """Replace numbers of parameters and averages; pairs of arrays, before and after a step."""
+        for array, new in replaced:
+            array[...] = new
         self.count += 1
 
     def flats(self, params):
@@ -228,9 +232,13 @@ def step(optimizer, params, grads):
 
     Nothing has changed then, and `optimizer.step` says what it is.
     """
-    try:
-        with interrupts_held():
-            optimizer.step(params, params.views(grads))
-    except FloatingPointError:
+    state, averages = optimizer.state, optimizer.flats(params)
+    before, rule = [params.flat, *averages], optimizer.rule_of(np.sqrt)
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        found = rule(params.flat, grads, *[*averages, None, None][:2], optimizer.numbers())[: len(before)]
+    if not np.isfinite(found).all():
+        optimizer.state = state
         return False
+    with interrupts_held():
+        optimizer.take(zip(before, found, strict=True))
     return True

@@ -20,6 +20,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import all_finite, check_choice, check_count, check_has
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.training.loss import check_order, cross_entropy, first_of_rows, mean_loss
@@ -140,7 +141,7 @@ class Local:
         step = self._prepared(trainer, x, y) if lengths is None else None
         if step is None:
             return self._compute_parts(trainer, x, y, lengths)
-        return step.run(*stack.plain(x), y), partial(self._commit, trainer, step, x, y)
+        return step.run(*contiguous(x), y), partial(self._commit, trainer, step, x, y)
 
     def _commit(self, trainer, step, *batch):
         if step.commit():

@@ -36,6 +36,7 @@ class Shared:
         self.count, dtype = model.params.flat.size, model.dtype
         # Parameters, then averages, then the status: what comes back, in one copy.
         self.host = np.full((1 + len(optimizer.flats(model.params))) * self.count + 2, np.nan, dtype)
+        self.host[-2:] = kernels.DONE
         self.flat = cuda.to_device(self.host)
         self.loss, self.grads = cuda.to_device(np.zeros(1)), cuda.device_array(self.count, dtype)
         self.stream = new_stream()

@@ -9,7 +9,8 @@ from bppsa_nb.cells import layer_cpu, samples_cpu
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.chains import structured, structured_cpu
+from bppsa_nb.chains import runs_cpu
+from bppsa_nb.chains.methods import go_back
 from bppsa_nb.machine import workers
 
 CELLS = {"rnn": RNN.cell, "gru": GRU.cell, "lstm": LSTM.cell}
@@ -26,7 +27,7 @@ each_dtype = pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
-    for module in (layer_cpu, samples_cpu, structured_cpu):
+    for module in (layer_cpu, samples_cpu, runs_cpu):
         monkeypatch.setattr(module, "_THRESHOLD", 0)
     monkeypatch.setattr(layer_cpu, "_THRESHOLD_NUMBERS", 0)
     return request.param
@@ -59,7 +60,7 @@ def assert_close(found, expected, dtype):
 def step_by_step(cell, x, params, saved, grad_output, local_grads):
     """The same gradients from NumPy: the chain, a sweep, and what follows from it."""
     cell = CELLS[cell]
-    grad_states = structured.sweep(layers.chain(cell, params[1], *saved), grad_output, local_grads)
+    grad_states = go_back(layers.chain(cell, params[1], *saved), grad_output, local_grads, "numpy", "linear")
     at_sums = layers.sum_gradients(cell, *saved, grad_states)
     grads = layers.parameter_gradients(cell, x, saved[0], at_sums)
     return grads, layers.input_gradients(cell, params[0], at_sums), grad_states[0]
@@ -96,7 +97,7 @@ def everything(cell, x, params, saved, grad_output, local_grads):
     yield from in_one_go(cell, x, params, saved, grad_output, local_grads)
     chain = layer_cpu.chain(CELLS[cell], params[1], *saved)
     yield from (chain.slopes, *([] if chain.carry is None else [chain.carry]))
-    yield (grad_states := structured_cpu.sweep(chain, grad_output, local_grads))
+    yield (grad_states := go_back(chain, grad_output, local_grads, "cpu", "linear"))
     yield (at_sums := layer_cpu.sum_gradients(CELLS[cell], *saved, grad_states))
     yield layer_cpu.parameter_gradients(CELLS[cell], x, saved[0], at_sums)
 
@@ -138,7 +139,7 @@ def test_wide_layers_forward_and_their_parameters(dtype, cell):
     for one, other in zip(forward(layer_cpu, cell, x, saved[0][:, 0], *params), saved, strict=True):
         assert_close(one, other, dtype)
     chain = layers.chain(cell, params[1], *saved)
-    at_sums = np.stack(layers.sum_gradients(cell, *saved, structured.sweep(chain, grad_output, local_grads)))
+    at_sums = np.stack(layers.sum_gradients(cell, *saved, go_back(chain, grad_output, local_grads, "numpy", "linear")))
     assert_close(*(find.parameter_gradients(cell, x, saved[0], at_sums) for find in (layer_cpu, layers)), dtype)
 
 
@@ -163,7 +164,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     if chain.carry is not None:
         chain.carry[:] *= np.float32(0.3)
     tiny = np.finfo(np.float32).tiny
-    plain, compiled = structured.sweep(chain, grad_output), structured_cpu.sweep(chain, grad_output)
+    plain, compiled = (go_back(chain, grad_output, None, backend, "linear") for backend in ("numpy", "cpu"))
     assert ((np.abs(plain) > 0) & (np.abs(plain) < tiny)).any()
     assert not ((np.abs(compiled) > 0) & (np.abs(compiled) < tiny)).any()
     of_step = np.abs(plain).max(axis=(1, 2), keepdims=True)  # terms of a sum may have cancelled

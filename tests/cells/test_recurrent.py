@@ -14,14 +14,14 @@ from bppsa_nb.cells import layer as layers
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.chains import structured, structured_cpu
+from bppsa_nb.chains import runs_cpu
+from bppsa_nb.chains.methods import go_back
 from bppsa_nb.machine import memory, workers
 
 SHAPES = [(0, 2, 1, 3), (1, 1, 1, 1), (2, 3, 2, 4), (5, 1, 1, 20), (10, 2, 3, 5), more((33, 16, 1, 20))]  # T, B, I, H
 DTYPES = [np.float32, np.float64]
 METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("chunked", None), ("auto", None)]
 MODELS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
-SCANS = {"numpy": structured, "cpu": structured_cpu}
 GOLDEN = Path(__file__).parents[1] / "golden"
 each_cell = pytest.mark.parametrize("cell", MODELS)
 each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
@@ -95,7 +95,7 @@ def check_gradients(model, activations, grad_logits, expected, backend, methods=
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_equal_the_oracle(shape, dtype, cell, monkeypatch):
-    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 3)
+    monkeypatch.setattr("bppsa_nb.chains.methods.chunk_length", lambda *_: 3)
     for num_layers in (1, 3) if shape[0] <= 10 else (1,):
         model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
         expected = naive.gradients(cell, x, h0, model.params, grad_logits)
@@ -204,7 +204,7 @@ def test_gradients_that_overflow_are_not_hidden(backend, cell):
     functions.forward(of_cell, x, arrays, *params)
     with np.errstate(all="ignore"):
         links = functions.chain(of_cell, params[1], *arrays)
-        grad_states = SCANS[backend].sweep(links, np.full((1, links.shape[2]), np.inf, np.float32))
+        grad_states = go_back(links, np.full((1, links.shape[2]), np.inf, np.float32), None, backend, "linear")
         assert not np.isfinite(grad_states).any()
         assert not np.isfinite(functions.sum_gradients(of_cell, *arrays, grad_states)).any()
 
@@ -239,7 +239,7 @@ def test_a_chain_is_that_of_a_layer_or_refused(cell):
     end = np.zeros((2, model.cell.states * 3))
     end[:, :3] = at @ model.params["fc.weight"]
     for backend in ("numpy", "cpu"):
-        gradient = structured.sweep(model.chain(activations, 1, backend), end)[0]
+        gradient = go_back(model.chain(activations, 1, backend), end, None, "numpy", "linear")[0]
         found = stack.run_back(model, x, activations.saved, ([None, end], None), ("linear", "numpy", None))
         np.testing.assert_allclose(gradient, found[2][1], rtol=1e-10, atol=1e-14)
     refused = ({"layer": 2}, "layer must be below num_layers = 2, got 2"), ({"layer": -1}, "layer must be at least 0")
@@ -283,7 +283,7 @@ def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(forward_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)
+    compiled = len(forward_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     model.params = {name: np.asfortranarray(param) for name, param in model.params.items()}
@@ -293,7 +293,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(forward_cpu.run_steps.signatures), len(structured_cpu._assemble.signatures)) == compiled
+    assert (len(forward_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)) == compiled
 
 
 @each_backend

@@ -13,7 +13,7 @@ from rings import large, more, on_gpu
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb.chains import structured
+from bppsa_nb.chains import runs
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 or_a_gpu = pytest.mark.parametrize("backend", [*BACKENDS, on_gpu("cuda")])
@@ -22,7 +22,7 @@ or_a_gpu = pytest.mark.parametrize("backend", [*BACKENDS, on_gpu("cuda")])
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch):
     """Chunks of five, wherever the planner would take one that is as long as the chain."""
-    for module in ("chains.backprop", "chains.plan"):
+    for module in ("chains.methods", "chains.plan"):
         monkeypatch.setattr(f"bppsa_nb.{module}.chunk_length", lambda *_: 5)
 
 
@@ -168,7 +168,7 @@ each_product = pytest.mark.parametrize(("kind", "method"), OF_PRODUCTS)
 
 def scans(kind, chain, g, backend, method, caplog, c=None):
     """Gradients by the linear scan and by a method, along a structured chain or its Jacobians, and what is logged."""
-    links = chain if kind == "structured" else structured.jacobians_T(chain)
+    links = chain if kind == "structured" else runs.jacobians_T(chain)
     linear = bp.backprop(links, g, local_grads=c, method="linear", backend=backend)
     with caplog.at_level(logging.INFO, "bppsa_nb"):
         found = bp.backprop(links, g, local_grads=c, method=method, backend=backend)

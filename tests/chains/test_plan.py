@@ -208,10 +208,10 @@ def test_chunks_of_a_length_that_is_imposed():
 
 @pytest.mark.parametrize("length", [1, 3, 50])
 def test_an_imposed_length_reaches_the_scan(length, monkeypatch):
-    from bppsa_nb.chains import structured as chain
+    from bppsa_nb.chains import methods
 
-    asked, chunked = [], chain.chunked
-    monkeypatch.setattr(chain, "chunked", lambda *args: asked.append(args[3]) or chunked(*args))
+    asked, Chunks = [], methods.Chunks
+    monkeypatch.setattr(methods, "Chunks", lambda *args: asked.append(args[2]) or Chunks(*args))
     operand = calibrate.chain(9, 2, 3, 1, np.random.default_rng(0))
     with plan.chunks_of(length):
         bp.backprop(operand, np.ones((2, 3), np.float32), method="chunked", backend="numpy")

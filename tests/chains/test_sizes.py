@@ -5,8 +5,7 @@ import pytest
 from chain_draws import BACKENDS, TOLERANCE, chain, error
 
 import bppsa_nb as bp
-from bppsa_nb.chains import structured as numpy_twin
-from bppsa_nb.chains import structured_cpu as cpu_twin
+from bppsa_nb.chains.methods import go_back
 from bppsa_nb.training.loss import cross_entropy
 
 pytestmark = pytest.mark.full
@@ -64,10 +63,10 @@ def test_scans_of_structured_chains(T, B, H, cell, backend):
             result = bp.backprop(links, g, local_grads=local, method=method, backend=backend)
             assert error(result, reference) < tolerance, method
         if backend != "cuda":
-            twin = {"numpy": numpy_twin, "cpu": cpu_twin}[backend]
             start = g if local is None else g + local[-1]
             for length in (16, int(np.sqrt(T)), T // 2) if H <= 32 else (int(np.sqrt(T)),):
-                assert error(twin.chunked(links, start, local, length), reference) < tolerance, length
+                found = go_back(links, start, local, backend, "chunked", length=length)
+                assert error(found, reference) < tolerance, length
 
 
 CELLS = [*((bp.RNN, T, 16, 1, 10, 1) for T in (3000, 30000))]

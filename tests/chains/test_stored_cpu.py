@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from chain_draws import TOLERANCE
 
-from bppsa_nb.chains import levels_cpu
-from bppsa_nb.chains import stored_cpu as cpu
+from bppsa_nb.chains import levels_cpu, runs_cpu
+from bppsa_nb.chains.methods import go_back, multiply
 from bppsa_nb.operands import scaled_cpu as arithmetic
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -24,9 +24,7 @@ def chain(T, B, H, rng, matrices=None):
 def run(J, g, c, method, levels=None, length=None):
     """Give the twin what `bp.backprop` would."""
     g = g if c is None else g + c[-1]
-    if method == "chunked":
-        return cpu.chunked(J, g, c, length)
-    return cpu.levels(J, g, c, levels)
+    return go_back(J, g, c, "cpu", method, levels, length)
 
 
 def check(J, g, c, *how, tolerance):
@@ -53,11 +51,11 @@ def test_chunks_of_any_length(T, length):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_groups_of_samples(how, threads, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.workers.THREADS", threads)
-    for module in (cpu, levels_cpu):
-        monkeypatch.setattr(module, "SMALL", 0)  # share out even these
+    monkeypatch.setattr(levels_cpu, "SMALL", 0)  # share out even these
+    monkeypatch.setattr(runs_cpu, "_THRESHOLD", 0)
     for group in (1, 2, 4):
-        for module in (cpu, levels_cpu):
-            monkeypatch.setattr(module, "GROUP", group * 9 * 4)
+        monkeypatch.setattr(levels_cpu, "GROUP", group * 9 * 4)
+        monkeypatch.setattr(runs_cpu, "GROUP", group)
         for matrices in (1, 5):
             J, g, c = chain(50, 5, 3, np.random.default_rng(group), matrices)
             check(J, g, c, *how, tolerance=1e-5)
@@ -130,8 +128,8 @@ def test_chunks_store_no_more_than_their_products():
 
 def test_products_of_chunks_beyond_the_range():
     links = np.repeat(np.eye(3)[None, None] * 2.0**60, 50, 0).astype(np.float32)
-    found, exponents = cpu.products(links, 25)
+    found, exponents = multiply(links, 2, 25, "cpu")
     assert np.allclose(np.ldexp(found.astype(float), exponents[..., None] - 1500), np.eye(3))
     links[0, 0, 0, 1] = 2.0**-60
     with pytest.raises(DynamicRangeError):
-        cpu.products(links, 25)
+        multiply(links, 2, 25, "cpu")

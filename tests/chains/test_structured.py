@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from functools import partial
+from itertools import product
 
 import naive
 import numpy as np
@@ -11,21 +11,18 @@ from chain_draws import TOLERANCE, cast
 from rings import large, more
 
 import bppsa_nb as bp
-from bppsa_nb.chains import stored, stored_cpu
-from bppsa_nb.chains import structured as numpy_twin
-from bppsa_nb.chains import structured_cpu as cpu_twin
-from bppsa_nb.chains import structured_cuda as gpu
+from bppsa_nb.chains import runs, runs_cpu
+from bppsa_nb.chains.methods import go_back, multiply
 
-TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
-STORED = {"numpy, stored": stored, "cpu, stored": stored_cpu}
+TWINS = {"numpy": runs, "cpu": runs_cpu}
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 2), ("auto", None)]
-each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+each_backend = pytest.mark.parametrize("backend", TWINS)
 
 
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch):
     """Chunks of five, wherever the planner would take one that is as long as the chain."""
-    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 5)
+    monkeypatch.setattr("bppsa_nb.chains.methods.chunk_length", lambda *_: 5)
 
 
 def make(K, T, B, H, carry, rng):
@@ -61,14 +58,14 @@ KINDS = [(0, True), (1, False), (1, True), (2, True), (3, False), (3, True), (0,
 each_kind = pytest.mark.parametrize(("K", "carry"), KINDS)
 
 
-@each_twin
+@each_backend
 @each_kind
 @pytest.mark.parametrize(("T", "B", "H"), [(0, 1, 1), (1, 2, 1), (5, 1, 7), (3, 4, 5), (2, 1, 33)])
-def test_jacobians_written_out(T, B, H, K, carry, twin):
+def test_jacobians_written_out(T, B, H, K, carry, backend):
     arrays = make(K, T, B, H, carry, np.random.default_rng([T, B, H, K]))[:3]
     oracle = naive.structured_jacobians_T(*arrays)
     for dtype in TOLERANCE:
-        found = twin.jacobians_T(bp.StructuredChain(*cast(dtype, *arrays)))
+        found = TWINS[backend].jacobians_T(bp.StructuredChain(*cast(dtype, *arrays)))
         assert found.dtype == dtype and found.shape == oracle.shape
         assert np.abs(found - oracle).max(initial=0) <= 8 * np.finfo(dtype).eps
 
@@ -107,36 +104,37 @@ def test_a_gpu_equals_the_oracle(T, B, H, K, dtype, few_threads, monkeypatch):
     oracle, (start, terms) = follow(*arrays, start, terms), cast(dtype, start, terms)
     g = start + terms[T]
     links = bp.StructuredChain(*cast(dtype, *arrays))
-    stored, levels = numpy_twin.jacobians_T(links), partial(gpu.levels, links)
-    one, two, *longer = (partial(gpu.chunked, length=length) for length in (1, 2, 3, max(T // 30, 4), T + 1))
-    by_any = [("bppsa_nb.machine.cuda.REGISTERS", 0)]  # by the kernels for any H
-    ways = [([], [one, two, *longer, gpu.sweep]), (by_any, [two, gpu.sweep])]
+    stored, levels = runs.jacobians_T(links), {"chain": links, "method": "blelloch"}
+    one, two, *longer = ({"method": "chunked", "length": n} for n in (1, 2, 3, max(T // 30, 4), T + 1))
+    loop, by_any = {"method": "linear"}, [("bppsa_nb.machine.cuda.REGISTERS", 0)]  # by the kernels for any H
+    ways = [([], [one, two, *longer, loop]), (by_any, [two, loop])]
     # With so many threads of a row, one lacks a column, and some of a warp have no row.
-    teams = [[("bppsa_nb.chains.structured_cuda.team_of", lambda *_, team=team: team)] for team in (2, 3)]
+    teams = [[("bppsa_nb.chains.methods_cuda.team_of", lambda *_, team=team: team)] for team in (2, 3)]
     ways += [(team, [one, two]) for team in teams if H == K == 3]
     for patches, scans in ways:
         with monkeypatch.context() as patch:
             for changed in patches:
                 patch.setattr(*changed)
-            runs = [partial(scan, chain) for scan in scans for chain in (links, stored)]
-            for run in runs if patches in teams else [*runs, levels]:
-                found = run(g, terms)
-                assert found.dtype == dtype and gap(found, oracle) < TOLERANCE[dtype], (patches, run)
+            hows = [scan | {"chain": chain} for scan in scans for chain in (links, stored)]
+            for how in hows if patches in teams else [*hows, levels]:
+                found = go_back(grad_output=g, local_grads=terms, backend="cuda", **how)
+                assert found.dtype == dtype and gap(found, oracle) < TOLERANCE[dtype], (patches, how)
 
 
-@each_twin
+@each_backend
 @each_kind
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 12, 24])
-def test_chunks_of_any_length(T, K, carry, twin):
+def test_chunks_of_any_length(T, K, carry, backend):
     arrays = make(K, T, 2, 3, carry, np.random.default_rng([T, K]))
     weights, slopes, diagonal, g, terms = cast(np.float64, *arrays)
     links = bp.StructuredChain(weights, slopes, diagonal)
     for local in (None, terms):
         oracle = follow(weights, slopes, diagonal, g, local)
         start = g if local is None else g + local[-1]
-        assert gap(twin.sweep(links, start, local), oracle) < 1e-12
+        assert gap(go_back(links, start, local, backend, "linear"), oracle) < 1e-12
         for length in {1, 2, 3, 5, max(T - 1, 1), max(T, 1), T + 1, 10**6}:
-            assert gap(twin.chunked(links, start, local, length), oracle) < 1e-12, length
+            found = go_back(links, start, local, backend, "chunked", length=length)
+            assert gap(found, oracle) < 1e-12, length
 
 
 # What a caller may hand over, and what it gets back.
@@ -215,19 +213,19 @@ def test_jacobians_that_do_not_fit(backend, monkeypatch):
         bp.backprop(links, np.ones((32, 64), "f"), method="blelloch", backend=backend)
 
 
-@each_twin
-def test_chunks_that_do_not_fit(twin, monkeypatch):
+@each_backend
+def test_chunks_that_do_not_fit(backend, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.memory.available", lambda: 2**20)
     links = bp.StructuredChain(np.ones((1, 64, 64), "f"), np.ones((1, 64, 16, 64), "f"))
     with pytest.raises(MemoryError, match="multiplying 14 chunks of 4 steps takes .* GiB, but 0.0 GiB are available"):
-        twin.chunked(links, np.ones((16, 64), "f"), None, 4)
+        go_back(links, np.ones((16, 64), "f"), None, backend, "chunked", length=4)
 
 
 # What ranks that share a chain need of it: products of chunks, and sweeps that take no loss term at the end.
 
 
-def check_products(K, carry, count, length, H, twins, stored, dtypes):
-    """Check products of chunks of a structured chain by some twins, and by others of its Jacobians."""
+def check_products(K, carry, count, length, H, backends, dtypes):
+    """Check products of chunks of a structured chain, and of its Jacobians."""
     arrays = make(K, count * length, 2, H, carry, np.random.default_rng([K, length]))[:3]
     written = naive.structured_jacobians_T(*arrays)
     N = written.shape[-1]
@@ -236,21 +234,21 @@ def check_products(K, carry, count, length, H, twins, stored, dtypes):
     ends = [[naive.backprop(part[:, b], np.eye(N))[:1] for b in range(2)] for part in parts]
     for dtype in dtypes:
         chain = bp.StructuredChain(*cast(dtype, *arrays))
-        for links, twin in [(chain, twin) for twin in twins] + [(written.astype(dtype), twin) for twin in stored]:
-            rows, exponents = twin.products(links, length)
+        for links, backend in product((chain, written.astype(dtype)), backends):
+            rows, exponents = multiply(links, count, length, backend)
             assert rows.shape == (count, 2, N, N) and exponents.shape == (count, 2, N)
             assert rows.dtype == dtype and exponents.dtype.kind == "i"
             peak = np.abs(rows).max(-1)
             assert np.all((peak >= 0.5) & (peak < 1))  # as `rows.apply` wants it
             found = np.ldexp(rows.astype(float), exponents[..., None])
             for c, b in np.ndindex(count, 2):
-                assert gap(found[None, c, b], ends[c][b]) < TOLERANCE[dtype], (twin.__name__, dtype)
+                assert gap(found[None, c, b], ends[c][b]) < TOLERANCE[dtype], (backend, dtype)
 
 
 @each_kind
 @pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
 def test_products_of_chunks(K, carry, count, length):
-    check_products(K, carry, count, length, 3, TWINS.values(), STORED.values(), TOLERANCE)
+    check_products(K, carry, count, length, 3, TWINS, TOLERANCE)
 
 
 @pytest.mark.gpu
@@ -263,13 +261,14 @@ def test_products_of_chunks(K, carry, count, length):
     ],
 )
 def test_products_of_chunks_on_a_gpu(count, length, H, K, dtype):
-    check_products(K, K != 1, count, length, H, [gpu], [gpu], [dtype])
+    check_products(K, K != 1, count, length, H, ["cuda"], [dtype])
 
 
 @pytest.mark.parametrize("T", [0, 1, 5])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     weights, slopes, diagonal, g, terms = make(2, T, 2, 3, True, np.random.default_rng(T))
     links, before = bp.StructuredChain(weights, slopes, diagonal), terms.copy()
-    for twin, chain in ((numpy_twin, links), (cpu_twin, links), (stored_cpu, numpy_twin.jacobians_T(links))):
-        assert np.array_equal(twin.sweep(chain, g, terms), twin.sweep(chain, g, terms[:T]))
+    for chain, backend in product((links, runs.jacobians_T(links)), TWINS):
+        found = [go_back(chain, g, each, backend, "linear") for each in (terms, terms[:T])]
+        assert np.array_equal(*found)
     assert np.array_equal(terms, before)

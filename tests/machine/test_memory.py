@@ -47,10 +47,10 @@ def test_available_memory_is_a_part_of_all_there_is_where_the_system_says(monkey
     if sys.platform == "linux":
         assert 0 < memory.available() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
-    monkeypatch.setattr(memory, "open", lambda _: io.StringIO("MemFree: 9 kB\nMemAvailable:  3 kB\n"), raising=False)
+    monkeypatch.setattr(memory, "open", lambda *_: io.BytesIO(b"MemFree: 9 kB\nMemAvailable:  3 kB\n"), raising=False)
     assert memory.available() == 3 * 2**10
 
-    def missing(name):
+    def missing(name, mode):
         raise FileNotFoundError(name)
 
     monkeypatch.setattr(memory, "open", missing, raising=False)

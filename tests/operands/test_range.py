@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bppsa_nb as bp
-from bppsa_nb.chains import structured as numpy_twin
-from bppsa_nb.chains import structured_cpu as cpu_twin
+from bppsa_nb.chains.methods import go_back, multiply
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows as scaled_rows
 from bppsa_nb.operands import scaled_cpu
@@ -18,16 +17,15 @@ from bppsa_nb.operands.dense import Dense
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled import Scaled
 
-TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
-each_backend = pytest.mark.parametrize("backend", TWINS)
-each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+BACKENDS = "numpy", "cpu"
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 pytestmark = pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:underflow")
 
 
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch):
-    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 4)
+    monkeypatch.setattr("bppsa_nb.chains.methods.chunk_length", lambda *_: 4)
 
 
 def rotations(T, B, H, rng, dtype, size=1.0):
@@ -45,17 +43,18 @@ def gap(found, oracle):
     return (np.abs(found - oracle).max(-1) / np.abs(oracle).max(-1)).max()
 
 
-@each_twin
+@each_backend
 @each_dtype
 @pytest.mark.parametrize("power", [-1, 1])
 @pytest.mark.parametrize("length", [1, 5, 32, 50, 64])
-def test_hills(length, power, dtype, twin):
+def test_hills(length, power, dtype, backend):
     # 32 steps are a factor beyond the dtype; the gradient stays well inside.
     rate = 2.0 ** (power * np.finfo(dtype).maxexp // 21)
     rng, T = np.random.default_rng(0), 320
     weights, slopes = rotations(T, 2, 4, rng, dtype, np.where(np.arange(T) // 32 % 2 == 0, rate, 1 / rate))
     g = (rng.standard_normal((2, 4)) * rate**16).astype(dtype)
-    found = twin.chunked(bp.StructuredChain(weights, slopes), g, None, length)  # and does not raise DynamicRangeError
+    # And does not raise DynamicRangeError.
+    found = go_back(bp.StructuredChain(weights, slopes), g, None, backend, "chunked", length=length)
     assert gap(found, by_hand(weights, slopes, None, g)) < {np.float32: 1e-5, np.float64: 1e-12}[dtype]
 
 
@@ -126,10 +125,10 @@ def test_apply_rows(dtype):
     assert np.array_equal(found, [[[0.75 * 2.0**wide, 0.25 * 2.0**wide]]])
 
 
-@each_twin
+@each_backend
 @pytest.mark.parametrize("length", [1, 3, 16, 32])
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1])
-def test_saturated_units_do_not_stop_a_chunked_scan(rate, length, twin):
+def test_saturated_units_do_not_stop_a_chunked_scan(rate, length, backend):
     # Units with slopes of exactly zero leave rows of zeros in products whose other rows are far from 1.
     rng, T = np.random.default_rng(2), 160
     weights = (rng.standard_normal((1, 8, 8)) * rate).astype(np.float32)
@@ -137,8 +136,8 @@ def test_saturated_units_do_not_stop_a_chunked_scan(rate, length, twin):
     slopes[:, ::7, :, 2] = slopes[:, 31::32, 0, 3] = 0
     g = np.full((2, 8), 1e30 if rate < 1 else 1e-30, np.float32)
     links = bp.StructuredChain(weights, slopes)
-    found = twin.chunked(links, g, None, length)
-    linear = twin.sweep(links, g)
+    found = go_back(links, g, None, backend, "chunked", length=length)
+    linear = go_back(links, g, None, backend, "linear")
     alive = (np.abs(linear) > 1e-30).all((1, 2)) & np.isfinite(linear).all((1, 2))
     assert alive.sum() > 40
     assert gap(found[alive], linear[alive]) < 1e-4
@@ -195,20 +194,20 @@ def test_a_weight_that_brings_back_what_underflowed():
     g, links = np.full((1, 2), 2.0**100, np.float32), bp.StructuredChain(weights, slopes)
     expected = by_hand(weights, slopes, None, g)
     assert (expected > 1e-30).all()
-    for twin in TWINS.values():
+    for backend in BACKENDS:
         with pytest.raises(DynamicRangeError):
-            twin.chunked(links, g, None, 2)
-        np.testing.assert_allclose(twin.sweep(links, g), expected, rtol=1e-5)
+            go_back(links, g, None, backend, "chunked", length=2)
+        np.testing.assert_allclose(go_back(links, g, None, backend, "linear"), expected, rtol=1e-5)
 
 
-@each_twin
-def test_a_product_that_overflows_in_one_step(twin):
+@each_backend
+def test_a_product_that_overflows_in_one_step(backend):
     weights, slopes = np.full((1, 1, 1), 1e20, np.float32), np.full((1, 6, 1, 1), 1e-20, np.float32)
     slopes[0, 3] = 1e20
     links, g = bp.StructuredChain(weights, slopes), np.full((1, 1), 1e-10, np.float32)
     with pytest.raises(DynamicRangeError):
-        twin.chunked(links, g, None, 2)
-    np.testing.assert_allclose(twin.sweep(links, g), by_hand(weights, slopes, None, g), rtol=1e-5)
+        go_back(links, g, None, backend, "chunked", length=2)
+    np.testing.assert_allclose(go_back(links, g, None, backend, "linear"), by_hand(weights, slopes, None, g), rtol=1e-5)
 
 
 @each_backend
@@ -256,10 +255,10 @@ def test_every_entry_is_what_the_linear_scan_gives(data):
     start = g if local is None else g + local[-1]
     with np.errstate(all="ignore"):
         exact = by_hand(weights, slopes, carry, g, local)
-        for twin in TWINS.values():
-            linear = twin.sweep(links, start, local)
+        for backend in BACKENDS:
+            linear = go_back(links, start, local, backend, "linear")
             try:
-                found = twin.chunked(links, start, local, length)
+                found = go_back(links, start, local, backend, "chunked", length=length)
             except DynamicRangeError:
                 continue
             if np.isfinite(found).all():  # the linear scan computes what is not
@@ -276,7 +275,7 @@ def test_every_entry_is_what_the_linear_scan_gives(data):
 @pytest.mark.parametrize("kind", [bp.RNN, bp.GRU])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cells_never_fall_back(dtype, kind, backend, caplog, monkeypatch):
-    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 25)
+    monkeypatch.setattr("bppsa_nb.chains.methods.chunk_length", lambda *_: 25)
     rng = np.random.default_rng(5)
     model = kind(3, 20, 4, num_layers=2, rng=rng, dtype=dtype)
     activations = model.forward(rng.standard_normal((300, 2, 3)).astype(dtype) * 3, backend=backend)
@@ -285,14 +284,14 @@ def test_cells_never_fall_back(dtype, kind, backend, caplog, monkeypatch):
     assert not caplog.records
 
 
-@each_twin
+@each_backend
 @each_dtype
-def test_products_of_chunks_that_cannot_be_kept(dtype, twin):
+def test_products_of_chunks_that_cannot_be_kept(dtype, backend):
     tiny = np.array(2.0 ** (np.finfo(dtype).minexp * 3 // 4), dtype)
     weights, slopes = np.array([[[1, tiny], [1, 1]]], dtype), np.ones((1, 2, 1, 2), dtype)
     with pytest.raises(DynamicRangeError):
-        twin.products(bp.StructuredChain(weights.swapaxes(1, 2), slopes), 2)
+        multiply(bp.StructuredChain(weights.swapaxes(1, 2), slopes), 1, 2, backend)
     hills = np.array([2.0**50, 2.0**-50], dtype)
     weights, slopes = rotations(60, 2, 4, np.random.default_rng(0), dtype, hills[[0] * 30 + [1] * 30])
-    rows, exponents = twin.products(bp.StructuredChain(weights, slopes), 30)
+    rows, exponents = multiply(bp.StructuredChain(weights, slopes), 2, 30, backend)
     assert np.isfinite(rows).all() and (exponents[0] > 1490).all() and (exponents[1] < -1490).all()

@@ -233,10 +233,10 @@ def test_a_step_is_a_short_way(kind, method):
     trainer = bp.Trainer(kind(1, 20, 10), bp.Adam(), method=method, backend="cpu")
     x, y = bp.Bitstream(length=100, num_samples=16).batch(np.arange(16))
     frames, files = walked(lambda: trainer.step(x, y))
-    assert frames <= 44 and files <= 15
+    assert frames <= 43 and files <= 16
 
 
-@pytest.mark.parametrize(("backend", "most"), [("cpu", (20, 8)), ("numpy", (17, 7))])
+@pytest.mark.parametrize(("backend", "most"), [("cpu", (28, 12)), ("numpy", (123, 10))])
 def test_so_is_going_back(backend, most):
     jacobians_T, grad_output = np.full((100, 16, 20, 20), 0.05), np.ones((16, 20))
     frames, files = walked(lambda: bp.backprop(jacobians_T, grad_output, method="linear", backend=backend))

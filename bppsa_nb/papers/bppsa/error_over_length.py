@@ -3,7 +3,7 @@
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb.chains.structured import jacobians_T
+from bppsa_nb.chains.runs import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where

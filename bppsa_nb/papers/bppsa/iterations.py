@@ -84,7 +84,7 @@ def assembly(model, activations, backend):
     On a GPU they stay there, scaled, beside their exponents of two [shape=(T, B)].
     """
     if backend != "cuda":
-        chains = implementation("bppsa_nb.chains.structured", backend)
+        chains = implementation("bppsa_nb.chains.runs", backend)
         return lambda: chains.jacobians_T(model.chain(activations, backend=backend))
     from bppsa_nb.papers.bppsa import on_gpu
 

@@ -5,7 +5,7 @@ A sequence of launches is recorded once as a CUDA graph and replayed.
 
 from bppsa_nb.cells import stack
 from bppsa_nb.cells.stack_cuda import Device
-from bppsa_nb.chains import structured_cuda as chains
+from bppsa_nb.chains import methods_cuda as chains
 from bppsa_nb.machine import cuda as streams
 from bppsa_nb.machine.arrays_cuda import copy, fill
 from bppsa_nb.machine.cuda import on_device

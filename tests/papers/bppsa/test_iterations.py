@@ -9,7 +9,7 @@ from rings import on_gpu
 
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.chains.structured import jacobians_T
+from bppsa_nb.chains.runs import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import experiment, published, words
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations

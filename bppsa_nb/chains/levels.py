@@ -1,4 +1,4 @@
-"""Chains as lists of operands, one per link: Equation 5's array, and the scan over it.
+"""Scans over a list of operands, one per link: Equation 5's array, and Algorithm 1 over it.
 
 Stored Jacobians in NumPy go this way, and so do links of whatever sizes: BatchedCSR on any backend, matrices in NumPy.
 """
@@ -12,6 +12,17 @@ from bppsa_nb.operands.batched import BatchedCSR, Planned
 from bppsa_nb.operands.dense import CSR, Affine, Dense
 from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan import scan
+
+
+def levels(jacobians_T, grad_output, local_grads=None, levels=None):
+    """Scan stored Jacobians level by level: Algorithm 1, or with so many levels only.
+
+    ``jacobians_T`` are [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], `grad_output` [shape=(B, H)], and `local_grads`
+    [shape=(T + 1, B, H)] or None, the term at x_T being in `grad_output`; the result is [shape=(T + 1, B, H)].
+    """
+    method = "blelloch" if levels is None else "truncated"
+    operands = [Dense(jacobian_T) for jacobian_T in jacobians_T]
+    return np.stack(scan_operands(operands, grad_output, local_grads, method, levels))
 
 
 def operand(link, backend):

@@ -15,6 +15,7 @@ from bppsa_nb.chains.kernels_cuda import (
 )
 from bppsa_nb.chains.levels_cuda import launch_prepare as launch_stored
 from bppsa_nb.chains.levels_cuda import launch_scan, teams_of, workspace
+from bppsa_nb.chains.methods import chunked
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, rows_of, team_of
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.chains.structured import StructuredChain
@@ -34,26 +35,6 @@ from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.range import DynamicRangeError
 
 _THREADS = 256  # of a block that multiplies, at most
-
-
-class Chunks:
-    """What the chunked scan keeps between its phases, on the device.
-
-    Of the `count` chunks below the one at the loss, `inner` need a product: not the one at x_0. Raises MemoryError if
-    these do not fit.
-    """
-
-    def __init__(self, shape, length, dtype):
-        T, batch, size = shape
-        self.length, self.count = length, max(T - 1, 0) // length
-        self.inner = max(self.count - 1, 0)
-        numbers = self.inner * batch * size * (size + 2)
-        require(numbers * dtype.itemsize, f"multiplying {self.inner} chunks of {length} steps")
-        some = max(self.inner, 1)  # arrays without entries are not to be had everywhere
-        self.products = cuda.device_array((some, batch, size, size), dtype)
-        self.exponents = cuda.device_array((some, batch, size), np.int32)
-        self.offsets = cuda.device_array((some, batch, size), dtype)
-        self.ends = cuda.device_array((self.count + 1, batch, size), dtype)
 
 
 class Links:
@@ -137,7 +118,7 @@ def _join_diagonals(slopes, carry, joined, own, size, states):
 
 
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
-    """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``."""
+    """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``, as `runs.pass_back` goes back along them."""
     _, batch, size = gradients.shape
     _, dense, weights, slopes, carry, carried = links.arguments
     if not dense and in_registers(links.sums, gradients.dtype):
@@ -170,21 +151,6 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
         multiply_chunks[chunks * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
 
 
-def launch_across(chunks, affine, lost, stream=0):
-    """Launch `across_chunks`, one sample per block."""
-    _, batch, size = chunks.ends.shape
-    dtype = chunks.ends.dtype
-    if in_registers(size, dtype):
-        across, info = across_chunks_of(size, affine, dtype.type), np.finfo(dtype)
-        shared = (2 * size + info.maxexp - info.minexp) * dtype.itemsize
-        arrays = line(chunks.products), chunks.exponents, chunks.offsets, chunks.ends, lost
-        across[batch, size, stream, shared](*arrays)
-        return
-    shared = shared_bytes(2 * size, dtype.itemsize, f"hidden_size: 2 H = {2 * size} numbers")
-    arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
-    launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
-
-
 def launch_prepare(links, mats, exps, lost, stream=0):
     """Write a chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
     stored, dense, weights, slopes, carry, carried = links.arguments
@@ -204,23 +170,6 @@ def launch_prepare(links, mats, exps, lost, stream=0):
     threads = min(MAX_THREADS, size)
     arrays = weights, slopes, carry, carried, mats, exps, lost
     launch(prepare, count, threads, stream, 2 * threads * dtype.itemsize, *arrays)
-
-
-def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
-    """Launch all phases of the chunked scan.
-
-    ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are
-    loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product is not in range.
-    """
-    length, count, inner = chunks.length, chunks.count, chunks.inner
-    launch_sweep(links, count, 1, length, chunks.ends[count:], gradients, stream=stream)
-    if inner:
-        launch_multiply(links, 1, inner, length, chunks.products, chunks.exponents, lost, stream)
-        if affine:
-            launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
-    if count:
-        launch_across(chunks, affine, lost, stream)
-        launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
 
 
 def _squares(size, sums, dtype):
@@ -245,27 +194,58 @@ class Scan:
 
     def __init__(self, shape, dtype, weights, method, levels=None, length=None, batch=None):
         (T, B, H), self.method, self.levels = shape, method, levels
-        if method in ("linear", "chunked"):
-            self.entrance, self.lost = cuda.device_array((T + 1, B, H), dtype), cuda.to_device(np.zeros(1, np.int32))
-            self.gradients = self.entrance
-            length = T if method == "linear" else length or chunk_length(*shape, dtype, "cuda", weights)
-            self.chunks = Chunks(shape, length, dtype)  # one chunk is the linear scan
+        self.in_levels, batch = method not in ("linear", "chunked"), batch or B
+        if self.in_levels:
+            numbers, what = T * batch * H * H, f"storing {T} x {batch} transposed Jacobians of {H} x {H}"
+            require(numbers * dtype.itemsize, what)
+            self.mats, self.exps, self.vecs, self.lost = workspace(T, batch, B, H, dtype)
+            self.entrance, self.gradients = self.vecs[1:], self.vecs[: T + 1]
             return
-        batch = batch or B
-        numbers, what = T * batch * H * H, f"storing {T} x {batch} transposed Jacobians of {H} x {H}"
+        self.length = T if method == "linear" else length or chunk_length(*shape, dtype, "cuda", weights)
+        self.count = max(T - 1, 0) // self.length
+        self.inner = max(self.count - 1, 0)
+        numbers, what = self.inner * B * H * (H + 2), f"multiplying {self.inner} chunks of {self.length} steps"
         require(numbers * dtype.itemsize, what)
-        self.mats, self.exps, self.vecs, self.lost = workspace(T, batch, B, H, dtype)
-        self.entrance, self.gradients = self.vecs[1:], self.vecs[: T + 1]
+        some = max(self.inner, 1)  # arrays without entries are not to be had everywhere
+        self.products = cuda.device_array((some, B, H, H), dtype)
+        self.exponents = cuda.device_array((some, B, H), np.int32)
+        self.offsets, self.ends = (cuda.device_array((n, B, H), dtype) for n in (some, self.count + 1))
+        self.entrance = self.gradients = cuda.device_array((T + 1, B, H), dtype)
+        self.lost = cuda.to_device(np.zeros(1, np.int32))
 
     def launch(self, links, affine, stream=0):
         """Launch the scan along a chain, with loss terms if `affine`; return where the gradients will be."""
-        if self.method in ("linear", "chunked"):
-            copy(self.entrance[len(self.entrance) - 1 :], self.chunks.ends[self.chunks.count :], stream)
-            launch_chunked(links, self.chunks, self.entrance, affine, self.lost, stream)
-        else:
+        self.links, self.stream = links, stream
+        if self.in_levels:
             launch_prepare(links, self.mats, self.exps, self.lost, stream)
             launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
+        else:
+            copy(self.entrance[len(self.entrance) - 1 :], self.ends[self.count :], stream)
+            chunked(self, affine)
         return self.gradients
+
+    def pass_back(self, first, number, keep=True):
+        """Launch going back along some chunks; see `bppsa_nb.chains.methods.Chunks`."""
+        ends = self.ends[first:] if keep else self.offsets
+        launch_sweep(self.links, first, number, self.length, ends, self.gradients, keep, self.stream)
+
+    def multiply(self):
+        """Launch the products of the inner chunks."""
+        arrays = self.products, self.exponents, self.lost
+        launch_multiply(self.links, 1, self.inner, self.length, *arrays, self.stream)
+
+    def apply_products(self, affine):
+        """Launch finding the gradients at the ends of chunks, one sample per block."""
+        (_, batch, size), dtype = self.ends.shape, self.ends.dtype
+        if in_registers(size, dtype):
+            across, info = across_chunks_of(size, affine, dtype.type), np.finfo(dtype)
+            shared = (2 * size + info.maxexp - info.minexp) * dtype.itemsize
+            arrays = line(self.products), self.exponents, self.offsets, self.ends, self.lost
+            across[batch, size, self.stream, shared](*arrays)
+            return
+        shared = shared_bytes(2 * size, dtype.itemsize, f"hidden_size: 2 H = {2 * size} numbers")
+        arrays = self.products, self.exponents, self.offsets, affine, self.ends, self.lost
+        launch(across_chunks, batch, min(MAX_THREADS, size), self.stream, shared, *arrays)
 
     def is_lost(self):
         """Wait for the scan; tell whether a product was not in range."""
@@ -275,15 +255,18 @@ class Scan:
         return lost
 
 
-def _scan(chain, grad_output, local_grads, method, levels=None, length=None):
-    """Go back along any chain; arrays are all on the host, or all on the device, as is the result."""
+def go_back(chain, grad_output, local_grads, method, levels=None, length=None):
+    """Go back along a chain; see `bppsa_nb.chains.methods.go_back`.
+
+    Arrays are all on the host, or all on the device, as is the result.
+    """
     T, batch = chain.shape[:2]
     if T == 0:
         gradients = cuda.device_array((1, *grad_output.shape), grad_output.dtype)
         put(grad_output, gradients[0])
         return fetched(gradients, grad_output)
     links = Links(chain, len(grad_output))
-    scan = Scan(links.shape, links.dtype, 0, method, levels, length, batch)
+    scan = Scan(links.shape, links.dtype, getattr(chain, "num_weights", 0), method, levels, length, batch)
     if local_grads is None:
         fill(scan.entrance, links.dtype.type(0))
     else:
@@ -295,26 +278,10 @@ def _scan(chain, grad_output, local_grads, method, levels=None, length=None):
     return fetched(gradients, grad_output)
 
 
-def sweep(chain, grad_output, local_grads=None):
-    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`."""
-    return _scan(chain, grad_output, local_grads, "linear")
-
-
-def chunked(chain, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk; see `bppsa_nb.chains.structured.chunked`."""
-    return _scan(chain, grad_output, local_grads, "chunked", length=length)
-
-
-def levels(chain, grad_output, local_grads=None, levels=None):
-    """Scan Jacobians, written out on the device, level by level; see `bppsa_nb.chains.structured.levels`."""
-    return _scan(chain, grad_output, local_grads, "levels", levels)
-
-
-def products(chain, length):
-    """Multiply the Jacobians, stored ones too, of each chunk; see `bppsa_nb.chains.structured.products`."""
+def multiply(chain, count, length):
+    """Multiply the Jacobians of chunks; see `bppsa_nb.chains.methods.multiply`."""
     links, lost = Links(chain), cuda.to_device(np.zeros(1, np.int32))
-    T, batch, size = links.shape
-    count = T // length
+    _, batch, size = links.shape
     require(count * batch * size * size * links.dtype.itemsize, f"multiplying {count} chunks of {length} steps")
     products = cuda.device_array((count, batch, size, size), links.dtype)
     exponents = cuda.device_array((count, batch, size), np.int32)
