@@ -65,4 +65,4 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     how = model.choose(method, "cuda", None, x.shape)
     step = step_cuda.Step(model, optimizer, x.shape, how, SolverOptions(forward), shared)
     step.run(x, y)
-    return step.last.run, lambda: step_cuda.wait(shared["gpu"].stream)
+    return step.last.run, shared["gpu"].stream.sync

@@ -2,11 +2,11 @@
 
 import os as _os
 
-from bppsa_nb.machine import lazy as _lazy
+from bppsa_nb.machine import dispatch as _dispatch
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = _lazy.names(
+__getattr__, __dir__, __all__ = _dispatch.names(
     __name__,
     {
         "chains.backprop": ["backprop"],

@@ -1,6 +1,6 @@
 """Sparse transposed Jacobians: made analytically, multiplied by plan, and the networks that train with them."""
 
-from bppsa_nb.machine import lazy as _lazy
+from bppsa_nb.machine import dispatch as _dispatch
 
 _OPERATORS = "avg_pool2d", "conv2d", "flatten", "linear", "max_pool2d", "relu", "sigmoid", "tanh"
 _NAMES = {
@@ -10,4 +10,4 @@ _NAMES = {
     "networks.network": ["Network"], "networks.models": ["LeNet5", "VGG11"],
     "operands.pattern": ["CSRPattern", "PlannedProduct"],
 }  # fmt: skip
-__getattr__, __dir__, __all__ = _lazy.names(__name__, _NAMES)
+__getattr__, __dir__, __all__ = _dispatch.names(__name__, _NAMES)

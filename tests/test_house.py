@@ -104,7 +104,7 @@ def test_what_is_imported_by_name_is_known(trees):
             if isinstance(node, ast.Call) and called(node).endswith(("import_module", "__import__")):
                 calls.setdefault(name, []).append(ast.unparse(node.args[0]))
     assert calls.pop("bppsa_nb.machine.ranks") == ["f'bppsa_nb.distributed.{module}'"] and len(UP) == 1
-    assert set(calls) <= {"bppsa_nb.machine.dispatch", "bppsa_nb.machine.lazy", "bppsa_nb.papers.experiments"}
+    assert set(calls) <= {"bppsa_nb.machine.dispatch", "bppsa_nb.papers.experiments"}
     for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and called(node) == "implementation":

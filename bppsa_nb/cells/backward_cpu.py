@@ -8,13 +8,7 @@ wait for each other: cores share out groups of them.
 import numpy as np
 
 from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, SUMS, back, table_of
-from bppsa_nb.cells.samples_cpu import (
-    add_biases,
-    add_weights,
-    in_groups,
-    longest,
-    samples_together,
-)
+from bppsa_nb.cells.samples_cpu import add_biases, add_weights, in_groups, longest, samples_together
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore

@@ -182,9 +182,3 @@ def run(chosen=None, progress=True, **measuring):
     prices.store(records)
     plan.refresh()
     return records
-
-
-def write_defaults(records):
-    """Make what `run` returned the prices that come with the package, without the points, for other machines."""
-    prices.store_defaults(records)
-    plan.refresh()

@@ -76,13 +76,6 @@ class Cell(NamedTuple):
         found = (function(x) for function, x in zip(self.activations, sums[first:last], strict=True))
         return *sums[:first], *found, *sums[last:]
 
-    def add_up(self, from_x, from_h):
-        """Put the sums together from what inputs and what states add to each gate."""
-        if not self.split:
-            return tuple(from_x + from_h)
-        whole = self.gates - self.split
-        return *from_x[whole:], *(from_x[:whole] + from_h[:whole]), *from_h[whole:]
-
     def tell_apart(self, sums):
         """Return the sums, or what belongs to each, of inputs and of states: two lists, by gates."""
         return [*sums[self.split : self.gates], *sums[: self.split]], list(sums[self.split : self.split + self.gates])

@@ -90,20 +90,6 @@ def _scopes(builder, names):
 
 # No row that is written shares memory with any other. Loops that do not know look, before they vectorize, at each row
 # and each other, which takes as long as a small batch.
-
-
-def _load(builder, rows, apart, k, i):
-    loaded = builder.load(_place(builder, rows, apart, k, i))
-    loaded.set_metadata("alias.scope", _scopes(builder, ["read"]))
-    return loaded
-
-
-def _store(builder, value, name, rows, apart, k, i):
-    stored, own = builder.store(value, _place(builder, rows, apart, k, i)), f"{name} {k}"
-    stored.set_metadata("alias.scope", _scopes(builder, [own]))
-    stored.set_metadata("noalias", _scopes(builder, ["read", *(other for other in _WRITTEN if other != own)]))
-
-
 _PARTS = "step's next states", "step's kept numbers", "back's gradients at sums", "back's gradients past the sums"
 _WRITTEN = [f"{name} {k}" for name in range(2) for k in range(16)]
 
@@ -115,7 +101,9 @@ def _taken(_, rows, apart, count, i):
 
     def code(context, builder, signature, arguments):
         rows, apart, _, i = arguments
-        values = [_load(builder, rows, apart, k, i) for k in range(taken.count)]
+        values = [builder.load(_place(builder, rows, apart, k, i)) for k in range(taken.count)]
+        for loaded in values:
+            loaded.set_metadata("alias.scope", _scopes(builder, ["read"]))
         return context.make_tuple(builder, taken, values)
 
     return taken(rows, apart, count, i), code
@@ -134,7 +122,10 @@ def _put(_, name, rows, apart, values, i):
     def code(context, builder, signature, arguments):
         _, rows, apart, found, i = arguments
         for k in range(len(values)):
-            _store(builder, builder.extract_value(found, k), number % 2, rows, apart, k, i)
+            value, own = builder.extract_value(found, k), f"{number % 2} {k}"
+            stored = builder.store(value, _place(builder, rows, apart, k, i))
+            stored.set_metadata("alias.scope", _scopes(builder, [own]))
+            stored.set_metadata("noalias", _scopes(builder, ["read", *(other for other in _WRITTEN if other != own)]))
         return context.get_dummy_value()
 
     return types.none(name, rows, apart, values, i), code

@@ -106,7 +106,6 @@ def kept_of(count):
 @cache
 def numbers_of(cell):
     """Return how many numbers of shared memory a hidden unit has in a time loop: states, and then sums, or h again."""
-    check_vectors(cell)
     return cell.states + (cell.sums if cell.gates > 1 else 1)
 
 
@@ -123,11 +122,7 @@ def steps_of(cell, size, real):
 
     Of steps ``start`` to ``stop`` of sample b, ``shared[:S H]`` is where they begin, and where they end.
     """
-    return _load_of(size, real), (_one_gate_of if cell.gates == 1 else _gates_of)(cell, size, real)
 
-
-@cache
-def _load_of(size, real):
     @inline_early
     def load(weight_hh_T):
         weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
@@ -135,7 +130,7 @@ def _load_of(size, real):
             weights[j] = weight_hh_T[j, g]
         return weights
 
-    return load
+    return load, (_one_gate_of if cell.gates == 1 else _gates_of)(cell, size, real)
 
 
 def _activate_of(cell, real):
@@ -332,7 +327,6 @@ def derive_of(cell, state, real):
     Of a layer's states and what is kept it makes slopes [shape=(G, T, B, S, H)], and a carry [shape=(S, T, B, S, H)],
     if any, for `bppsa_nb.chains.structured.StructuredChain`. All arrays are one line; a step has so many numbers.
     """
-    check_vectors(cell)
     unit, (read, read_one) = tuple(real(s == state) for s in range(cell.states)), _read_of(cell, real)
     back, put_slopes, put_carry = compiled(cell.back, real), put_of(cell.gates), put_of(cell.carries)
     S, here, first, split = W(cell.states), W(state), W(cell.states - cell.carries), cell.split

@@ -6,8 +6,8 @@ What differs is one function: chunks go through time in groups, and write their 
 import numpy as np
 
 from bppsa_nb.cells import chunked
-from bppsa_nb.cells.cell_cpu import step, table_of
-from bppsa_nb.cells.samples_cpu import biases, by_columns
+from bppsa_nb.cells.cell_cpu import step
+from bppsa_nb.cells.samples_cpu import THRESHOLD, lay_out
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
@@ -15,16 +15,13 @@ from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import clear, copy, copy_rows, pointer
 from bppsa_nb.machine.workers import parallel_for
 
-_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
-
 
 class Chunks(chunked.Chunks):
     """See `bppsa_nb.cells.chunked.Chunks`; of a `cell`, whose `params` are weight_ih, weight_hh, bias_ih, bias_hh."""
 
     def __init__(self, cell, params, run, x, h0, length, resets=()):
-        weight_ih, weight_hh, *of_biases = params
-        of_sums = np.tile(biases(cell, *of_biases).reshape(cell.sums, -1), GROUP)
-        self._weights = table_of(cell, h0.dtype), *(by_columns(cell, each) for each in (weight_ih, weight_hh)), of_sums
+        *weights, added = lay_out(cell, *params)
+        self._weights = *weights, np.tile(added.reshape(cell.sums, -1), GROUP)
         super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
@@ -43,7 +40,7 @@ class Chunks(chunked.Chunks):
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         resets = (self.resets[0] if self.resets else WHOLE.resets).view(np.uint8)
         arrays = product(dtype), self._weights, (self.states, *self.rest), (self.x, resets, indices, began, found)
-        parallel_for(_run_chunks, groups, *arrays, self.length, until, parallel=work > _THRESHOLD)
+        parallel_for(_run_chunks, groups, *arrays, self.length, until, parallel=work > THRESHOLD)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
 
@@ -54,8 +51,11 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
     (cell, weights_x, weights_h, bias), (states, kept), (x, resets, indices, began, found) = weights, saved, chunks
     (_, batch, inputs), (num_states, _, _, size), gates = x.shape, states.shape, weights_h.shape[1]
     for group in range(first, last):
-        offsets = _offsets_of(indices, group * GROUP, min(GROUP, len(indices) - group * GROUP), length, batch)
-        count, n, most = len(offsets), len(offsets) * size, CHECK_EVERY * len(offsets)
+        group_of = indices[group * GROUP : (group + 1) * GROUP]
+        count, n, most = len(group_of), len(group_of) * size, CHECK_EVERY * len(group_of)
+        offsets = np.empty(count, np.int64)  # where chunks begin, among the rows of steps and samples
+        for i in range(count):
+            offsets[i] = group_of[i] // batch * length * batch + group_of[i] % batch
         rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((gates, most, size), x.dtype)
         from_h, to_sums = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
         # Of two rooms for states, one is written while the other is read: a loop within one is not vectorized.
@@ -63,7 +63,7 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
         copy_rows(bias, bias.shape[1], to_sums, n, n, len(bias))
         for s in range(num_states):
             for i in range(count):
-                there = pointer(began, (indices[group * GROUP + i] * num_states + s) * size)
+                there = pointer(began, (group_of[i] * num_states + s) * size)
                 copy(there, pointer(pair, (s * 2 * count + i) * size), size)
         look, gap, room = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
         for start in range(0, length, CHECK_EVERY):
@@ -97,15 +97,6 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
                 look = min(2 * look + CHECK_EVERY, length)
         found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
     return True
-
-
-@inline
-def _offsets_of(indices, low, count, length, batch):
-    """Return where chunks low, low + 1, ... of those with these indices begin, among the rows of steps and samples."""
-    found = np.empty(count, np.int64)
-    for i in range(count):
-        found[i] = indices[low + i] // batch * length * batch + indices[low + i] % batch
-    return found
 
 
 @inline

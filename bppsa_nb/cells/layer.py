@@ -40,10 +40,12 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     for t in range(steps):
         if anew[t] is not None:
             before = tuple(np.where(anew[t], x.dtype.type(0), each) for each in before)
-        from_h = before[0] @ weights_T
+        added, from_h = from_x[t], before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
-        sums = (*(cell.add_up(from_x[t], from_h) if cell.split else from_x[t] + from_h), *vectors)
+            sums = *added[whole:], *(added[:whole] + from_h[:whole]), *from_h[whole:], *vectors
+        else:
+            sums = *(added + from_h), *vectors
         before, values = cell.step(cell.activate(sums) if cell.activations else sums, before)
         for s, found in enumerate(before):
             states[s, t + 1] = found

@@ -6,6 +6,7 @@ gradients at sums, gradients of the parameters) is spread over all steps and sam
 Launchers take device arrays and a stream, allocate nothing and wait for nothing: a training step records them.
 """
 
+import math
 from functools import cache
 
 import numpy as np
@@ -131,11 +132,11 @@ def launch_sum_gradients(cell, states, kept, grad_states, at_sums, stream=0):
     kernel(line(states), line(kept), grads, size, batch * size, line(at_sums))
 
 
-def launch_input_gradients(cell, at_sums, weight_ih, out, stream=0):
-    """Launch the gradients at a layer's input [shape=(T, B, I)], the first of longer rows or all, from its sums'."""
-    (_, steps, batch, size), rows = at_sums.shape, out.reshape(-1, out.shape[2])
-    lines = at_sums.reshape(cell.sums, steps * batch, size), cell.gates, cell.split, weight_ih, rows
-    input_gradients_kernel[steps * batch, min(_THREADS, weight_ih.shape[1]), stream](*lines)
+def launch_input_gradients(at_sums, gates, split, weight_ih, out, stream=0):
+    """Launch the gradients at a layer's input [shape=(..., I)], the first of longer rows or all, from its sums'."""
+    sums, *shape, size = at_sums.shape
+    lines = at_sums.reshape(sums, math.prod(shape), size), gates, split, weight_ih, out.reshape(-1, out.shape[-1])
+    input_gradients_kernel[math.prod(shape), min(_THREADS, weight_ih.shape[1]), stream](*lines)
 
 
 def launch_linear(states, weight, bias, out, stream=0):
@@ -143,12 +144,6 @@ def launch_linear(states, weight, bias, out, stream=0):
     threads = _THREADS // len(bias) * len(bias) or _THREADS  # whole rows
     rows = _ROWS * max(1, threads // len(bias))
     input_products[-(-len(states) // rows), threads, stream](states, weight, bias, out)
-
-
-def launch_back_linear(at, weight, out, stream=0):
-    """Launch the gradients at a linear layer's states [shape=(B, H)], ``out = at @ weight``."""
-    lines = at.reshape(1, *at.shape), 1, 0, weight, out
-    input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
 
 
 def forward(cell, x, saved, *params, spans=WHOLE):

@@ -7,10 +7,10 @@ import numpy as np
 from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.check_cell import check_numbers
-from bppsa_nb.cells.segments import Segments
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.ranks import over_ranks
@@ -37,7 +37,7 @@ class Activations:
     gates: np.ndarray | None  # [shape=(L, K, T, B, H)]
     logits: np.ndarray | None  # [shape=(B, C)]
     solved: list | None = None
-    again: Segments | None = None
+    again: stack.Segments | None = None
     spans: Spans = WHOLE
 
     @property
@@ -76,12 +76,10 @@ class Recurrent(Parametrized):
     def shapes(self):
         """Return the shape of every parameter by its name."""
         H, rows = self.hidden_size, self.cell.gates * self.hidden_size
-        shapes = {}
+        shapes, own = {}, [(H,)] * len(self.cell.vectors)
         for layer in range(self.num_layers):
-            of_weights = {"weight_ih": (rows, H if layer else self.input_size), "weight_hh": (rows, H)}
-            of_layer = of_weights | {"bias_ih": (rows,), "bias_hh": (rows,)}
-            of_layer |= dict.fromkeys(self.cell.vectors, (H,))
-            shapes |= {f"{name}_l{layer}": shape for name, shape in of_layer.items()}
+            of_layer = (rows, H if layer else self.input_size), (rows, H), (rows,), (rows,), *own
+            shapes |= {f"{name}_l{layer}": shape for name, shape in zip(self.cell.names, of_layer, strict=True)}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
 
     @property
@@ -176,18 +174,23 @@ class Recurrent(Parametrized):
         if checkpoint_every is not None and lengths is not None:
             raise ValueError(f"checkpoint_every must be None with lengths, got {checkpoint_every!r}")
         if on_gpu:
-            x, *h0 = _on_gpu(x=x, **self.each_state(h0))
+            given, x = self.each_state(h0), _from_gpu("x", x)
+            h0 = [_from_gpu(name, start) if checks.on_gpu(start) else start for name, start in given.items()]
             h0 = (h0[0] if self.cell.states == 1 else h0) if h0 else None
             if len(x) == 0:
                 raise ValueError(f"x must hold at least one step where it is on a GPU, got shape {x.shape}")
         self.check_input(x, h0)
         spans = WHOLE if whole else Spans.checked(lengths, resets, x)
-        start, again = list(self.each_state(h0).values()) if on_gpu else self.start(x, h0), None
+        if on_gpu:
+            given = self.each_state(h0).values()
+            start = [[states[layer] for states in given] or None for layer in range(self.num_layers)]
+        else:
+            start = self.start(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                states, gates, solved = stack.run(self, x, start, options, backend, spans)
+                again, (states, gates, solved) = None, stack.run(self, x, start, options, backend, spans)
             else:
-                again, gates = Segments(checkpoint_every, options, backend, spans), None
+                again, gates = stack.Segments(checkpoint_every, options, backend, spans), None
                 states, solved = again.forward(self, x, start)
             logits = stack.there(x).logits(self.head, spans.last(states[self.num_layers - 1, 0]))
         if not checks.is_finite(logits):
@@ -234,7 +237,7 @@ class Recurrent(Parametrized):
         self.check_activations(activations)
         x, states, spans, on_gpu = activations.x, activations.states, activations.spans, checks.on_gpu(activations.x)
         if on_gpu:
-            (grad_logits,), backend = _on_gpu(grad_logits=grad_logits), backends.cuda_only(backend)
+            grad_logits, backend = _from_gpu("grad_logits", grad_logits), backends.cuda_only(backend)
         checks.check_array("grad_logits", checks.on_host(grad_logits), self.dtype, (x.shape[1], self.num_classes))
         checks.check_finite(grad_logits=grad_logits)
         how = self.choose(method, backend, levels, x.shape)
@@ -293,17 +296,14 @@ class Recurrent(Parametrized):
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
-        self.check_sizes(x, h0)
-        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        checks.check_finite(x=x, **checks.named_params(self.params), **self.each_state(h0))
-
-    def check_sizes(self, x, h0=None):
-        """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
         checks.check_samples(checks.on_host(x), self.dtype, ("T", "B", self.input_size))
         self.params.seal()
-        for name, states in self.each_state(h0).items():
+        given = self.each_state(h0)
+        for name, states in given.items():
             shape = self.num_layers, x.shape[1], self.hidden_size
             checks.check_array(name, checks.on_host(states), self.dtype, shape)
+        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
+        checks.check_finite(x=x, **checks.named_params(self.params), **given)
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
@@ -330,14 +330,9 @@ class Recurrent(Parametrized):
             checks.check_array("activations.gates", checks.on_host(gates), self.dtype, shape)
 
 
-def _on_gpu(**arrays):
-    """Take over arrays of any library; initial states may be on the host."""
-    from bppsa_nb.machine.arrays_cuda import as_device_array
-
-    return [
-        as_device_array(name, array) if not name.startswith("h0") or checks.on_gpu(array) else array
-        for name, array in arrays.items()
-    ]
+def _from_gpu(name, array):
+    """Take over an array of any library."""
+    return implementation("bppsa_nb.machine.arrays", "cuda").as_device_array(name, array)
 
 
 def check_saved(activations):

@@ -9,27 +9,17 @@ turns into a SystemError.
 
 import numpy as np
 
+from bppsa_nb.cells.cell_cpu import table_of
 from bppsa_nb.machine.compiling import inline
 from bppsa_nb.machine.second_core import helped
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
 from bppsa_nb.machine.views import add, copy_rows, pointer, shaped
 from bppsa_nb.machine.workers import parallel_for
 
-_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
+THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
 _MOST = 4 * GROUP  # samples side by side where they do not
 _LEFT = 4  # groups of samples that cores can still share out then
-
-
-def share_samples(function, x, weights, saved, spans=None):
-    """Have a compiled forward pass go through time, by groups of samples where that pays.
-
-    `weights` are the cell's table, both weights by columns, and what biases add to each sum; `saved` is filled.
-    `spans` are a plain tuple, which calls of compiled code know sooner, or None, which costs no code.
-    """
-    (steps, batch, _), (_, by_x, by_h, _) = x.shape, weights
-    group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    in_groups(function, batch, group, work, by_h, x, weights, saved, spans)
 
 
 def in_groups(function, batch, group, work, weights, *arrays):
@@ -38,8 +28,8 @@ def in_groups(function, batch, group, work, weights, *arrays):
     Cores share the groups, or each product with panels of `weights` if there is one group only.
     """
     groups, table = -(-batch // group), product(weights.dtype)
-    if groups > 1 or len(weights) == 1 or work <= _THRESHOLD:
-        parallel_for(function, groups, group, table, *arrays, parallel=work > _THRESHOLD)
+    if groups > 1 or len(weights) == 1 or work <= THRESHOLD:
+        parallel_for(function, groups, group, table, *arrays, parallel=work > THRESHOLD)
     else:
         with helped(table) as shared:
             function(group, shared, *arrays, 0, 1)
@@ -53,9 +43,15 @@ def samples_together(batch, weights):
     return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
 
 
-def by_columns(cell, weight):
-    """Lay a cell's weights [shape=(G H, J)] out as `machine.tiles.multiply` takes them: panels of (G, J, H)."""
-    return panels(weight.reshape(cell.gates, len(weight) // cell.gates, -1).transpose(0, 2, 1))
+def lay_out(cell, weight_ih, weight_hh, *added):
+    """Lay a layer's parameters out for loops over time: the cell's table, weights, and what biases add to each sum.
+
+    Weights are by columns, as `machine.tiles.multiply` takes them: panels of (G, I, H) and (G, H, H).
+    """
+    size = weight_hh.shape[1]
+    by_x = panels(weight_ih.reshape(cell.gates, size, weight_ih.shape[1]).mT)
+    by_h = panels(weight_hh.reshape(cell.gates, size, size).mT)
+    return table_of(cell, weight_hh.dtype), by_x, by_h, biases(cell, *added)
 
 
 def biases(cell, bias_ih, bias_hh, *vectors):

@@ -4,6 +4,7 @@ Both directions are written once, over something that computes single layers: `H
 `bppsa_nb.cells.layer_cuda.Device`, on a GPU; `bppsa_nb.distributed.layers.Ranks`, whose steps are spread over ranks.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
@@ -59,11 +60,11 @@ def layers_of(model, x, backend, options=LOOP, how=None, spans=WHOLE, saved=None
 def run(model, x, starts, options, backend, spans=WHOLE, new=None):
     """Run all layers forward; return states [shape=(L, S, T + 1, B, H)], what cells keep, or None, and `Host.solved`.
 
-    `x` is [shape=(T, B, I)], `starts` the initial states of every layer [shape=(L, S, B, H)]; on a GPU, an array
-    [shape=(L, B, H)] for each of the S states, which may be on the host, or none for zeros.
+    `x` is [shape=(T, B, I)], and `starts` are S initial states [shape=(B, H)] of every layer. For layers on a GPU,
+    these may be on the host, and None stands for zeros.
     """
     layers = layers_of(model, x, backend, options, spans=spans, new=new)
-    forward(layers, layers.take(x), layers.by_layer(starts))
+    forward(layers, layers.take(x), starts)
     return layers.give(layers.states, x), layers.give(layers.kept, x) if model.cell.kept else None, layers.solved
 
 
@@ -83,6 +84,67 @@ def run_back(model, x, saved, read, how, inputs=False, spans=WHOLE, new=None):
 def there(array):
     """Return the module for models whose arrays are where this one is: this one, or its counterpart for a GPU."""
     return implementation(__name__, "cuda" if on_gpu(array) else "numpy")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """How layers go through time in segments: of sequences longer than memory, only the states before each are kept.
+
+    A backward pass goes from the last segment to the first: each runs forward once more, from the states that it began
+    with, and then back. With segments of √T steps, all that is held is √T states and one segment's activations, for one
+    more forward pass; `bppsa_nb.graphs.saving` says what else of a recurrent step could be kept.
+
+    A segment has so many `steps`, the last one perhaps fewer; `options`, `backend` and `spans`, without lengths, are
+    those of `Host`.
+    """
+
+    steps: int
+    options: unroll.SolverOptions
+    backend: str
+    spans: Spans = WHOLE
+
+    def count(self, T):
+        """Return how many segments T steps are; no steps are one, too."""
+        return max(1, -(-T // self.steps))
+
+    def forward(self, model, x, h0):
+        """Run layers forward; return what is kept [shape=(L, S, segments + 1, B, H)], and how.
+
+        Kept are the states before each segment, and the last ones. How layers were solved comes by segment.
+        """
+        kept, solved = np.empty((*h0.shape[:2], self.count(len(x)) + 1, *h0.shape[2:]), h0.dtype), []
+        kept[:, :, 0] = h0
+        for s in range(self.count(len(x))):
+            layers = self._run(model, x, kept, s)
+            for layer, own in enumerate(kept):
+                for k, states in enumerate(own):
+                    states[s + 1] = layers.give(layers.states[layer, k, len(layers.hidden[layer])], x)
+            solved += layers.solved
+        return kept, solved
+
+    def backward(self, model, x, kept, grad_output, how):
+        """Return the gradients of the layers' parameters, from that at the last layer's last state [shape=(B, H)].
+
+        `kept` is what `forward` returned, `how` as for `Host`.
+        """
+        ends, total = [None] * (len(kept) - 1) + [grad_output], {}
+        for s in reversed(range(self.count(len(x)))):
+            layers = self._run(model, x, kept, s, how)
+            backward(layers, layers.take(self._part(x, s)), ends, None)
+            # The gradient at the states that a segment begins with is that at those where the one before it ends.
+            ends = [layers.at_start[layer] for layer in range(len(kept))]
+            found = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
+            total = {name: total[name] + grad if total else grad for name, grad in found.items()}
+        return total
+
+    def _part(self, x, s):
+        return x[s * self.steps : (s + 1) * self.steps]
+
+    def _run(self, model, x, kept, s, how=None):
+        x, spans = self._part(x, s), self.spans._replace(resets=self._part(self.spans.resets, s))
+        layers = layers_of(model, x, self.backend, self.options, how, spans)
+        forward(layers, layers.take(x), kept[:, :, s])
+        return layers
 
 
 class Host:
@@ -112,16 +174,15 @@ class Host:
         self.how, self._run = how, layer_of(backend).forward
         self._there = "numpy" if backend == "cuda" else backend  # which has loops over host arrays, and nothing else
         self.functions = layer_of(how[1] if how and how[1] != "cuda" else self._there)
-        self.cell, (T, B), sizes = model.cell, shape[:2], (model.num_layers, model.hidden_size)
-        self.params = [params_of(model, layer) for layer in range(model.num_layers)]
-        if saved is None:
-            new, (L, H) = np.zeros if spans.lengths.size else np.empty, sizes
-            saved = new((L, self.cell.states, T + 1, B, H), model.dtype), new((L, self.cell.kept, T, B, H), model.dtype)
-        self.states, self.kept = saved
+        self.cell, (T, B), (L, H) = model.cell, shape[:2], (model.num_layers, model.hidden_size)
+        listed = ([model.params[f"{name}_l{layer}"] for name in self.cell.names] for layer in range(L))
+        self.params = [contiguous(*params) for params in listed]
+        new = np.zeros if spans.lengths.size else np.empty
+        self.states, self.kept = saved or (new((L, self.cell.states, T + 1, B, H), model.dtype), None)
         if self.kept is None:
-            self.kept = np.empty((len(self.params), 0, T, B, sizes[1]), model.dtype)
+            self.kept = new((L, self.cell.kept, T, B, H), model.dtype)
         self.saved = list(zip(self.states, self.kept, strict=True))
-        self.hidden, self.solved, self.at_start = [states[0, 1:] for states in self.states], [None] * sizes[0], {}
+        self.hidden, self.solved, self.at_start = [states[0, 1:] for states in self.states], [None] * L, {}
         self.sweeps = how is not None and how[0] == "linear" and hasattr(self.functions, "backward")
         ends = list(accumulate((sum(param.size for param in params) for params in self.params), initial=0))
         self.flat, self._places = flat, list(map(slice, ends, ends[1:]))
@@ -131,10 +192,11 @@ class Host:
     @property
     def grads(self):
         """Gradients of the layers' parameters by name."""
-        found = {}
-        for layer, place in enumerate(self._places):
-            by_name = split(self.cell, self.params[layer], self.flat[place])
-            found |= {f"{name}_l{layer}": grad for name, grad in by_name.items()}
+        found, start = {}, 0
+        for layer, params in enumerate(self.params):
+            for name, param in zip(self.cell.names, params, strict=True):
+                found[f"{name}_l{layer}"] = self.flat[start : start + param.size].reshape(param.shape)
+                start += param.size
         return found
 
     def take(self, array):
@@ -144,14 +206,6 @@ class Host:
     def give(self, array, like):
         """Return an array to where another one is."""
         return array
-
-    def by_layer(self, starts):
-        """Return initial states layer by layer."""
-        return starts
-
-    def read(self, terms):
-        """Return loss terms at every h but the initial one, which `gradients` returned, on the host."""
-        return terms
 
     def forward(self, layer, below, start):
         """Find the states of a layer; it begins with `start` [shape=(S, B, H)], or with what is there already."""
@@ -267,21 +321,9 @@ def by_states(states):
     return np.moveaxis(states, -2, 0)
 
 
-def params_of(model, layer):
-    """List a layer's parameters."""
-    return contiguous(*(model.params[f"{name}_l{layer}"] for name in model.cell.names))
-
-
 def layer_of(backend):
     """Return the module that computes layers on a backend."""
     return implementation("bppsa_nb.cells.layer", backend)
-
-
-def split(cell, params, flat):
-    """Tell the gradients of a layer's parameters apart, which come one after the other; a dict by name."""
-    ends = list(accumulate((param.size for param in params), initial=0))
-    parts = zip(cell.names, params, ends, ends[1:], strict=False)
-    return {name: flat[start:end].reshape(param.shape) for name, param, start, end in parts}
 
 
 def logits(head, last):

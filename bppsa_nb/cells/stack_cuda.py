@@ -31,10 +31,9 @@ class Device:
         check_vectors(model.cell)
         self.model, self.shape, self.how, self.waits = model, shape, how, waits
         self.options, self.length = resolve_method(model, options, shape, "cuda")
-        self.cell, (T, B, _), sizes = model.cell, shape, (model.num_layers, model.hidden_size)
+        self.cell, (T, B, _), (L, H) = model.cell, shape, (model.num_layers, model.hidden_size)
         self.new, self._made = new or partial(cuda.device_array, dtype=model.dtype), {}
         self.params, self.grads = arrays or ({name: on_device(array) for name, array in model.params.items()}, {})
-        L, H = sizes
         states, kept = saved or (self.new((L, self.cell.states, T + 1, B, H)), None)
         if kept is None:  # no array is without entries there
             kept = self.new((L, self.cell.kept, T, B, H) if self.cell.kept else (L, 1, 1, 1, 1))
@@ -61,16 +60,6 @@ class Device:
     def give(self, array, like):
         """Return an array to where another one is."""
         return fetched(array, like)
-
-    def by_layer(self, starts):
-        """Return initial states layer by layer."""
-        if hasattr(starts, "shape"):  # [shape=(L, S, B, H)], on the host
-            return starts
-        return [[states[layer] for states in starts] or None for layer in range(len(self.solved))]
-
-    def read(self, terms):
-        """Return loss terms at every h but the initial one, which `gradients` returned, on the host."""
-        return terms if terms is None else terms.copy_to_host()[-self.shape[0] :, :, : self.model.hidden_size]
 
     def forward(self, layer, below, start):
         """Find the states of a layer; it begins with `start`, S arrays, or None for zeros, or () if they are there."""
@@ -172,7 +161,8 @@ class Device:
             terms = self.scanner().entrance
             fill(terms if cell.states > 1 else terms[:1], terms.dtype.type(0), stream)
             out = terms[1:]
-        cells.launch_input_gradients(cell, at_sums, self.params[f"weight_ih_l{layer}"], out, stream)
+        weight_ih = self.params[f"weight_ih_l{layer}"]
+        cells.launch_input_gradients(at_sums, cell.gates, cell.split, weight_ih, out, stream)
         return terms
 
 
@@ -189,5 +179,5 @@ def from_logits(head, last, grad_logits):
     weight, bias = map(on_device, head)
     found = [cuda.device_array(array.shape, last.dtype) for array in (weight, bias, last)]
     weight_gradients.launch_linear_gradients(last, grad_logits, *found[:2])
-    cells.launch_back_linear(grad_logits, weight, found[2])
+    cells.launch_input_gradients(grad_logits.reshape(1, *grad_logits.shape), 1, 0, weight, found[2])
     return found

@@ -5,11 +5,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from bppsa_nb.cells import newton
-from bppsa_nb.cells.chunked import Chunks, Solved
+from bppsa_nb.cells.chunked import Chunks, Solved, distance
+from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.plan import chunk_length, explain, solve_seconds
-from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number, read_only, why_lost
+from bppsa_nb.machine import checks
 from bppsa_nb.machine.reprs import short_repr, with_repr
+from bppsa_nb.operands.range import DynamicRangeError
 
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
@@ -29,7 +30,7 @@ class SolverOptions:
     most: int | None = None
 
     def __post_init__(self):
-        check_choice("method", self.method, ("auto", *METHODS))
+        checks.check_choice("method", self.method, ("auto", *METHODS))
         for name in ("length", "tol", "most"):
             value = getattr(self, name)
             if value is None:
@@ -38,8 +39,8 @@ class SolverOptions:
                 only = "is for method='chunked' and 'newton' only"
                 raise ValueError(f"{name} {only}, got {value!r} with {self.method!r}")
             if name == "length" or (name == "most" and self.method == "newton"):
-                check_count(name, value, 1)
-            elif not is_number(value) or not 0 <= value < np.inf:
+                checks.check_count(name, value, 1)
+            elif not checks.is_number(value) or not 0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
 
     def limits(self, dtype):
@@ -52,7 +53,7 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     """Solve a recurrence as `options` says, in chunks of `length` steps; if it is no longer, as a loop.
 
     The method is not "auto". `run`, `x` and `h0` are as `Chunks` takes them; ``make(run, x, h0, length)`` cuts the
-    recurrence into chunks; `linearize` and `bound` are as `newton.correct` takes them, for method "newton" only.
+    recurrence into chunks; `linearize` and `bound` are as `correct` takes them, for method "newton" only.
     Returns a tuple of arrays, the states (T + 1, B, ...) and what else `run` keeps; and `Solved`, or None for the loop.
     """
     if options.method == "linear" or len(x) <= length:
@@ -63,7 +64,7 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
         chunks.solved.method = "newton"
         chunks.run_all(np.concatenate([h0[None], np.zeros((chunks.count - 1, *h0.shape), h0.dtype)]))
         chunks.run_all(np.concatenate([h0[None], chunks.ends[:-1]]))  # no worse a guess than others, and free
-        if not newton.correct(chunks, linearize, tol, most, bound):
+        if not correct(chunks, linearize, tol, most, bound):
             arrays, solved = solve(SolverOptions("chunked", tol=tol), length, run, x, h0, make)
             return arrays, chunks.solved.add(solved)
         most = REPAIRS
@@ -71,6 +72,49 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
         chunks.run_all(chunks.guess())
     chunks.repair(tol, most)
     return chunks.result(), chunks.solved
+
+
+def correct(chunks, linearize, tol, most, bound):
+    """Correct what chunks that ran begin with until the gaps between them are within `tol`; tell whether they are.
+
+    With chunks of one step, this is DEER: all states at once, each step linearized where it is, and the linear
+    recurrence that is left solved by the scan that back-propagates. Longer chunks need fewer products, but each pass
+    runs them step by step (multiple shooting).
+
+    `linearize` takes chunks and returns the derivative of each lane's end by its beginning, an array (lanes, H, H), or
+    raises DynamicRangeError. There are at most `most` corrections. States cannot be larger than `bound` [shape=(B,
+    ...)], if given: where Newton's method goes beyond, it is brought back.
+    """
+    while True:
+        began, ended = chunks.began, chunks.ends[:-1]
+        if (distance(began[1:], ended) <= tol).all():
+            return True
+        if chunks.solved.corrections == most:
+            return False
+        with np.errstate(all="ignore"):
+            try:
+                gaps = (ended - began[1:]).reshape(*ended.shape[:2], -1)
+                corrected = began[1:] + propagate(linearize(chunks), gaps).reshape(ended.shape)
+            except DynamicRangeError:  # tangents that no float can hold together, or of what is not finite
+                corrected = np.full_like(ended, np.nan)
+        if bound is not None:
+            corrected = np.clip(corrected, -bound, bound)
+        corrected = np.where(np.isfinite(corrected), corrected, ended)  # where tangents do not lead, just a pass
+        chunks.run_all(np.concatenate([began[:1], corrected]))
+        chunks.solved.corrections += 1
+
+
+def propagate(products, gaps):
+    """Solve ``d_{c+1} = P_c d_c + gaps[c]`` with ``d_0 = 0``, all steps of it at once, by the scan.
+
+    Of the products [shape=(C, B, H, H)], the first and the last are not needed. Gaps and result, d_1 ... d_{C-1}, are
+    [shape=(C - 1, B, H)]; NaN where products or gaps are not finite.
+    """
+    if not (checks.all_finite(products) and checks.all_finite(gaps)):
+        return np.full_like(gaps, np.nan)
+    local = np.zeros_like(gaps)
+    local[:-1] = gaps[:0:-1]  # backprop goes from high indices to low ones
+    return backprop(products[1:-1][::-1], gaps[0], local_grads=local)[::-1]
 
 
 @dataclass
@@ -170,14 +214,14 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     >>> leaky.states.ravel()
     array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
     """
-    check_choice("method", method, METHODS)
+    checks.check_choice("method", method, METHODS)
     options = SolverOptions(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
-    h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
+    h0, inputs = checks.as_array("h0", h0), checks.as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
         raise ValueError(f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {short_repr(h0)}")
     if inputs.ndim < 2 or inputs.shape[1] != len(h0):
         raise ValueError(f"inputs must be [shape=(T, {len(h0)}, ...)] as h0 has {len(h0)} samples, got {inputs.shape}")
-    check_finite(h0=h0)
+    checks.check_finite(h0=h0)
     if not callable(step):
         raise TypeError(f"step must be a function of states and inputs, got {type(step).__name__}")
     if method != "newton" and jacobian is not None:
@@ -192,14 +236,15 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
         (states,), solved = solve(options, length, partial(_loop, step), inputs, h0, linearize=linearize)
     if not np.isfinite(states).all():
         t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
-        raise FloatingPointError(f"the state after {t} steps is not finite{why_lost(step, states[t-1], inputs[t-1])}")
+        why = checks.why_lost(step, states[t - 1], inputs[t - 1])
+        raise FloatingPointError(f"the state after {t} steps is not finite{why}")
     return Unrolled(states, solved)
 
 
 def _loop(step, x, h0):
     hidden = np.empty((len(x) + 1, *h0.shape), h0.dtype)
     hidden[0] = h0
-    before, x = read_only(hidden), read_only(x)
+    before, x = checks.read_only(hidden), checks.read_only(x)
     for t in range(len(x)):
         found = step(before[t], x[t])
         if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
@@ -211,7 +256,7 @@ def _loop(step, x, h0):
 
 def _products(jacobian, chunks):
     """Multiply the Jacobians of every chunk."""
-    hidden, x = map(read_only, (chunks.side_by_side()[0], chunks.batched(chunks.x)))
+    hidden, x = map(checks.read_only, (chunks.side_by_side()[0], chunks.batched(chunks.x)))
     _, n, size = hidden.shape
     product = np.broadcast_to(np.eye(size, dtype=hidden.dtype), (n, size, size))
     for t in range(chunks.length):

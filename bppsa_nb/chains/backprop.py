@@ -109,7 +109,7 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
         else:
             gradients = in_range(partial(run, chain, end, local_grads, backend), method, levels)
         if not finite(gradients):
-            checks.check_finite(grad_output=grad_output, local_grads=local_grads, **checks.parts(jacobians_T))
+            checks.check_numbers(jacobians_T, grad_output, local_grads)
     return gradients
 
 

@@ -37,6 +37,5 @@ def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
         add(end, local_grads[T])
     gradients = in_range(partial(go_back, chain, end, local_grads, "cuda"), method, levels)
     if not is_finite(gradients):
-        parts = {"grad_output": grad_output, "local_grads": local_grads, **checks.parts(jacobians_T)}
-        checks.check_finite(**{name: part for name, part in parts.items() if part is not None})
+        checks.check_numbers(jacobians_T, grad_output, local_grads)
     return gradients

@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.checks import check_choice, check_dtype, check_floats, wrong_shape
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import check_choice, check_dtype, check_finite, check_floats, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
@@ -25,8 +25,8 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         planned = any(isinstance(link, BatchedCSR) for link in jacobians_T)
         if not planned and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
             backend = numpy_only(backend)
-        return jacobians_T, _with_last_term(grad_output, local_grads), None, backend
-    if isinstance(jacobians_T, StructuredChain):
+        shape = None
+    elif isinstance(jacobians_T, StructuredChain):
         jacobians_T.check()  # what was changed in place since it was made
         batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
         shape = jacobians_T.shape
@@ -40,16 +40,16 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         if jacobians_T.shape != expected:
             raise other_shape("jacobians_T", jacobians_T, expected, f"to chain with grad_output {grad_output.shape}")
         jacobians_T = jacobians_T[:, None] if shared else jacobians_T
-    if local_grads is not None:
+    if local_grads is not None and shape is not None:
         check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
         check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
         if local_grads.shape != (shape[0] + 1, *grad_output.shape):
             raise other_shape("local_grads", local_grads, (shape[0] + 1, *grad_output.shape), "(T + 1, B, H)")
-        grad_output = _with_last_term(grad_output, local_grads)
-    return jacobians_T, grad_output, shape, backend
+    return jacobians_T, with_last_term(grad_output, local_grads), shape, backend
 
 
-def _with_last_term(grad_output, local_grads):
+def with_last_term(grad_output, local_grads):
+    """Return the gradient at the end of a chain, with the loss term there, if there are any."""
     if local_grads is None:
         return grad_output
     with np.errstate(all="ignore"):
@@ -160,18 +160,17 @@ def check_terms(local_grads, sizes, dtype, batch, points):
     return dtype, batch
 
 
-def parts(jacobians_T):
-    """Return a chain's arrays by the names that errors give them."""
-    if not isinstance(jacobians_T, StructuredChain):
-        return {"jacobians_T": jacobians_T}
-    return {f"jacobians_T.{name}": getattr(jacobians_T, name) for name in ("weights", "slopes", "carry")}
-
-
-def check_finite(**arguments):
+def check_numbers(jacobians_T, grad_output, local_grads):
     """Raise ValueError at the first NaN or infinity, naming the argument, those of a list by number, and the place."""
-    for name, value in arguments.items():
-        if isinstance(value, (list, tuple)):
-            check_finite(**{f"{name}[{t}]": part for t, part in enumerate(value)})
-        elif value is not None:
-            entries = value.values if isinstance(value, BatchedCSR) else value
-            checks.check_finite(**{name: sparse.coo_array(entries).data if sparse.issparse(entries) else entries})
+    given = {"grad_output": grad_output, "local_grads": local_grads}
+    if isinstance(jacobians_T, StructuredChain):
+        given |= {f"jacobians_T.{name}": getattr(jacobians_T, name) for name in ("weights", "slopes", "carry")}
+    else:
+        given["jacobians_T"] = jacobians_T
+    for name, value in given.items():
+        several = isinstance(value, (list, tuple))
+        for t, array in enumerate(value if several else [value]):
+            entries = array.values if isinstance(array, BatchedCSR) else array
+            if entries is not None:
+                entries = sparse.coo_array(entries).data if sparse.issparse(entries) else entries
+                check_finite(**{f"{name}[{t}]" if several else name: entries})

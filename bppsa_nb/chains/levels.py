@@ -21,8 +21,7 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     [shape=(T + 1, B, H)] or None, the term at x_T being in `grad_output`; the result is [shape=(T + 1, B, H)].
     """
     method = "blelloch" if levels is None else "truncated"
-    operands = [Dense(jacobian_T) for jacobian_T in jacobians_T]
-    return np.stack(scan_operands(operands, grad_output, local_grads, method, levels))
+    return np.stack(scan_operands(list(map(Dense, jacobians_T)), grad_output, local_grads, method, levels))
 
 
 def operand(link, backend):
@@ -37,9 +36,7 @@ def go_back(links, grad_output, local_grads, backend, method, levels=None):
 
     Parameters are those of `bppsa_nb.backprop`, checked, with ``local_grads[T]`` in `grad_output`.
     """
-    operands = [operand(link, backend) for link in links]
-    found = scan_operands(operands, grad_output, local_grads, method, levels, chunk_length(method, len(operands)))
-    return [np.array(gradient).reshape(*grad_output.shape[:-1], -1) for gradient in found]
+    return scan_operands([operand(link, backend) for link in links], grad_output, local_grads, method, levels)
 
 
 def chunk_length(method, count):
@@ -47,10 +44,12 @@ def chunk_length(method, count):
     return math.isqrt(count) + 1 if method == "chunked" else None
 
 
-def scan_operands(operands, grad_output, local_grads, method, levels=None, length=None):
-    """Scan over operands: links in the order of time in, gradients in the order of time out."""
+def scan_operands(operands, grad_output, local_grads, method, levels=None):
+    """Scan over operands: links in the order of time in, gradients in the order of time out, a list of arrays."""
     # The linear scan multiplies no matrices, so it needs no scaling.
     links = operands if method == "linear" else [Scaled(link) for link in operands]
     if local_grads is not None:
         links = list(map(Affine, links, local_grads))  # the last term is in the gradient
-    return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss
+    array = [grad_output, *reversed(links)]  # Equation 5's, which starts at the loss
+    found = scan(array, method, levels, chunk_length(method, len(operands)))[::-1]
+    return [np.array(gradient).reshape(*grad_output.shape[:-1], -1) for gradient in found]

@@ -9,7 +9,7 @@ the threads of a block share out the entries.
 """
 
 import math
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
@@ -44,11 +44,6 @@ def _block(hidden, itemsize):
     threads = min(MAX_THREADS, hidden * hidden)
     # Three tiles; afterwards the same bytes hold two numbers per thread while extremes are reduced.
     return threads, max(3 * tile_rows(hidden, itemsize) * hidden, 2 * threads) * itemsize
-
-
-def _line_block(hidden, itemsize):
-    """Return them for blocks whose threads have a row or a column each: two numbers per thread."""
-    return min(MAX_THREADS, hidden), 2 * hidden * itemsize
 
 
 def teams_of(size, numbers, dtype, count):
@@ -281,28 +276,27 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
     numbers = (hidden + 1) * row_of(hidden)  # of a team: a matrix and a vector
-    if in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES:
-        up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
-        more = ()
+    teamed = in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES
 
-        def line(count):
+    def block(count, square=False):
+        if teamed:
             teams = teams_of(hidden, numbers, dtype, count)
             return -(-count // teams), teams * hidden, stream, teams * numbers * dtype.itemsize
+        threads, shared = min(MAX_THREADS, hidden), 2 * hidden * dtype.itemsize  # for two numbers of each thread
+        if square:
+            threads, shared = _block(hidden, dtype.itemsize)
+        return count, threads, stream, shared
 
-        square = line
+    up, across, down, more = up_level, across_blocks, down_level, ()
+    if teamed:
+        up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
     else:
-        up, across, down, more = up_level, across_blocks, down_level, (tile_rows(hidden, dtype.itemsize),)
-
-        def line(count, block=_line_block):
-            threads, shared = block(hidden, dtype.itemsize)
-            return count, threads, stream, shared
-
-        square = partial(line, block=_block)
+        more = (tile_rows(hidden, dtype.itemsize),)
     for d in range(k):
-        launch(up, *square(_levels.num_pairs(T, d) * batch), *arrays, d, *more, lost)
-    launch(across, *line(samples), *arrays, k, lost)
+        launch(up, *block(_levels.num_pairs(T, d) * batch, True), *arrays, d, *more, lost)
+    launch(across, *block(samples), *arrays, k, lost)
     for d in reversed(range(k)):
-        launch(down, *line(_levels.num_pairs(T, d) * samples), *arrays, d, lost)
+        launch(down, *block(_levels.num_pairs(T, d) * samples), *arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):
@@ -310,15 +304,3 @@ def workspace(T, batch, samples, hidden, dtype):
     lost = cuda.to_device(np.zeros(1, np.int32))
     mats = cuda.device_array((T, batch, hidden, hidden), dtype)
     return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost
-
-
-def launch_prepare(jacobians_T, mats, exps, lost, stream=0):
-    """Copy stored Jacobians, scaled, into a `workspace`."""
-    hidden, dtype, count = mats.shape[2], mats.dtype, exps.size
-    if in_registers(hidden, dtype):
-        teams = teams_of(hidden, 2 * hidden, dtype, count)
-        block = -(-count // teams), teams * hidden, stream, 2 * teams * hidden * dtype.itemsize
-        launch(prepare_of(hidden, dtype.type), *block, jacobians_T, mats, exps, lost)
-        return
-    threads, shared = _line_block(hidden, dtype.itemsize)
-    launch(prepare, count, threads, stream, shared, jacobians_T, mats, exps, lost)

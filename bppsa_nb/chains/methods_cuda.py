@@ -13,8 +13,9 @@ from bppsa_nb.chains.kernels_cuda import (
     sweep_chunks,
     sweep_chunks_of,
 )
-from bppsa_nb.chains.levels_cuda import launch_prepare as launch_stored
 from bppsa_nb.chains.levels_cuda import launch_scan, teams_of, workspace
+from bppsa_nb.chains.levels_cuda import prepare as prepare_stored
+from bppsa_nb.chains.levels_cuda import prepare_of as prepare_stored_of
 from bppsa_nb.chains.methods import chunked
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, rows_of, team_of
 from bppsa_nb.chains.plan import chunk_length
@@ -117,22 +118,6 @@ def _join_diagonals(slopes, carry, joined, own, size, states):
         own[q] = carry[s * count + q]
 
 
-def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
-    """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``, as `runs.pass_back` goes back along them."""
-    _, batch, size = gradients.shape
-    _, dense, weights, slopes, carry, carried = links.arguments
-    if not dense and in_registers(links.sums, gradients.dtype):
-        sweep = sweep_chunks_of(size, len(slopes), carried, keep, gradients.dtype.type)
-        shared = 2 * links.sums * gradients.dtype.itemsize
-        sweep[chunks * batch, size, stream, shared](weights, slopes, carry, first, length, ends, gradients)
-        return
-    numbers, itemsize = size + links.sums, gradients.dtype.itemsize
-    shared = shared_bytes(numbers, itemsize, f"hidden_size: H + K H = {numbers} numbers")
-    threads = min(MAX_THREADS, max(size, links.sums))
-    arrays = *links.arguments, first, length, ends, gradients, keep
-    launch(sweep_chunks, chunks * batch, threads, stream, shared, *arrays)
-
-
 def launch_multiply(links, first, count, length, products, exponents, lost, stream=0):
     """Launch `multiply_chunks` on chunks ``first ... first + count - 1``."""
     _, batch, size = links.shape
@@ -146,41 +131,32 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
     elif dense and in_registers(2 * size, dtype) and whole <= SHARED_BYTES:
         multiply_stored_of(size, dtype.type)[chunks, size, stream, whole](stored, *more)
     else:
-        rows, threads, shared = _squares(size, links.sums, dtype)
-        arrays = first, length, rows, products, exponents, lost
-        multiply_chunks[chunks * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
+        across = -(-size // 4)  # squares of four rows and columns, a thread each
+        down = max(1, min(across, _THREADS // across))
+        while down > 1 and (4 * down * 4 * across + links.sums) * dtype.itemsize > SHARED_BYTES:
+            down -= 1
+        what = f"hidden_size: four rows of H = {size} and K H = {links.sums} numbers"
+        shared = shared_bytes(16 * down * across + links.sums, dtype.itemsize, what)
+        arrays = first, length, 4 * down, products, exponents, lost
+        multiply_chunks[chunks * -(-size // (4 * down)), down * across, stream, shared](*links.arguments, *arrays)
 
 
 def launch_prepare(links, mats, exps, lost, stream=0):
-    """Write a chain's Jacobians out, scaled, into a `levels_cuda.workspace`."""
+    """Write a chain's Jacobians out, or copy those that are stored, scaled, into a `levels_cuda.workspace`."""
     stored, dense, weights, slopes, carry, carried = links.arguments
-    if dense:
-        launch_stored(stored, mats, exps, lost, stream)
-        return
-    size, count, dtype = mats.shape[2], mats.shape[0] * mats.shape[1], mats.dtype
-    rows = links.sums * row_of(size)  # of weights
+    size, count, dtype = mats.shape[2], exps.size, mats.dtype
+    arrays, rows = ((stored,), 0) if dense else ((weights, slopes, carry), links.sums * row_of(size))  # of weights
     if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
         teams = teams_of(size, 2 * size, dtype, count)
         # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
-        blocks = -(-count // (teams * min(max(count // (1024 * teams), 1), 8)))
-        shared = max(rows, 2 * teams * size) * dtype.itemsize
-        kernel = prepare_of(size, len(slopes), carried, dtype.type)
-        launch(kernel, blocks, teams * size, stream, shared, weights, slopes, carry, mats, exps, lost)
-        return
-    threads = min(MAX_THREADS, size)
-    arrays = weights, slopes, carry, carried, mats, exps, lost
-    launch(prepare, count, threads, stream, 2 * threads * dtype.itemsize, *arrays)
-
-
-def _squares(size, sums, dtype):
-    """Return how many rows a block of `multiply_chunks` takes, its threads, and its bytes of shared memory."""
-    across = -(-size // 4)
-    down = max(1, min(across, _THREADS // across))
-    while down > 1 and (4 * down * 4 * across + sums) * dtype.itemsize > SHARED_BYTES:
-        down -= 1
-    what = f"hidden_size: four rows of H = {size} and K H = {sums} numbers"
-    shared = shared_bytes(16 * down * across + sums, dtype.itemsize, what)
-    return 4 * down, down * across, shared
+        each = 1 if dense else min(max(count // (1024 * teams), 1), 8)
+        block = -(-count // (teams * each)), teams * size, stream, max(rows, 2 * teams * size) * dtype.itemsize
+        kernel = prepare_stored_of(size, dtype.type) if dense else prepare_of(size, len(slopes), carried, dtype.type)
+    else:
+        kernel, threads = prepare_stored if dense else prepare, min(MAX_THREADS, size)
+        block = count, threads, stream, 2 * threads * dtype.itemsize
+        arrays = arrays if dense else (*arrays, carried)
+    launch(kernel, *block, *arrays, mats, exps, lost)
 
 
 class Scan:
@@ -226,8 +202,19 @@ class Scan:
 
     def pass_back(self, first, number, keep=True):
         """Launch going back along some chunks; see `bppsa_nb.chains.methods.Chunks`."""
+        (_, batch, size), dtype, links = self.gradients.shape, self.gradients.dtype, self.links
         ends = self.ends[first:] if keep else self.offsets
-        launch_sweep(self.links, first, number, self.length, ends, self.gradients, keep, self.stream)
+        _, dense, weights, slopes, carry, carried = links.arguments
+        arrays = first, self.length, ends, self.gradients
+        if not dense and in_registers(links.sums, dtype):
+            sweep = sweep_chunks_of(size, len(slopes), carried, keep, dtype.type)
+            shared = 2 * links.sums * dtype.itemsize
+            sweep[number * batch, size, self.stream, shared](weights, slopes, carry, *arrays)
+            return
+        numbers = size + links.sums
+        shared = shared_bytes(numbers, dtype.itemsize, f"hidden_size: H + K H = {numbers} numbers")
+        threads = min(MAX_THREADS, max(size, links.sums))
+        launch(sweep_chunks, number * batch, threads, self.stream, shared, *links.arguments, *arrays, keep)
 
     def multiply(self):
         """Launch the products of the inner chunks."""

@@ -194,7 +194,7 @@ def _explain(kind, T, B, H, width, backend, weights):
     alone = _counts(kind, T, B, H, weights, "numpy", length)
     work = {name: counted["matvec"] + counted.get("matmul", 0) for name, counted in alone.items()}
     times = {name: f"{work[name] / max(work['linear'], 1):.3g} times the work" for name in work}
-    reason = (_forward_reason if kind == "forward" else _reason)(method, T, length, times)
+    reason = _reason(kind, method, T, length, times)
     caution = (
         "If chunks soon meet; where they do not, the rest is taken one chunk after the other, and a trainer goes back "
         "to the loop."
@@ -210,25 +210,18 @@ def _counts(kind, T, B, H, weights, backend, length):
     return {name: count(*sizes, length) if name == "chunked" else count(*sizes) for name, count in methods.items()}
 
 
-def _reason(method, T, length, times):
+def _reason(kind, method, T, length, times):
     levels = up_levels(T) + down_levels(T)
+    chunks = f"{-(-T // length)} chunks of at most {length} steps go side by side"
+    if kind == "forward" and method == "linear":
+        return f"a loop of {T} steps is over before chunks of it have been started, repaired, and found to meet"
+    if kind == "forward":
+        return f"{chunks}, as samples do, and what follows a wrong guess is repaired, {times['chunked']} of the loop"
     if method == "linear":
         return (
             f"the tree has {levels} levels instead of {T} steps, but multiplies matrices by matrices, "
             f"{times['blelloch']}, and this backend has too few workers to make up for it"
         )
     if method == "chunked":
-        return (
-            f"{-(-T // length)} chunks of at most {length} steps go side by side, which makes up for "
-            f"{times['chunked']} of the linear scan"
-        )
+        return f"{chunks}, which makes up for {times['chunked']} of the linear scan"
     return f"{levels} levels instead of {T} steps: the workers make up for {times['blelloch']} of the linear scan"
-
-
-def _forward_reason(method, T, length, times):
-    if method == "linear":
-        return f"a loop of {T} steps is over before chunks of it have been started, repaired, and found to meet"
-    return (
-        f"{-(-T // length)} chunks of at most {length} steps go side by side, as samples do, and what follows a wrong "
-        f"guess is repaired, {times['chunked']} of the loop"
-    )

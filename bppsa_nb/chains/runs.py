@@ -39,7 +39,7 @@ def multiply(chain, first, count, length):
     _, B, H = chain.shape
     require(3 * count * B * H * H * chain.dtype.itemsize, f"multiplying {count} chunks of {length} steps")
     products, exponents = np.broadcast_to(np.eye(H, dtype=chain.dtype), (count, B, H, H)), np.zeros((count, B, H), int)
-    (parts, powers), floor = chain.factors(first * length, count, length), chain.smallest_kept()
+    parts, powers, floor = chain.factors(first * length, count, length)
     for step in reversed(range(length)):
         moved = chain.back(parts, step, products)
         products, exponents = rows.normalize(moved, exponents + powers[:, step, :, None], floor)

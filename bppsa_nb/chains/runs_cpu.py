@@ -17,6 +17,7 @@ from bppsa_nb.machine.views import clear, copy, pointer
 from bppsa_nb.machine.workers import THREADS, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.range import DynamicRangeError
+from bppsa_nb.operands.rows import smallest_kept
 from bppsa_nb.operands.scaled_cpu import dot, flat, moderate, normalize
 
 _spread, _shift = inline(rules.spread), inline(rules.shift)
@@ -44,7 +45,8 @@ def multiply(chain, first, count, length):
     products, exponents = np.empty((count, B, H, H), chain.dtype), np.zeros((count, B, H), np.int64)
     weights, *diagonals = chain.arrays(B)
     chain_T = np.ascontiguousarray(weights.transpose(0, 2, 1)), *diagonals
-    arrays = product(products.dtype), chain_T, length, first, chain.smallest_kept(), (products, exponents)
+    smallest = smallest_kept(weights, *diagonals[:2])
+    arrays = product(products.dtype), chain_T, length, first, smallest, (products, exponents)
     if not parallel_for(_multiply, count * B, *arrays, parallel=count * length * B * H**3 > _THRESHOLD):
         raise DynamicRangeError
     return products, exponents

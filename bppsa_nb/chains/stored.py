@@ -15,10 +15,6 @@ class StoredChain:
     def __init__(self, jacobians_T):
         self.jacobians_T, self.shape, self.dtype = jacobians_T, jacobians_T.shape[:3], jacobians_T.dtype
 
-    def part(self, start, stop):
-        """Return the chain of steps start ... stop - 1 alone."""
-        return StoredChain(self.jacobians_T[start:stop])
-
     def cut(self, start, runs, length):
         """View the Jacobians from one on, in runs of so many: what `back` reads."""
         whole = self.jacobians_T[start : start + runs * length]
@@ -31,7 +27,10 @@ class StoredChain:
         return grads @ parts[:, step].swapaxes(-1, -2)
 
     def factors(self, start, runs, length):
-        """Return what `cut` returns, scaled where products could leave the range, and the powers of two taken out."""
+        """Return what `cut` returns, scaled where products could leave the range; the powers of two taken out; and 0.
+
+        The last is how small an entry of a product may be: as links are scaled before, any size.
+        """
         links, info = self.cut(start, runs, length), np.finfo(self.dtype)
         size, powers = np.abs(links), np.zeros(links.shape[:-2], int)
         fits = (size >= np.ldexp(1.0, half(info.minexp))) & (size <= np.ldexp(1.0, ample(info.maxexp))) | (size == 0)
@@ -39,11 +38,7 @@ class StoredChain:
             links = links.copy()
             scaled, powers[~moderate] = rows.normalize(links[~moderate].reshape(-1, size[0, 0, 0].size), 0)
             links[~moderate] = scaled.reshape(-1, *links.shape[-2:])
-        return links, powers
-
-    def smallest_kept(self):
-        """Return how small an entry of a product may be: any size, for links are scaled before."""
-        return 0.0
+        return links, powers, 0.0
 
     def arrays(self, batch):
         """Return weights, slopes and carry, of which there are none, and the Jacobians, as compiled code takes them."""

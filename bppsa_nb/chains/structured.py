@@ -142,12 +142,9 @@ class StructuredChain(Fixed):
         return below
 
     def factors(self, start, runs, length):
-        """Return what `cut` returns, and the powers of two taken out of every step: none."""
-        return self.cut(start, runs, length), np.zeros((runs, length, 1), int)
-
-    def smallest_kept(self):
-        """Return how small an entry of a product may be; see `bppsa_nb.operands.rows.smallest_kept`."""
-        return rows.smallest_kept(self.weights, self.slopes, self.carries)
+        """Return what `cut` returns, the powers of two taken out, which are none, and `rows.smallest_kept`."""
+        smallest = rows.smallest_kept(self.weights, self.slopes, self.carries)
+        return self.cut(start, runs, length), np.zeros((runs, length, 1), int), smallest
 
     def arrays(self, batch):
         """Return weights, slopes, carry and stored Jacobians, of which there are none, as compiled code takes them."""

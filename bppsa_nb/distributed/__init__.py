@@ -1,8 +1,8 @@
 """A chain spread over MPI ranks: ranks reduce their segments to one map each, scan these, and replay."""
 
-from bppsa_nb.machine import lazy as _lazy
+from bppsa_nb.machine import dispatch as _dispatch
 
-__getattr__, __dir__, __all__ = _lazy.names(
+__getattr__, __dir__, __all__ = _dispatch.names(
     __name__,
     {
         "distributed.solver": ["Solution", "solve"],

@@ -36,14 +36,17 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     """
     with group.collective_check() as gather:
         check_method(method, levels)
-        _check_whose_gradient(group, grad_output)
+        last = f"rank {group.size - 1}, which holds the end of the chain"
+        if grad_output is None and group.rank == group.size - 1:
+            raise ValueError(f"grad_output must be given on {last}, got None")
+        if grad_output is not None and group.rank < group.size - 1:
+            raise ValueError(f"grad_output must be None on all ranks but {last}, got {type(grad_output).__name__}")
         look = _check_list if isinstance(jacobians_T, (list, tuple)) else _check_dense
         backend, part = look(jacobians_T, grad_output, local_grads, backend)
-        if grad_output is not None and local_grads is not None:
-            with np.errstate(all="ignore"):
-                grad_output = grad_output + local_grads[-1]
+        if grad_output is not None:
+            grad_output = chain_checks.with_last_term(grad_output, local_grads)
         if method == "auto" and part.kind != _LIST:
-            part = part._replace(costs=_dense(jacobians_T, part, part.batch or 1, backend).costs())
+            part = part._replace(costs=DenseSegment(jacobians_T, part.batch or 1, backend).costs())
         methods, *every = zip(*gather((method, *part)), strict=True)  # plain tuples are pickled at once
     every = [_Part(*part) for part in zip(*every, strict=True)]
     ranks.check_same("method", list(map(repr, methods)))
@@ -51,15 +54,11 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     if part.kind == _LIST:
         segment = ListSegment(jacobians_T, batch, dtype, backend, any(other.terms for other in every))
     else:
-        segment = _dense(jacobians_T, part, batch, backend)
+        segment = DenseSegment(jacobians_T, batch, backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
         method = "linear" if part.kind == _LIST else predict.choose(tuple(other.costs for other in every))
     return segment, grad_output, method
-
-
-def _dense(links, part, batch, backend):
-    return DenseSegment(links[:, None] if part.kind == _SHARED else links, batch, backend)
 
 
 def check_method(method, levels):
@@ -69,14 +68,6 @@ def check_method(method, levels):
         raise ValueError(f"method must be one of {known}, got {method!r}")
     if levels is not None:
         raise ValueError(f"levels is for method='truncated' only, which does not go with comm, got levels={levels!r}")
-
-
-def _check_whose_gradient(group, grad_output):
-    last = f"rank {group.size - 1}, which holds the end of the chain"
-    if grad_output is None and group.rank == group.size - 1:
-        raise ValueError(f"grad_output must be given on {last}, got None")
-    if grad_output is not None and group.rank < group.size - 1:
-        raise ValueError(f"grad_output must be None on all ranks but {last}, got {type(grad_output).__name__}")
 
 
 def check_grad_logits(group, grad_logits, model, batch, part):

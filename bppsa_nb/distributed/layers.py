@@ -35,13 +35,13 @@ def forward(model, x, h0, backend, comm, options):
         if layers.fault is not None:
             raise layers.fault
     with group.collective_check(), np.errstate(all="ignore"):
-        states, kept, solved = layers.found()
-        logits = None
+        inner, logits = layers.inner, None
+        states, kept = inner.give(inner.states, x), inner.give(inner.kept, x) if model.cell.kept else None
         if group.rank == group.size - 1:
             logits = stack.logits(model.head, states[-1, 0, -1])
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
-    return recurrent.Activations(x, states, kept, logits, solved)
+    return recurrent.Activations(x, states, kept, logits, layers.solved if any(layers.solved) else None)
 
 
 class Ranks:
@@ -59,11 +59,6 @@ class Ranks:
         self.inner = make(model, x.shape if on_host else x, backend, how=("linear", backend, None), saved=saved)
         self.hidden, self.solved, self.fault = self.inner.hidden, [None] * model.num_layers, None
         self.tol = unroll.SolverOptions("chunked", tol=tol).limits(model.dtype)[0]
-
-    def found(self):
-        """Return states, what cells keep, and how layers were solved, on the host; all are None where it is nothing."""
-        states, kept = (self.inner.give(array, self.x) for array in (self.inner.states, self.inner.kept))
-        return states, kept if self.model.cell.kept else None, self.solved if any(self.solved) else None
 
     def forward(self, layer, below, start):
         """Find the states of a layer at this rank's steps; `start` counts on rank 0.
@@ -113,7 +108,11 @@ class Ranks:
         """Find this rank's part of the gradients of a layer's parameters; return those at its input, if wanted."""
         with self.group.collective_check():
             below, grad_states = map(self.inner.take, (below, grad_states))
-            return self.inner.read(self.inner.gradients(layer, below, grad_states, wanted))
+            terms = self.inner.gradients(layer, below, grad_states, wanted)
+            if terms is None:
+                return None
+            # On a GPU, they have room for the initial states, and for others than h.
+            return self.inner.give(terms, self.x)[-len(self.x) :, :, : self.model.hidden_size]
 
 
 def _all_at_once(group, run, make, x, state, tol):
@@ -180,7 +179,17 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
             costs = predict.rank_costs(shape, batch, model.dtype, backend, model.cell.weights)
         every = gather(costs, _given(model, batch) | {"method": repr(method)})
     method = predict.choose(tuple(every)) if method == "auto" else method
-    grads = _go_back(group, model, activations, grad_logits, method, backend)
+    end = None
+    with group.collective_check(), np.errstate(all="ignore"):
+        grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if name in recurrent.HEAD}
+        layers = Ranks(group, model, activations.x, backend, method, activations.saved)
+        if grad_logits is not None:
+            *of_head, end = stack.from_logits(model.head, activations.states[-1, 0, -1], grad_logits)
+            grads = dict(zip(recurrent.HEAD, of_head, strict=True))
+    with np.errstate(all="ignore"):
+        stack.backward(layers, activations.x, [None] * (model.num_layers - 1) + [end], None)
+    grads |= {name: layers.inner.give(grad, activations.x) for name, grad in layers.inner.grads.items()}
+    grads = add_up(group, {name: grads[name] for name in model.shapes()})
     if not all(np.isfinite(grad).all() for grad in grads.values()):
         with group.collective_check():
             recurrent.check_saved(activations)
@@ -195,18 +204,3 @@ def _given(model, batch):
         "model.params": f"those {ranks.checksum(model.params.flat)}",
         "the batch": f"one of {batch} samples",
     }
-
-
-def _go_back(group, model, activations, grad_logits, method, backend):
-    """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    end = None
-    with group.collective_check(), np.errstate(all="ignore"):
-        grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if name in recurrent.HEAD}
-        layers = Ranks(group, model, activations.x, backend, method, activations.saved)
-        if grad_logits is not None:
-            *of_head, end = stack.from_logits(model.head, activations.states[-1, 0, -1], grad_logits)
-            grads = dict(zip(recurrent.HEAD, of_head, strict=True))
-    with np.errstate(all="ignore"):
-        stack.backward(layers, activations.x, [None] * (model.num_layers - 1) + [end], None)
-    grads |= {name: layers.inner.give(grad, activations.x) for name, grad in layers.inner.grads.items()}
-    return add_up(group, {name: grads[name] for name in model.shapes()})

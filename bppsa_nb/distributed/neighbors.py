@@ -31,7 +31,15 @@ class Ranks(Alone):
 
     def agree(self, net, first, initial, options):
         """As `Alone.agree`; the only place where an error on one rank can abort all of them."""
-        layers = self._gather(len(net), _describe(net, first, initial, options, self.backward))
+        given = {
+            "the solver": "solve_adjoint" if self.backward else "solve",
+            "net": f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
+            "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
+            "whether initial is given": str(initial is not None),
+        }
+        for name, value in vars(options).items():
+            given[name] = repr(value.item() if isinstance(value, np.generic) else value)
+        layers = self._gather(len(net), given)
         coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
         if any(count % unit for count in layers[:-1]):
@@ -64,13 +72,3 @@ class Ranks(Alone):
     def send(self, level):
         """Hand the last value on."""
         self._group.timed(self._group.comm.Send, np.ascontiguousarray(level.last), self._after)
-
-
-def _describe(net, first, initial, options, backward):
-    """Say what all ranks must be given alike."""
-    return {
-        "the solver": "solve_adjoint" if backward else "solve",
-        "net": f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
-        "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
-        "whether initial is given": str(initial is not None),
-    } | {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in vars(options).items()}

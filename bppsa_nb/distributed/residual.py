@@ -1,19 +1,16 @@
 """Residual layers spread over MPI ranks, and training on them: each rank has the states of its own layers only."""
 
-import time
-from functools import partial
-
 import numpy as np
 
 from bppsa_nb.distributed import arguments, ranks
-from bppsa_nb.distributed.training import RankStrategy, add_up
+from bppsa_nb.distributed.training import ReplicaStrategy, add_up
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
 from bppsa_nb.networks.layers import run
-from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
-from bppsa_nb.training.step import check_forward, check_gradients, check_parts, whole_samples
+from bppsa_nb.training.loss import check_labels, check_order
+from bppsa_nb.training.step import whole_samples
 
 
 def layers_of(model, comm):
@@ -83,58 +80,26 @@ def _given(model, x):
     }
 
 
-class LayerStrategy(RankStrategy):
-    """Steps of a trainer whose ranks share out residual layers; see `bppsa_nb.training.step.Local`.
+class LayerStrategy(ReplicaStrategy):
+    """Steps of a trainer whose ranks share out residual layers: of one replica, all of whose ranks have whole batches.
 
     All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
     no communicator, or ranks are to share steps.
     """
 
     def __init__(self, comm, sequence_ranks):
-        super().__init__(comm)
+        super().__init__(comm, None)
         if sequence_ranks is not None:
             raise ValueError(f"sequence_ranks is for an RNN or a GRU, which have steps, got {sequence_ranks!r}")
+        self.places = 1  # that steps are cut into
 
-    def check(self, model, optimizer, method, backend, levels, forward):
-        """Raise on all ranks unless these can be trained so, and are the same on all of them."""
-        with self.collective_check() as given:
-            check_parts(model, optimizer)
-            check_forward(forward, model)
-            model.check_method(method, backend, levels, self.group.comm)
-            given |= {"method": method, "optimizer": optimizer.settings()}
+    def _forward(self, trainer, x):
+        return trainer.model.forward(x, trainer.backend, self.comm)
 
-    def step(self, trainer, make):
-        """Compute one step; on all ranks raise what is wrong on one of them."""
-        began, model, comm = time.perf_counter(), trainer.model, self.group.comm
-        activations, y = self._forward(trainer, make)
-        loss, grad_logits = 0.0, None
-        if activations.logits is not None:
-            loss, grad_logits = cross_entropy(activations.logits, y)
-        how = trainer.method, trainer.backend, trainer.levels
-        grads = model.backward(activations, grad_logits, *how, comm)
-        check_gradients(grads)
-        loss, self._seconds = self.broadcast(loss, self.group.size - 1), self.broadcast(time.perf_counter() - began, 0)
-        return loss, partial(trainer.optimizer.step, model.params, grads)
-
-    def evaluate(self, trainer, make):
-        """Return the summed loss of a batch, and how many of its samples are known."""
-        activations, y = self._forward(trainer, make)
-        logits, found = activations.logits, None
-        if logits is not None:
-            found = cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
-        return self.broadcast(found, self.group.size - 1)
-
-    def predict(self, trainer, x, lengths=None):
-        """Return the most likely class of every sample, on all ranks."""
-        x, _ = whole_samples(x, None, lengths)
-        logits = trainer.model.forward(x, trainer.backend, self.group.comm).logits
-        return self.broadcast(None if logits is None else logits.argmax(axis=1), self.group.size - 1)
-
-    def _forward(self, trainer, make):
+    def _batch(self, model, make):
         with self.group.collective_check() as gather:
             x, y = whole_samples(*make())
             check_order(x, y)
-            y = check_labels(y, len(x), trainer.model.num_classes)
-            given = {"y": f"labels {ranks.checksum(y.astype(np.int64))}"}
-            self._stop = any(gather(bool(self._arrived), given))
-        return trainer.model.forward(x, trainer.backend, self.group.comm), y
+            y = check_labels(y, len(x), model.num_classes)
+            gather(alike={"y": f"labels {ranks.checksum(y.astype(np.int64))}"})
+        return x, y, len(y)

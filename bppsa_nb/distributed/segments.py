@@ -36,11 +36,12 @@ class ScaledRows:
 
 
 class DenseSegment:
-    """Consecutive links of a chain: an array (T, B, H, H) or (T, 1, H, H), or a StructuredChain; T may be 0."""
+    """Consecutive links of a chain: an array (T, B, H, H) or (T, H, H), or a StructuredChain; T may be 0."""
 
     def __init__(self, links, batch, backend):
-        self.links, self.backend = links, backend
         self.structured = isinstance(links, StructuredChain)
+        self.links = links if self.structured or links.ndim == 4 else links[:, None]
+        self.backend = backend
         steps, self._matrices, size = links.shape[:3]
         self.shape = steps, batch, size
 
@@ -102,8 +103,7 @@ class ListSegment:
 
     def sweep(self, grad_output, local_grads):
         """Go back one link after the other; return a list of gradients."""
-        found = listed.scan_operands(self._operands, grad_output, local_grads, "linear")
-        return [np.array(gradient).reshape(*self._lead, -1) for gradient in found]
+        return listed.scan_operands(self._operands, grad_output, local_grads, "linear")
 
     def reduce(self, grad_output, local_grads):
         """Reduce to one operand, with loss terms if any rank has some: all operands of a scan are of one kind."""

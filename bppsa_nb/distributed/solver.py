@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.chains import checks as chain_checks
+from bppsa_nb.chains.checks import check_numbers
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.distributed.exscan import LOST, exscan
@@ -57,8 +57,7 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     solution = go_back(group, segment, end, local_grads, method)
     if not solution.finite:
         with group.collective_check():
-            given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
-            chain_checks.check_finite(**given)
+            check_numbers(jacobians_T, grad_output, local_grads)
     return solution
 
 

@@ -12,8 +12,9 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
-from bppsa_nb.training.step import Local, check_batch, check_forward, check_gradients, check_parts, whole_samples
+from bppsa_nb.training.step import Local, check_batch, check_gradients, check_parts, whole_samples
 
 
 def add_up(group, arrays):
@@ -25,15 +26,30 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-class RankStrategy(Local):
-    """What trainers on MPI ranks, all in `group`, have in common: they go on together, or not at all."""
+class ReplicaStrategy(Local):
+    """Steps of a trainer on MPI ranks, which go on together, or not at all; its methods are those of `Local`.
+
+    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
+    None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
+    TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
+    """
 
     steps = "over ranks"
 
-    def __init__(self, comm):
+    def __init__(self, comm, sequence_ranks):
         self.group = ranks.group(comm)
         self.is_main_process = self.group.rank == 0
         self._arrived, self._stop, self._seconds = [], False, 0.0  # Ctrl-C here, and on some rank
+        size = self.group.size
+        with self.group.collective_check() as gather:
+            places = size if sequence_ranks is None else check_count("sequence_ranks", sequence_ranks, 1)
+            if size % places:
+                raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
+            gather(alike={"sequence_ranks": str(places)})
+        self.places, self.replicas = places, size // places
+        self.replica, self.place = divmod(self.group.rank, self.places)
+        split = self.group.comm.Split
+        self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
 
     @contextmanager
     def collective_check(self):
@@ -49,57 +65,34 @@ class RankStrategy(Local):
 
     @contextmanager
     def stoppable(self):
-        """Hold Ctrl-C back: if one rank stopped by itself, the others would hang."""
-        with interrupts_held() as self._arrived:
-            yield
+        """Hold Ctrl-C back: if one rank stopped by itself, the others would hang. Where it arrived on one, all stop."""
 
-    def stop_if_asked(self):
-        """Raise KeyboardInterrupt, on all ranks at the same place, if Ctrl-C arrived on one of them."""
-        if self._stop:
-            time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
-            raise KeyboardInterrupt
+        def stop_if_asked():
+            if self._stop:
+                time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
+                raise KeyboardInterrupt
+
+        with interrupts_held() as self._arrived:
+            yield stop_if_asked
 
     def take(self, trainer, *batch):
         """Take a step; return its loss."""
-        with self.stoppable():
+        with self.stoppable() as stop_if_asked:
             loss, update = self.step(trainer, lambda: batch)
             update()
-            self.stop_if_asked()
+            stop_if_asked()
         return loss
 
     def seconds(self):
         """Return how long the last step took on rank 0."""
         return self._seconds
 
-
-class ReplicaStrategy(RankStrategy):
-    """Steps of a trainer on MPI ranks; its methods are those of `bppsa_nb.training.step.Local`.
-
-    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
-    None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
-    TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
-    """
-
-    def __init__(self, comm, sequence_ranks):
-        super().__init__(comm)
-        size = self.group.size
-        with self.group.collective_check() as gather:
-            places = size if sequence_ranks is None else check_count("sequence_ranks", sequence_ranks, 1)
-            if size % places:
-                raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            gather(alike={"sequence_ranks": str(places)})
-        self.places, self.replicas = places, size // places
-        self.replica, self.place = divmod(self.group.rank, self.places)
-        split = self.group.comm.Split
-        self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
-
     def check(self, model, optimizer, method, backend, levels, forward):
-        """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
+        """Raise on all ranks unless these can be trained over ranks, and are the same on all of them."""
         with self.collective_check() as given:
             known = "an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers"
-            check_kind("model", model, Recurrent, known)
-            check_parts(model, optimizer)
-            check_forward(forward, model)
+            check_kind("model", model, (Recurrent, ResidualModel), known)
+            check_parts(model, optimizer, forward)
             if forward.method == "newton":
                 raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
             if forward.checkpoint_every is not None:
@@ -127,7 +120,7 @@ class ReplicaStrategy(RankStrategy):
 
     def step(self, trainer, make):
         """Compute one step; on all ranks raise what is wrong on one of them."""
-        began, model, how = time.perf_counter(), trainer.model, (trainer.method, trainer.backend, trainer.levels)
+        model, how = trainer.model, (trainer.method, trainer.backend, trainer.levels)
 
         def compute(x, y, samples):
             activations, loss, grad_logits = self._forward(trainer, x), 0.0, None
@@ -141,10 +134,7 @@ class ReplicaStrategy(RankStrategy):
                 raise ValueError(f"backward must return gradients of {list(model.params)}, got {list(grads)}")
             return (loss, 0.0), grads
 
-        def finish(numbers):
-            return numbers[0], time.perf_counter() - began if self.group.rank == 0 else 0.0
-
-        (loss, self._seconds), grads = self._compute(model, make, compute, finish)
+        (loss, _), grads = self._compute(model, make, compute)
         if self.replicas > 1:
             if grads is None or self.place > 0:  # a replica's ranks have the same gradients, and one counts
                 grads = {name: np.zeros_like(param) for name, param in model.params.items()}
@@ -167,21 +157,23 @@ class ReplicaStrategy(RankStrategy):
         """Return the classes of this replica's samples, on all of its ranks."""
         x, _ = whole_samples(x, None, lengths)
         logits = self._forward(trainer, x).logits
-        return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
+        return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.comm.size - 1)
 
     def _forward(self, trainer, x):
         # Ranks that go at once and are repaired wait no longer than for each other: there is nothing to remember.
         return trainer.model.forward(x, None, trainer.backend, self.comm, **trainer.forward.how())
 
-    def _compute(self, model, make, compute, finish=tuple):
+    def _compute(self, model, make, compute):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
+        began = time.perf_counter()
         x, y, samples = self._batch(model, make)
         numbers, grads = (0.0, 0.0), None
         with self.group.collective_check() as gather:
-            if len(y):
+            if len(y) or self.replicas == 1:  # a replica of several may have no samples
                 numbers, grads = compute(x, y, samples)
-            stops, every = zip(*gather((bool(self._arrived), finish(numbers))), strict=True)
-        self._stop = any(stops)
+            found = bool(self._arrived), numbers, time.perf_counter() - began
+            stops, every, seconds = zip(*gather(found), strict=True)
+        self._stop, self._seconds = any(stops), seconds[0]
         return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):

@@ -233,4 +233,8 @@ def _check(variant, params, x, h0):
     checks.check_array("h0", h0, x.dtype, (x.shape[1], "H"))
     if h0.shape[1] == 0:
         raise ValueError(f"h0 must have shape (B, H), both at least 1, got {h0.shape}")
-    checks.check_params(params, x.dtype, _shapes(x.shape[2], h0.shape[1]))
+    checks.check_kind("params", params, dict, "a dict of arrays")
+    for name, shape in _shapes(x.shape[2], h0.shape[1]).items():
+        if name not in params:
+            raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
+        checks.check_array(f"params[{name!r}]", params[name], x.dtype, shape)

@@ -1,6 +1,7 @@
 """Whole device arrays: taken over from other libraries, filled, copied, added, looked at."""
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from bppsa_nb.machine.checks import on_gpu
 from bppsa_nb.machine.cuda import inline
@@ -148,18 +149,10 @@ def as_device_array(name, array):
             said = dict(array.__cuda_array_interface__)
         except (RuntimeError, TypeError) as error:  # PyTorch's, of a tensor that requires gradients, for one
             raise TypeError(f"{name} must be an array that Numba can read: {error}") from error
-        if _contiguous(said["shape"], said.get("strides"), np.dtype(said["typestr"]).itemsize):
-            said["strides"] = None
+        shape, strides = said["shape"], said.get("strides")
+        if strides and as_strided(np.empty(0, said["typestr"]), shape, strides).flags.c_contiguous:
+            said["strides"] = None  # Numba does not take an axis of one for contiguous whatever its stride is
         array = cuda.from_cuda_array_interface(said, owner=array)
     if not array.flags["C_CONTIGUOUS"]:
         raise ValueError(f"{name} must be contiguous, row by row, got shape {array.shape} in another order")
     return array
-
-
-def _contiguous(shape, strides, step):
-    """Tell whether numbers stand one after the other, row by row; an axis of one may have any stride."""
-    for size, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True

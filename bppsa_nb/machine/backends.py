@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import sys
+from contextlib import suppress
 
 from bppsa_nb.machine.checks import check_choice
 
@@ -27,20 +28,13 @@ def emulated():
 
 
 @functools.cache
-def _driver_found():
-    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            continue
-        return True
-    return False
-
-
-@functools.cache
 def _device_found():
     # Asking the driver library first keeps Numba out of processes that will never use a GPU.
-    if not _driver_found():
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            break
+    else:
         return False
     from bppsa_nb.machine.cuda_compiler import cuda
 

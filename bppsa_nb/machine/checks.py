@@ -82,7 +82,7 @@ def check_floats(name, array, *shapes):
     if type(array) is not np.ndarray:
         check_plain(name, array)
     if array.dtype not in FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+        check_dtype(name, array.dtype)
     if shapes and array.ndim not in map(len, shapes):
         raise wrong_shape(name, array, *shapes)
 
@@ -168,15 +168,6 @@ def check_finite(**arrays):
             array = array.copy_to_host() if on_gpu(array) else array
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
-
-
-def check_params(params, dtype, shapes):
-    """Raise unless `params` holds an array of every name's shape, in the model's dtype."""
-    check_kind("params", params, dict, "a dict of arrays")
-    for name, shape in shapes.items():
-        if name not in params:
-            raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
-        check_array(f"params[{name!r}]", params[name], dtype, shape)
 
 
 def named_params(params):

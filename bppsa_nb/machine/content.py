@@ -36,11 +36,11 @@ def digest(*values, with_lines=False):
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def kept(name, make):
-    """Return the text that the cache folder keeps under a name, or make and keep it."""
+def kept(make, *values, with_lines=False):
+    """Return the text that the cache folder keeps for values, under their `digest`, or make and keep it."""
     try:
-        path = files.cache_folder() / "compiled" / name
-    except FileNotFoundError:  # no home folder
+        path = files.cache_folder() / "compiled" / digest(*values, with_lines=with_lines)
+    except (FileNotFoundError, Unknown):  # no home folder; no values that can be told
         return make()
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")

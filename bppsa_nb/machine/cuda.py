@@ -136,11 +136,6 @@ def new_stream():
     return device.create_stream(options=StreamOptions(nonblocking=False))
 
 
-def wait(stream):
-    """Return when all that was issued to a stream is done."""
-    stream.sync()
-
-
 def follow(stream, other):
     """Let what is issued to a stream from now on wait for what another one has so far, and be part of its recording."""
     if stream is not other:

@@ -86,8 +86,4 @@ def compile_ptx(function, signature, generation=GENERATION, **options):
     def compiled():
         return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
 
-    try:
-        name = content.digest(function, str(signature), generation, options, _VERSIONS, with_lines=True)
-    except content.Unknown:
-        return compiled()
-    return content.kept(name, compiled)
+    return content.kept(compiled, function, str(signature), generation, options, _VERSIONS, with_lines=True)

@@ -1,7 +1,6 @@
 """Where the project keeps its files, and how they are written: whole, or not at all."""
 
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -139,12 +138,6 @@ def folder_lock(folder, shared=False):
         yield
     finally:
         os.close(number)
-
-
-def checksum(path, algorithm):
-    """Return a file's checksum by an algorithm that `hashlib` has, in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def check_regular(path):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from bppsa_nb.machine import content
 
 _LABEL = re.compile(r"^(\.L_x_\d+):")
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?);\s*/\* 0x[0-9a-f]+ \*/")
+# All but the predicate before it, and its name, without the modifiers behind it.
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@\S+\s+)?(([^\s.;]+).*?);\s*/\* 0x[0-9a-f]+ \*/")
 _JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
 _SHORTEST = 4  # instructions of a loop; what is shorter only waits
 
@@ -94,8 +95,7 @@ def verdict(ptx, generation):
     """
     from cuda.bindings import nvjitlink
 
-    name = content.digest("verdict", ptx, generation, nvjitlink.version())
-    return content.kept(name, lambda: _link(ptx, generation)[1])
+    return content.kept(lambda: _link(ptx, generation)[1], "verdict", ptx, generation, nvjitlink.version())
 
 
 def _link(ptx, generation):
@@ -141,13 +141,7 @@ def _parse(lines):
             control = int(re.search(r"/\* (0x[0-9a-f]+) \*/", following)[1], 16)
             if jump := _JUMP.search(found[1]):
                 jumps.append((jump[1], len(code)))
-            code.append((_name(found[1]), max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
+            code.append((found[2], max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
     loops = [range(labels.get(label, last), last + 1) for label, last in jumps]
     over = [range(last + 1, labels.get(label, last)) for label, last in jumps if "B2R" in Part(code[:last][-4:]).names]
     return code, sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop)), over
-
-
-def _name(text):
-    """Return the name of an instruction: without the predicate before it, and the modifiers behind it."""
-    words = text.split()
-    return words[text.startswith("@")].split(".")[0]

@@ -88,16 +88,20 @@ def _pause(_):
     return types.none(), code
 
 
+def call_at(builder, place, table, *values):
+    """Emit the call of what a table has the address of."""
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+    builder.call(builder.inttoptr(builder.load(builder.gep(table, [_INT(place)])), kind.as_pointer()), values)
+
+
 @intrinsic
 def _call(_, table, matrix, out):
     """Have the product of a table compute one panel."""
 
     def code(context, builder, signature, arguments):
         table, *panel = arguments
-        product, rows = (builder.load(builder.gep(table, [_INT(place)])) for place in (PRODUCT, _ROWS))
-        sizes = builder.gep(table, [_INT(_SIZES)])
-        kind = ir.FunctionType(ir.VoidType(), [_INT, _INT, _INT, sizes.type])
-        builder.call(builder.inttoptr(product, kind.as_pointer()), [rows, *panel, sizes])
+        rows, sizes = (builder.gep(table, [_INT(place)]) for place in (_ROWS, _SIZES))
+        call_at(builder, PRODUCT, table, builder.load(rows), *panel, sizes)
         return context.get_dummy_value()
 
     return types.none(table, types.int64, types.int64), code

@@ -14,10 +14,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bppsa_nb.machine.compiling import inline
+
 _STATES = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm", "arm64": "arm"}
 _KIND = _STATES.get(platform.machine())
 # What says so: flush to zero and denormals are zero in MXCSR (x86), flush to zero in FPCR (ARM).
 _FLUSHED = {"x86": 1 << 15 | 1 << 6, "arm": 1 << 24}
+_BITS = _FLUSHED.get(_KIND, 0)
 _INT32, _INT64, _VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 
 
@@ -53,23 +56,6 @@ def state(_):
 
 
 @intrinsic
-def flush(_):
-    """Take subnormal numbers for zero from here on, in this thread; return the state before.
-
-    Does nothing on processors other than x86-64 and 64-bit ARM.
-    """
-
-    def code(context, builder, signature, arguments):
-        if _KIND is None:
-            return _INT64(0)
-        before = _read(builder)
-        _write(builder, builder.or_(before, _INT64(_FLUSHED[_KIND])))
-        return before
-
-    return types.int64(), code
-
-
-@intrinsic
 def restore(_, before):
     """Go back to what `state` or `flush` returned."""
 
@@ -79,3 +65,14 @@ def restore(_, before):
         return context.get_dummy_value()
 
     return types.none(types.int64), code
+
+
+@inline
+def flush():
+    """Take subnormal numbers for zero from here on, in this thread; return the state before.
+
+    Does nothing on processors other than x86-64 and 64-bit ARM.
+    """
+    before = state()
+    restore(before | _BITS)
+    return before

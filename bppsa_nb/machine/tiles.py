@@ -130,18 +130,12 @@ def _call(*kinds, transposed=False):
             builder.store(value, cgutils.gep_inbounds(builder, stored, 0, i))
         values = [at.data, *data, builder.bitcast(stored, _INT.as_pointer())]
         if matrices.ndim == 3:
-            _call_at(builder, second_core.PRODUCT, *values)
+            second_core.call_at(builder, second_core.PRODUCT, *values)
         else:
             call_own(builder, "multiply_panels", _over_panels, [*values, arguments[6]])
         return context.get_dummy_value()
 
     return types.none(*kinds), code
-
-
-def _call_at(builder, place, table, *values):
-    """Emit the call of what a table has the address of."""
-    kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
-    builder.call(builder.inttoptr(builder.load(builder.gep(table, [_INT(place)])), kind.as_pointer()), values)
 
 
 def _over_panels(builder, table, rows, matrices, out, sizes, turn):
@@ -152,14 +146,14 @@ def _over_panels(builder, table, rows, matrices, out, sizes, turn):
     share = builder.load(builder.gep(table, [_INT(second_core.SHARE)]))
     with builder.if_else(cgutils.is_not_null(builder, share)) as (two_cores, one):
         with two_cores:
-            _call_at(builder, second_core.SHARE, table, table, rows, matrices, out, sizes)
+            second_core.call_at(builder, second_core.SHARE, table, table, rows, matrices, out, sizes)
         with one, cgutils.for_range(builder, count) as over_panels:
             number = over_panels.index
             number = builder.select(odd, builder.sub(builder.sub(count, _INT(1)), number), number)
             panel = cgutils.pointer_add(builder, matrices, builder.mul(number, stride), matrices.type)
             start = builder.mul(number, width)
             start = builder.select(builder.icmp_signed("<", start, last), start, last)
-            _call_at(builder, second_core.PRODUCT, table, rows, panel, builder.gep(out, [start]), sizes)
+            second_core.call_at(builder, second_core.PRODUCT, table, rows, panel, builder.gep(out, [start]), sizes)
 
 
 @intrinsic(prefer_literal=True)

@@ -5,7 +5,7 @@ see through each time. Where loops know what they ask for, a pointer and a numbe
 of numbers is the call of a function, which each module has once.
 """
 
-from functools import partial
+from functools import update_wrapper
 
 from llvmlite import ir
 from numba import types
@@ -95,50 +95,52 @@ def integers(context, builder, kind, value):
 # Numbers are given by a pointer, or by a C-contiguous array, from its first on. No two share memory.
 
 
-@intrinsic
-def copy(_, numbers, out, count):
+def _emitted(body):
+    """Make an intrinsic with the parameters of `body`, which emits the function that it calls."""
+
+    def call(_, *kinds):
+        for kind in kinds:
+            _check(kind)
+
+        def code(context, builder, signature, arguments):
+            values = [_first(context, builder, *each) for each in zip(signature.args, arguments, strict=True)]
+            call_own(builder, body.__name__, body, values)
+            return context.get_dummy_value()
+
+        return types.none(*(types.intp if isinstance(kind, types.Integer) else kind for kind in kinds)), code
+
+    return intrinsic(update_wrapper(call, body))
+
+
+@_emitted
+def copy(builder, source, target, count):
     """Copy numbers; an assignment to a slice would compile, for seconds, what it says of shapes that do not fit."""
-    return _call("copy", _copy, numbers, out, count)
+    cgutils.raw_memcpy(builder, target, source, count, cgutils.sizeof(builder, source.type))
 
 
-@intrinsic
-def copy_rows(_, numbers, apart, out, out_apart, count, rows):
+@_emitted
+def copy_rows(builder, source, apart, target, target_apart, count, rows):
     """Copy so many rows of numbers, which begin so many numbers apart, here and there."""
-    return _call("copy_rows", _copy_rows, numbers, apart, out, out_apart, count, rows)
-
-
-@intrinsic
-def clear(_, out, count):
-    """Set numbers to zero."""
-    return _call("clear", _clear, out, count)
-
-
-@intrinsic
-def add(_, out, terms, count):
-    """Add terms to numbers in place."""
-    return _call("add", _add, out, terms, count)
-
-
-def _copy(size, builder, source, target, count):
-    cgutils.raw_memcpy(builder, target, source, count, size)
-
-
-def _copy_rows(size, builder, source, apart, target, target_apart, count, rows):
     builder.function.attributes.add("noinline")
+    size = cgutils.sizeof(builder, source.type)
     gaps = builder.or_(builder.xor(apart, count), builder.xor(target_apart, count))
     with builder.if_else(cgutils.is_null(builder, gaps)) as (together, row_by_row):
         with together:
-            _copy(size, builder, source, target, builder.mul(rows, count))
+            cgutils.raw_memcpy(builder, target, source, builder.mul(rows, count), size)
         with row_by_row, cgutils.for_range(builder, rows) as loop:
             here, there = (builder.mul(loop.index, each) for each in (apart, target_apart))
-            _copy(size, builder, builder.gep(source, [here]), builder.gep(target, [there]), count)
+            cgutils.raw_memcpy(builder, builder.gep(target, [there]), builder.gep(source, [here]), count, size)
 
 
-def _clear(size, builder, target, count):
-    cgutils.memset(builder, target, builder.mul(count, _INT(size)), 0)
+@_emitted
+def clear(builder, target, count):
+    """Set numbers to zero."""
+    cgutils.memset(builder, target, builder.mul(count, cgutils.sizeof(builder, target.type)), 0)
 
 
-def _add(_, builder, target, source, count):
+@_emitted
+def add(builder, target, source, count):
+    """Add terms to numbers in place."""
     builder.function.attributes.add("noinline")
     target.add_attribute("noalias")
     with cgutils.for_range(builder, count) as loop:
@@ -153,19 +155,6 @@ def _check(array):
 
 def _first(context, builder, kind, value):
     return context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-
-
-def _call(name, body, *kinds):
-    """Return signature and code of the call of a function, of numbers and of integers."""
-    for kind in kinds:
-        _check(kind)
-
-    def code(context, builder, signature, arguments):
-        values = [_first(context, builder, *each) for each in zip(signature.args, arguments, strict=True)]
-        call_own(builder, name, partial(body, kinds[0].dtype.bitwidth // 8), values)
-        return context.get_dummy_value()
-
-    return types.none(*(types.intp if isinstance(kind, types.Integer) else kind for kind in kinds)), code
 
 
 def call_own(builder, name, body, values):

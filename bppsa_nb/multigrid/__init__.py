@@ -1,8 +1,8 @@
 """Layer-parallel training: the layers of a residual network solved by nonlinear multigrid (FAS, MGRIT)."""
 
-from bppsa_nb.machine import lazy as _lazy
+from bppsa_nb.machine import dispatch as _dispatch
 
-__getattr__, __dir__, __all__ = _lazy.names(
+__getattr__, __dir__, __all__ = _dispatch.names(
     __name__,
     {
         "multigrid.model": ["ResidualModel"],

@@ -14,7 +14,7 @@ from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
 from bppsa_nb.operands.batched import BatchedCSR
-from bppsa_nb.operands.counted import Pattern
+from bppsa_nb.operands.pattern import Pattern
 from bppsa_nb.scan import scan
 
 _SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies

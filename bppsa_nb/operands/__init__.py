@@ -11,7 +11,7 @@ kind        module      an operand is
 `Planned`   `batched`   sparse matrices of several samples, one pattern; products by plan
 `Scaled`    `scaled`    one of these times an exact power of two, so that products stay in range
 `Affine`    `dense`     ``x -> M x + c``: a matrix and the loss term that enters at that step
-`Pattern`   `counted`   where a matrix may be non-zero: counts multiply-adds
+`Pattern`   `pattern`   where a matrix may be non-zero: counts multiply-adds
 ==========  ==========  ====================================================================
 
 Gradients are plain arrays for the first five kinds. One more kind, `bppsa_nb.scan.trace.Traced`, is nothing but its

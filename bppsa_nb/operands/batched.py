@@ -72,7 +72,7 @@ class Planned:
         self.pattern = pattern
         self.values = values
         self.backend = backend
-        self._products = implementation(products.__name__, backend)
+        self.products = implementation(products.__name__, backend)
 
     @classmethod
     def of(cls, link, backend):
@@ -86,15 +86,10 @@ class Planned:
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
-            return self._products.apply(self.pattern, self.values, other)
+            return self.products.apply(self.pattern, self.values, other)
         plan = self.pattern.times(other.pattern)
-        return Planned(plan.pattern, self._products.product(plan, self.values, other.values), self.backend)
+        return Planned(plan.pattern, self.products.product(plan, self.values, other.values), self.backend)
 
-    def magnitude_range(self):
-        """Return the largest and the smallest non-zero size of each sample's entries."""
-        return self._products.magnitude_range(self.values)
-
-    def scaled(self, exponents, fresh=False):
-        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
-        values = self._products.scale(self.values, exponents, self.values if fresh else None)
+    def with_values(self, values):
+        """Return an operand of the same pattern with other entries."""
         return Planned(self.pattern, values, self.backend)

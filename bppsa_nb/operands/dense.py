@@ -15,6 +15,8 @@ class Dense:
     n)].
     """
 
+    products = products  # which find the range of values, and scale them
+
     def __init__(self, matrix):
         self.matrix = matrix
 
@@ -25,20 +27,13 @@ class Dense:
         return CSR(product) if sparse.issparse(product) else Dense(product)
 
     @property
-    def _values(self):
+    def values(self):
+        """Entries of each sample [shape=(..., nnz)], those that are stored."""
         return self.matrix.reshape(*self.matrix.shape[:-2], -1)
 
-    def _with(self, values):
+    def with_values(self, values):
+        """Return an operand of the same shape and pattern with other entries."""
         return Dense(values.reshape(self.matrix.shape))
-
-    def magnitude_range(self):
-        """Return the largest and the smallest non-zero size of each sample's entries, those that are stored."""
-        return products.magnitude_range(self._values)
-
-    def scaled(self, exponents, fresh=False):
-        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
-        values = self._values
-        return self._with(products.scale(values, exponents, out=values if fresh else None))
 
 
 class CSR(Dense):
@@ -48,10 +43,10 @@ class CSR(Dense):
         return self.matrix @ other if isinstance(other, np.ndarray) else super().__matmul__(other)
 
     @property
-    def _values(self):
+    def values(self):  # noqa: D102 - as of Dense
         return self.matrix.data
 
-    def _with(self, values):
+    def with_values(self, values):  # noqa: D102 - as of Dense
         return CSR(sparse.csr_array((values, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape))
 
 

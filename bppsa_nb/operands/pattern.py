@@ -3,14 +3,16 @@
 A general sparse product first finds out which entries of the result exist, then merges indices while it multiplies.
 Patterns of transposed Jacobians are known ahead of training, so both can be done ahead of it, too (Section 3.3):
 the *symbolic phase* makes a `PlannedProduct`, the *numeric phase* runs it, for one matrix or for those of a batch.
+Without any number, patterns are operands, too, and count what their products would cost.
 """
 
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.machine import backends, checks, memory
+from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
@@ -100,10 +102,7 @@ class CSRPattern(checks.Fixed):
     @property
     def canonical(self):
         """bool: whether every row's columns are sorted, and none occurs twice."""
-        rises = np.diff(self.indices) > 0
-        starts = self.indptr[1:-1]
-        rises[starts[(starts > 0) & (starts < self.nnz)] - 1] = True  # from one row to the next, anything goes
-        return bool(rises.all())
+        return sparse.csr_array((self.indices, self.indices, self.indptr), shape=self.shape).has_canonical_format
 
     def detached(self):
         """Return a pattern of the same arrays that keeps no plans."""
@@ -183,21 +182,15 @@ class PlannedProduct(checks.Fixed):
     _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind", "places")
 
     def __init__(self, a, b):
-        from bppsa_nb.operands import products_cpu as cpu
+        from bppsa_nb.operands.products_cpu import entries
 
         a, b = _pattern("a", a), _pattern("b", b)
         if a.shape[1] != b.shape[0]:
             raise ValueError(f"b must have {a.shape[1]} rows to be multiplied by a {a.shape}, got shape {b.shape}")
-        shape = (a.shape[0], b.shape[1])
-        lengths = np.diff(b.indptr)[a.indices]
-        multiply_adds = int(lengths.sum(dtype=np.int64))
-        ends = np.cumsum(cpu.count(a, b, multiply_adds), dtype=np.int64)
-        nnz = int(ends[-1]) if len(ends) else 0
-        memory.require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
-        indptr = np.concatenate([[0], ends]).astype(np.int32 if nnz < 2**31 else np.int64)
-        pattern = CSRPattern.made(indptr, cpu.columns(a, b, multiply_adds, indptr), shape)
+        multiply_adds = int(np.diff(b.indptr)[a.indices].sum(dtype=np.int64))
+        pattern = CSRPattern.made(*entries(a, b, multiply_adds), (a.shape[0], b.shape[1]))
         canonical, kind = b.canonical, "sums"
-        if multiply_adds == nnz:
+        if multiply_adds == pattern.nnz:
             # Of a product that is both, columns: its factors lie in the order in which they are read.
             if np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], pattern.indices):
                 kind = "columns"
@@ -249,8 +242,7 @@ class PlannedProduct(checks.Fixed):
             if values.ndim not in (1, 2) or values.shape[-1] != pattern.nnz:
                 shapes = f"(nnz,) or (B, nnz) with nnz = {pattern.nnz}"
                 raise ValueError(f"{name} must have shape {shapes}, got {values.shape}")
-        if not (checks.all_finite(a) and checks.all_finite(b)):  # the product might not show it, for zeros in the other
-            checks.check_finite(a=a, b=b)
+        checks.check_finite(a=a, b=b)  # the product might not show it, for zeros in the other
         if a.dtype != b.dtype:
             raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
         batches = {len(values) for values in (a, b) if values.ndim == 2}
@@ -269,6 +261,34 @@ class PlannedProduct(checks.Fixed):
         with np.errstate(under="ignore"):  # whatever the caller wants to hear of
             there.product(self, *both, np.atleast_2d(out))
         return out
+
+
+class Cost(NamedTuple):
+    """What a product of patterns costs; its kind is "mm" or "mv", its entries are those that are stored."""
+
+    kind: str
+    multiply_adds: int
+    entries: int
+
+
+@with_repr("structure")
+class Pattern:
+    """Where an operand may be non-zero: a `CSRPattern`, or None for a gradient, taken as dense.
+
+    Multiplying patterns counts what the numbers would cost: every product appends a `Cost` to `costs`.
+    """
+
+    def __init__(self, structure, costs):
+        self.structure = structure
+        self.costs = costs
+
+    def __matmul__(self, other):
+        if other.structure is None:
+            self.costs.append(Cost("mv", self.structure.nnz, self.structure.shape[0]))
+            return Pattern(None, self.costs)
+        plan = self.structure.times(other.structure)
+        self.costs.append(Cost("mm", plan.multiply_adds, plan.pattern.nnz))
+        return Pattern(plan.pattern, self.costs)
 
 
 def _pattern(name, matrix):

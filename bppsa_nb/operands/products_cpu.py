@@ -7,6 +7,7 @@ Functions take a range ``first ... last`` of rows, or of rows of all samples one
 import numpy as np
 
 from bppsa_nb.machine.compiling import compiled
+from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
 
@@ -17,28 +18,12 @@ _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of eac
 
 
 @compiled
-def _count(a, b, columns, counts, first, last):
-    (a_indptr, a_indices), (b_indptr, b_indices) = a, b
-    seen = np.full(columns, -1, np.int32)
-    for i in range(first, last):
-        count = 0
-        for p in range(a_indptr[i], a_indptr[i + 1]):
-            k = a_indices[p]
-            for q in range(b_indptr[k], b_indptr[k + 1]):
-                j = b_indices[q]
-                if seen[j] != i:
-                    seen[j] = i
-                    count += 1
-        counts[i] = count
-    return True
-
-
-@compiled
 def _list(a, b, columns, indptr, indices, first, last):
+    """List the columns of each row of a product; without `indices` to put them into, count those of row i behind it."""
     (a_indptr, a_indices), (b_indptr, b_indices) = a, b
     seen = np.full(columns, -1, np.int32)
     for i in range(first, last):
-        start = end = indptr[i]
+        start = end = 0 if indices is None else indptr[i]
         low, high = columns, -1
         for p in range(a_indptr[i], a_indptr[i + 1]):
             k = a_indices[p]
@@ -46,11 +31,14 @@ def _list(a, b, columns, indptr, indices, first, last):
                 j = b_indices[q]
                 if seen[j] != i:
                     seen[j] = i
-                    indices[end] = j
+                    if indices is not None:
+                        indices[end] = j
                     end += 1
                     low, high = min(low, j), max(high, j)
+        if indices is None:
+            indptr[i + 1] = end
         # Sorted: by walking over all columns in between where they are many, by sorting where they are few.
-        if high - low < 16 * (end - start):
+        elif high - low < 16 * (end - start):
             end = start
             for j in range(low, high + 1):
                 if seen[j] == i:
@@ -70,18 +58,20 @@ def _amount(multiply_adds):
     return {"parallel": multiply_adds > _THRESHOLD, "chunks": multiply_adds // _CHUNK}
 
 
-def count(a, b, multiply_adds):
-    """Count the entries of each row of a product of patterns, np.ndarray of int [shape=(m,)]."""
-    counts = np.empty(a.shape[0], np.int32)
-    parallel_for(_count, len(counts), _index(a), _index(b), b.shape[1], counts, **_amount(multiply_adds))
-    return counts
+def entries(a, b, multiply_adds):
+    """Find the entries of a product of patterns: indptr [shape=(m + 1,)], and sorted indices, of int32 [shape=(nnz,)].
 
-
-def columns(a, b, multiply_adds, indptr):
-    """List the columns of each row of a product of patterns, sorted, np.ndarray of int32 [shape=(nnz,)]."""
-    indices = np.empty(indptr[-1], np.int32)
-    parallel_for(_list, a.shape[0], _index(a), _index(b), b.shape[1], indptr, indices, **_amount(multiply_adds))
-    return indices
+    Raises MemoryError if they do not fit into memory.
+    """
+    shape, amount = (a.shape[0], b.shape[1]), _amount(multiply_adds)
+    indptr = np.zeros(shape[0] + 1, np.int64)
+    arrays = _index(a), _index(b), shape[1], indptr
+    parallel_for(_list, shape[0], *arrays, None, **amount)
+    nnz = int(np.cumsum(indptr, out=indptr)[-1])
+    require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
+    indices = np.empty(nnz, np.int32)
+    parallel_for(_list, shape[0], *arrays, indices, **amount)
+    return indptr, indices
 
 
 @compiled

@@ -7,10 +7,11 @@ sum is formed in the order of its terms, so results do not change from run to ru
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import over
-from bppsa_nb.machine.cuda import SHARED_BYTES, reduced
+from bppsa_nb.machine.cuda import SHARED_BYTES, on_device, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands.products import batch_of
 
+send = on_device  # values stay there from then on
 THREADS = 128
 _PART = 2**14  # entries that one block looks at
 
@@ -116,11 +117,6 @@ def scale_values(values, factors, scaled):
         scaled[sample, p] = factors[sample] * values[sample, p]
 
 
-def send(values):
-    """Copy values to the device."""
-    return cuda.to_device(values)
-
-
 def _index(pattern):
     """Return a pattern's index arrays on the device, where they stay as long as the pattern lives."""
     if not pattern.on_device:
@@ -157,7 +153,7 @@ def apply(pattern, values, vectors):
     result = cuda.device_array((len(vectors), pattern.shape[0]), vectors.dtype)
     if not result.size:
         return result.copy_to_host()
-    vectors = cuda.to_device(np.ascontiguousarray(vectors))
+    vectors = on_device(vectors)
     arrays = (*_index(pattern), values, vectors, result)
     apply_rows[result.size, THREADS, 0, THREADS * result.dtype.itemsize](*arrays)
     return result.copy_to_host()

@@ -18,11 +18,12 @@ class Scaled:
     """
 
     def __init__(self, operand, exponent=0, fresh=False):
-        peak, floor = operand.magnitude_range()
+        values, there = operand.values, operand.products
+        peak, floor = there.magnitude_range(values)
         if not narrow(peak, floor).all():
             raise DynamicRangeError
         power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)  # `range.shift`
-        self.operand = operand.scaled(-power, fresh)
+        self.operand = operand.with_values(there.scale(values, -power, values if fresh else None))
         self.exponent = exponent + power
 
     def __matmul__(self, other):

@@ -3,8 +3,6 @@
 import math
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.views import bits, copy, shaped
@@ -26,21 +24,14 @@ def flat(matrix):
     return shaped(matrix, 0, (matrix.size,))
 
 
-@intrinsic(prefer_literal=True)
-def _limit(_, array, name):
-    """Give what `numpy.finfo` says of an array's dtype, an integer, as a constant."""
-    value = int(getattr(np.finfo(str(array.dtype)), name.literal_value))
-    return types.int64(array, name), lambda context, *_: context.get_constant(types.int64, value)
-
-
 @_compile
 def moderate(array):
     """Say whether products of such numbers [shape=(n,)] with others neither overflow nor underflow."""
-    minexp, maxexp, nmant = _limit(array, "minexp"), _limit(array, "maxexp"), _limit(array, "nmant")
-    found = bits(array)
+    info, found = np.finfo(array.dtype), bits(array)
     kind = found.dtype.type
     magnitude = kind((1 << (found.itemsize * 8 - 1)) - 1)
-    least, most = kind((half(minexp) + maxexp - 1) << nmant), kind((ample(maxexp) + maxexp - 1) << nmant)
+    least = kind((half(info.minexp) + info.maxexp - 1) << info.nmant)
+    most = kind((ample(info.maxexp) + info.maxexp - 1) << info.nmant)
     # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
     low, high = magnitude, kind(0)
     for i in range(found.size):
@@ -62,7 +53,7 @@ def scale(array, exponent):
 @_compile
 def normalize(array):
     """Scale numbers [shape=(n,)] in place, the largest into [1/2, 1); return the exponent, and if they are narrow."""
-    dtype, minexp = array.dtype.type, _limit(array, "minexp")
+    dtype, minexp = array.dtype.type, np.finfo(array.dtype).minexp
     peak, low = dtype(0), dtype(np.inf)
     for i in range(array.size):
         size = abs(array[i])
@@ -87,7 +78,7 @@ def dot(matrix, vector, out):
 @_compile
 def matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
-    minexp, maxexp, kept = _limit(vector, "minexp"), _limit(vector, "maxexp"), True
+    info, kept = np.finfo(vector.dtype), True
     if moderate(vector):
         dot(matrix, vector, out)
     else:
@@ -97,16 +88,16 @@ def matvec(matrix, exponent, vector, out):
         exponent += power
         dot(matrix, scaled, out)
         if not narrow:
-            least = vector.dtype.type(math.ldexp(1.0, blurred(minexp, _limit(vector, "nmant"))))
+            least = vector.dtype.type(math.ldexp(1.0, blurred(info.minexp, info.nmant)))
             for i in range(out.size):
                 unit = vector.dtype.type(1)
                 for j in range(vector.size):
                     unit = max(unit, abs(matrix[i, j]))
                 kept &= abs(out[i]) >= unit * least
     # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
-    exponent = min(max(exponent, 3 * minexp), 3 * (maxexp - 1))
+    exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
     while exponent != 0:
-        step = part(exponent, minexp, maxexp)
+        step = part(exponent, info.minexp, info.maxexp)
         scale(out, step)
         exponent -= step
     return kept

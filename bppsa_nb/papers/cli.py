@@ -252,7 +252,7 @@ def _calibrate(arguments):
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Nothing is stored; the prices from before are kept.") from None
     if arguments.defaults:
-        calibrate.write_defaults(records)
+        prices.store_defaults(records)
     for backend, record in records.items():
         median, worst = calibrate.errors(record)
         print(f"{backend} on {record['machine']}, nanoseconds of one:")

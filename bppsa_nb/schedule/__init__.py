@@ -1,6 +1,6 @@
 """Out-of-order backprop: which gradient to compute when, on one device, with data- and with pipeline-parallelism."""
 
-from bppsa_nb.machine import lazy as _lazy
+from bppsa_nb.machine import dispatch as _dispatch
 
 _NAMES = {
     "schedule.network": ["Assumptions", "Memory", "Network", "transfer_time"], "schedule.timeline": ["Timeline"],
@@ -8,4 +8,4 @@ _NAMES = {
     "schedule.streams": ["TwoStreams"], "schedule.replication": ["data_parallel"], "schedule.search": ["optimum"],
     "schedule.pipelining": ["pipeline"], "schedule.layers": ["profile", "split"],
 }  # fmt: skip
-__getattr__, __dir__, __all__ = _lazy.names(__name__, _NAMES)
+__getattr__, __dir__, __all__ = _dispatch.names(__name__, _NAMES)

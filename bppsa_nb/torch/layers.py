@@ -72,9 +72,10 @@ class Scanned:
 
     def view_layers(self, params):
         """Return layers as `bppsa_nb.cells.stack` takes them, on the memory of parameters in PyTorch's order."""
-        arrays, names = list(map(solve.as_array, params)), solve.names(len(params))
-        sizes = arrays[0].dtype, self.hidden_size, len(params) // len(NAMES)
-        return solve.Layers(self.cell, *sizes, dict(zip(names, arrays, strict=True)))
+        arrays, count = list(map(solve.as_array, params)), len(params) // len(NAMES)
+        names = [f"{name}_l{layer}" for layer in range(count) for name in NAMES]
+        named = dict(zip(names, arrays, strict=True))
+        return solve.Layers(self.cell, arrays[0].dtype, self.hidden_size, count, named)
 
     @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None, resets=None):

@@ -1,6 +1,5 @@
 """One node of PyTorch's graph for layers and all their steps, forward and back, and where PyTorch and Numba meet."""
 
-import functools
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 import torch
 
 from bppsa_nb.cells import stack, unroll
-from bppsa_nb.cells.cell import NAMES, Cell
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import backprop as chain
 
 
@@ -37,7 +36,9 @@ class Solve(torch.autograd.Function):
         with _beside(x):
             layers = module.view_layers(params)
             how = module.forward_choice.options(), backend, spans
-            hidden, kept, solved = stack.run(layers, as_array(x), _initial(starts), *how, _new(x))
+            arrays = list(map(as_array, starts))
+            by_layer = [[states[layer] for states in arrays] for layer in range(layers.num_layers)]
+            hidden, kept, solved = stack.run(layers, as_array(x), by_layer, *how, _new(x))
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(unroll.share_of(layers, x.shape, solved, backend))
         output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
@@ -79,13 +80,7 @@ class Solve(torch.autograd.Function):
         if any(ctx.needs_input_grad[3 : 3 + states]):
             of_starts = _stack(at_start, x).chunk(states, 2)
         of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
-        return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in names(len(params)))
-
-
-@functools.cache
-def names(count):
-    """Return the names of so many parameters of layers, as `bppsa_nb.cells.stack` knows them."""
-    return [f"{name}_l{layer}" for layer in range(count // len(NAMES)) for name in NAMES]
+        return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in layers.params)
 
 
 # Where PyTorch and Numba meet.
@@ -113,14 +108,6 @@ def as_array(tensor):
     from bppsa_nb.machine.arrays_cuda import as_device_array
 
     return as_device_array("input", tensor.detach())
-
-
-def _initial(starts):
-    """View initial states, tensors (L, B, H), as the module for where they are takes them."""
-    arrays = list(map(as_array, starts))
-    if on_gpu(starts[0]):
-        return arrays
-    return arrays[0][:, None] if len(arrays) == 1 else np.stack(arrays, axis=1)
 
 
 def _side_by_side(at_last):

@@ -23,7 +23,7 @@ from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import short_repr
-from bppsa_nb.training.loss import check_order, cross_entropy, first_of_rows, mean_loss
+from bppsa_nb.training.loss import check_order, cross_entropy, mean_loss
 from bppsa_nb.training.optimizers import SGD, Adam
 
 _KEPT = 2**22  # states of a shape, for which arrays are kept
@@ -42,7 +42,8 @@ class Step:
         self.layers = stack.Host(model, shape, self.backend, options, how, flat=self.grads)
         self.head, self.of_head = model.head, [model.params.views(self.grads)[name] for name in HEAD]
         self.layers.states[:, :, 0], self.chunked = 0, self.layers.options.method != "linear"
-        self.starts, self.rows = [None] * model.num_layers, first_of_rows((shape[1], model.num_classes))
+        self.starts = [None] * model.num_layers
+        self.rows = np.arange(0, shape[1] * model.num_classes, model.num_classes)
 
     def run(self, x, labels):
         """Go forward and back; return the loss. Nothing has changed yet."""
@@ -81,7 +82,7 @@ class Local:
             warnings.warn(
                 "whole steps run on the GPU only of a cell's layers and nothing else, by SGD or Adam; of other models "
                 "and optimizers, forward and backward of the model and the optimizer's step are called",
-                stacklevel=4,  # who made the trainer
+                stacklevel=3,  # who made the trainer
             )
         whole = known and forward.checkpoint_every is None
         self.steps = "in parts" if not whole else "on the GPU" if there == "cuda" else "whole"  # how they run
@@ -92,8 +93,7 @@ class Local:
 
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise what `Trainer` says it raises, unless these can be trained so."""
-        check_parts(model, optimizer)
-        check_forward(forward, model)
+        check_parts(model, optimizer, forward)
         model.check_method(method, backend, levels)
 
     def check_dataset(self, dataset, batch_size):
@@ -116,11 +116,8 @@ class Local:
         return number
 
     def stoppable(self):
-        """Have Ctrl-C end a block where all processes can be stopped."""
-        return nullcontext()
-
-    def stop_if_asked(self):
-        """Raise KeyboardInterrupt if Ctrl-C was held back."""
+        """Have Ctrl-C end a block where all processes can be stopped: at calls of what is yielded."""
+        return nullcontext(lambda: None)
 
     def batch(self, dataset, indices):
         """Return what this process needs of a batch."""
@@ -184,7 +181,6 @@ class Local:
 
     def _compute_parts(self, trainer, x, y, lengths=None):
         """Compute one step by what model and optimizer compute themselves."""
-        check_order(x, y)
         x, y, lengths = by_length(x, y, lengths)
         model = trainer.model
         activations = self._forward(trainer, x, lengths)
@@ -211,7 +207,6 @@ class Local:
     def evaluate(self, trainer, make):
         """Return the summed loss of a batch, and how many of its samples are known."""
         x, y, *lengths = make()
-        check_order(x, y)
         x, y, lengths = by_length(x, y, *lengths)
         logits = self._forward(trainer, x, lengths).logits
         return cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
@@ -241,7 +236,11 @@ def check_batch(batch, count):
 
 
 def by_length(x, y, lengths=None):
-    """Return a batch with its longest samples first, which takes the least time, and no more steps than these have."""
+    """Return a batch with its longest samples first, which takes the least time, and no more steps than these have.
+
+    ValueError if the samples of sequences, and not the steps, come first.
+    """
+    check_order(x, y)
     if lengths is None or type(x) is not np.ndarray or x.ndim != 3 or np.shape(y) != x.shape[1:2]:
         return x, y, lengths
     lengths = Spans.checked(lengths, None, x).lengths
@@ -256,16 +255,12 @@ def whole_samples(x, y, lengths=None):
     return x, y
 
 
-def check_parts(model, optimizer):
-    """Raise TypeError unless a model and an optimizer have what a trainer needs of them."""
+def check_parts(model, optimizer, forward):
+    """Raise TypeError or ValueError unless a model and an optimizer have what a trainer needs, and `forward` fits."""
     check_has("model", model, ("params", "forward", "backward", "check_method"), "bppsa_nb.RNN(1, 20, 10)")
     check_has("optimizer", optimizer, ("step", "settings", "zeros", "state", "steps"), "bppsa_nb.Adam()")
     if isinstance(model.params, Parameters):
         model.params.seal()
-
-
-def check_forward(forward, model):
-    """Raise ValueError or TypeError unless a model can go forward so."""
     check_choice("forward", forward.method, ("auto", *METHODS))
     if forward.checkpoint_every is not None:
         check_count("checkpoint_every", forward.checkpoint_every, 1)

@@ -17,7 +17,7 @@ from bppsa_nb.cells.stack_cuda import Device
 from bppsa_nb.chains.plan import explain
 from bppsa_nb.machine.arrays_cuda import fill
 from bppsa_nb.machine.checks import check_finite, named_params
-from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
+from bppsa_nb.machine.cuda import follow, new_stream, record, records, require
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import kernels_cuda as kernels
@@ -63,7 +63,7 @@ class Shared:
     def fetch(self):
         """Fetch what a step found into the mirror; return how the step ended."""
         self.flat.copy_to_host(self.host, stream=self.stream)
-        wait(self.stream)
+        self.stream.sync()
         return int(self.host[-2] or self.host[-1])  # how the gradients came out, and then the update
 
 

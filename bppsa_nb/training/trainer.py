@@ -104,7 +104,14 @@ class Trainer:
         checkpoint_every=None,
     ):
         self.forward = Forward(forward, checkpoint_every)
-        self._strategy = _strategy(model, optimizer, method, backend, comm, sequence_ranks, self.forward)
+        if comm is None:
+            if sequence_ranks is not None:
+                raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
+            self._strategy = Local(model, optimizer, backend, self.forward)
+        elif isinstance(model, ResidualModel):
+            self._strategy = over_ranks("residual").LayerStrategy(comm, sequence_ranks)
+        else:
+            self._strategy = over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
@@ -141,7 +148,7 @@ class Trainer:
             For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
             the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
-        return self._strategy.take(self, x, y) if lengths is None else self._strategy.take(self, x, y, lengths)
+        return self._strategy.take(self, x, y, lengths)
 
     def fit(self, dataset, epochs, batch_size, rng=0, progress=True, save_to=None, save_every=None):
         """Train until `epochs` epochs are done, counted from the trainer's start; return the `History` of them all.
@@ -190,7 +197,7 @@ class Trainer:
         total, done = epochs * per_epoch, self.epoch * per_epoch + self.position // batch_size
         hidden = not (progress and self._strategy.is_main_process)
         bar = {"total": total, "initial": min(done, total), "disable": hidden, "unit": "it", "desc": "training"}
-        with self._strategy.stoppable(), extras.bar(**bar) as bar:
+        with self._strategy.stoppable() as stop_if_asked, extras.bar(**bar) as bar:
             while self.epoch < epochs:
                 order = np.random.default_rng([self._seed, self.epoch]).permutation(num_samples)
                 for start in range(self.position, num_samples, batch_size):
@@ -199,7 +206,7 @@ class Trainer:
                     bar.update()
                     if save_every is not None and len(self._loss) % save_every == 0:
                         self.save(save_to)
-                    self._strategy.stop_if_asked()
+                    stop_if_asked()
         return self.history
 
     def _iterate(self, dataset, indices):
@@ -218,12 +225,12 @@ class Trainer:
             plan = self._strategy.check_dataset(dataset, batch_size)
             given |= plan
         num_samples, loss, correct = plan["num_samples"], 0.0, 0.0
-        with self._strategy.stoppable():
+        with self._strategy.stoppable() as stop_if_asked:
             for start in range(0, num_samples, batch_size):
                 indices = np.arange(start, min(start + batch_size, num_samples))
                 batch = self._strategy.evaluate(self, partial(self._strategy.batch, dataset, indices))
                 loss, correct = loss + batch[0], correct + batch[1]
-                self._strategy.stop_if_asked()
+                stop_if_asked()
         return loss / num_samples, correct / num_samples
 
     def predict(self, x, lengths=None):
@@ -276,14 +283,3 @@ class Trainer:
             self.epoch, self.position, self._seed, self._plan = map(note.get, ("epoch", "position", "seed", "plan"))
             self.forward.spent, self.forward.rest = note["forward"]
             self._loss, self._seconds = loss, seconds
-
-
-def _strategy(model, optimizer, method, backend, comm, sequence_ranks, forward):
-    """Choose where steps run, and how."""
-    if comm is not None:
-        if isinstance(model, ResidualModel):
-            return over_ranks("residual").LayerStrategy(comm, sequence_ranks)
-        return over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
-    if sequence_ranks is not None:
-        raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
-    return Local(model, optimizer, backend, forward)

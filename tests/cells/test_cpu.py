@@ -27,8 +27,8 @@ each_dtype = pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
-    for module in (layer_cpu, samples_cpu, runs_cpu):
-        monkeypatch.setattr(module, "_THRESHOLD", 0)
+    for module, name in (layer_cpu, "THRESHOLD"), (samples_cpu, "THRESHOLD"), (runs_cpu, "_THRESHOLD"):
+        monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(layer_cpu, "_THRESHOLD_NUMBERS", 0)
     return request.param
 

@@ -9,8 +9,8 @@ from rings import large, more
 from scipy.special import expit
 from texts import beside, refuses
 
-from bppsa_nb.cells import forward_cpu, stack
 from bppsa_nb.cells import layer as layers
+from bppsa_nb.cells import layer_cpu, stack
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
@@ -283,7 +283,7 @@ def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(forward_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)
+    compiled = len(layer_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     model.params = {name: np.asfortranarray(param) for name, param in model.params.items()}
@@ -293,7 +293,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(forward_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)) == compiled
+    assert (len(layer_cpu.run_steps.signatures), len(runs_cpu._assemble.signatures)) == compiled
 
 
 @each_backend

@@ -31,9 +31,9 @@ def case(cell, T, B, H, L, dtype):
     return here, there, *(rng.standard_normal(shape).astype(dtype) for shape in shapes)
 
 
-def by_state(h0):
+def by_layer(h0, take=np.array):
     """Initial states as a GPU takes them."""
-    return [np.ascontiguousarray(h0[:, s]) for s in range(h0.shape[1])]
+    return [[take(start) for start in own] for own in h0]
 
 
 def close(found, expected, tolerance):
@@ -64,7 +64,7 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
     options = SolverOptions("chunked", length, 0) if length else SolverOptions("linear")
     expected = stack.run(here, x, h0, SolverOptions("linear"), "numpy")[:2]
     x_there = cuda.to_device(x)
-    for model, initial in ((there, list(map(cuda.to_device, by_state(h0)))), (here, by_state(h0))):
+    for model, initial in ((there, by_layer(h0, cuda.to_device)), (here, by_layer(h0))):
         *saved, solved = stack.run(model, x_there, initial, options, "cuda")
         close(saved, expected, TOLERANCE[dtype])
         assert [each is not None for each in solved] == [length is not None] * L
@@ -83,7 +83,7 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
 def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fetched, monkeypatch):
     _, there, x, h0, at_last, at_each = case(cell, 3, 2, 3, 2, np.float32)
     x, at_each, *ends = map(cuda.to_device, (x, at_each, *at_last))
-    h0 = list(map(cuda.to_device, by_state(h0)))
+    h0 = by_layer(h0, cuda.to_device)
     made, sent, send = [], [], cuda.to_device
 
     def new(shape):
@@ -109,7 +109,7 @@ def test_what_is_not_finite_passes_through(cell, bad):
     here, there, x, h0, at_last, at_each = case(cell, 7, 2, 3, 2, np.float32)
     x[3, 0, 1], at_each[5, 1, 0] = bad, bad
     x_there, at_last, terms = map(cuda.to_device, (x, at_last, at_each))
-    h0_there = list(map(cuda.to_device, by_state(h0)))
+    h0_there = by_layer(h0, cuda.to_device)
     with np.errstate(all="ignore"):
         expected = stack.run(here, x, h0, SolverOptions("linear"), "numpy")[:2]
     for options in (SolverOptions("linear"), SolverOptions("chunked", 2, 0), SolverOptions("chunked", 2, 0, 0)):

@@ -94,11 +94,11 @@ def test_a_text_is_made_once_and_kept_for_some_time_and_no_folder_stops_nothing(
     def times(folder):
         made = []
         monkeypatch.setenv("BPPSA_NB_CACHE", str(folder))
-        assert content.kept("name", lambda: made.append(1) or "text") == "text"
+        assert content.kept(lambda: made.append(1) or "text", "name") == "text"
         return len(made)
 
     assert [times(tmp_path / "a"), times(tmp_path / "a"), times(tmp_path / "b")] == [1, 0, 1]
-    old, new = tmp_path / "a" / "compiled" / "old", tmp_path / "a" / "compiled" / "name"
+    old, new = tmp_path / "a" / "compiled" / "old", tmp_path / "a" / "compiled" / content.digest("name")
     old.write_text("")
     os.utime(old, (1e9, 1e9))
     new.unlink()

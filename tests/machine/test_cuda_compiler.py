@@ -31,8 +31,8 @@ def test_what_cannot_be_had_is_said(monkeypatch):
 
 
 def test_what_one_toolkit_wrote_is_not_another_ones(monkeypatch):
-    names = []
-    monkeypatch.setattr(cuda_compiler.content, "kept", lambda name, make: names.append(name))
+    names, content = [], cuda_compiler.content
+    monkeypatch.setattr(content, "kept", lambda make, *values, **how: names.append(content.digest(*values, **how)))
     for version in ("12.9", "99.9", "99.9"):
         monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
         runpy.run_path(cuda_compiler.__file__)["compile_ptx"](None, ())

@@ -11,7 +11,7 @@ from scipy import sparse as scipy_sparse
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
 from bppsa_nb.machine.reprs import repr_of
-from bppsa_nb.operands import batched, counted, dense, scaled
+from bppsa_nb.operands import batched, dense, pattern, scaled
 from bppsa_nb.scan import trace
 from bppsa_nb.schedule import cycles as timelines
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -29,8 +29,8 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
     with schedule.Executor(timeline, model, 2) as run:
         things = [run, run(np.zeros((2, 1, 4, 4), np.float32), np.array([0, 1])), timeline.operations, sparse.VGG11()]
     things += [matrix, scaled.Scaled(matrix), dense.Affine(matrix, np.ones((9, 40))), clips]
-    things += [batched.Planned(link.pattern, link.values, "numpy"), counted.Pattern(link.pattern, [])]
-    things += [counted.Cost("mm", 3, 4), found.levels[0], found.levels[0].level]
+    things += [batched.Planned(link.pattern, link.values, "numpy"), pattern.Pattern(link.pattern, [])]
+    things += [pattern.Cost("mm", 3, 4), found.levels[0], found.levels[0].level]
     things += [timelines.Recording(tasks, {"F": np.ones(4, int)}), dense.CSR(scipy_sparse.csr_array(np.eye(99)))]
     assert badly_shown(*things) == []
 

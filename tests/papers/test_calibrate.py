@@ -271,7 +271,8 @@ def test_new_defaults_leave_those_of_other_backends(tmp_path, monkeypatch):
     old = records(machine="old", points=[])
     monkeypatch.setattr(prices_kept, "DEFAULTS", write(tmp_path, old))
     new = {"numpy": records(machine="new", points=SOME)["numpy"]}
-    calibrate.write_defaults(new)
+    prices_kept.store_defaults(new)
+    plan.refresh()
     stored = files.read_json(tmp_path / "prices.json")["backends"]
     assert stored == {"numpy": new["numpy"] | {"points": []}, "cpu": old["cpu"]}
     assert "measured on new" in plan.explain(1, 1, 1, backend="numpy").source

@@ -113,7 +113,7 @@ def test_what_cannot_be_recorded_is_told():
             r"which is recorded, does not wait for produce on stream \d+ \(test_streams.py, line": unjoined,
             "stream 0 waits for all others": lambda stream: produce[1, 64](x, 0),
             "cannot wait for stream .*: only one of them is recorded": lambda stream: streams.follow(stream, other),
-            "the host cannot wait for": streams.wait,
+            "the host cannot wait for": lambda stream: stream.sync(),
             "what copies an array of the host, or to it": lambda stream: x.copy_to_host(stream=stream),
             "what copies an array of the": lambda stream: produce[1, 64, stream](np.zeros(64, np.float32), 0),
         }

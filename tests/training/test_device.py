@@ -119,18 +119,18 @@ def test_momentum_changes():
 
 def test_ctrl_c_while_the_device_works(monkeypatch):
     host, trainer = pair("rnn")
-    (x, y), real = draw(2, 1, np.random.default_rng(0)), module.wait
+    (x, y), real = draw(2, 1, np.random.default_rng(0)), module.Shared.fetch
     for each in (host, host, trainer):
         each.step(x, y)
 
-    def interrupted(stream):
-        real(stream)
+    def interrupted(shared):
+        real(shared)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "wait", interrupted)
+    monkeypatch.setattr(module.Shared, "fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trainer.step(x, y)
-    monkeypatch.setattr(module, "wait", real)
+    monkeypatch.setattr(module.Shared, "fetch", real)
     trainer.step(x, y)  # and not a second step from where the first one had come to
     check_same(host, trainer, 2e-5)
 

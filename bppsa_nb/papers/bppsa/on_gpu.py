@@ -18,7 +18,7 @@ def replayed(launch):
     """
     stream = streams.new_stream()
     launch(stream)
-    streams.wait(stream)
+    stream.sync()
     graph = streams.record(launch, stream) if streams.records() else None
 
     def run():
@@ -26,7 +26,7 @@ def replayed(launch):
             launch(stream)  # which, being named here, keeps the arrays of a graph
         else:
             graph.launch(stream)
-        streams.wait(stream)
+        stream.sync()
 
     return run
 

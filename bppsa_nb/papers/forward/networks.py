@@ -6,7 +6,7 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb.cells.chunked import Chunks
-from bppsa_nb.cells.newton import propagate
+from bppsa_nb.cells.unroll import propagate
 
 H, CLASSES = 20, 10
 
