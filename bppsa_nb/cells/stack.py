@@ -6,7 +6,6 @@ Both directions are written once, over something that computes single layers: `H
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 
@@ -77,7 +76,7 @@ def run_back(model, x, saved, read, how, inputs=False, spans=WHOLE, new=None):
     *ends, terms = (array if array is None else layers.take(array) for array in (*read[0], read[1]))
     at_input = backward(layers, layers.take(x), ends, terms, inputs)
     grads = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
-    at_start = [layers.give(layers.at_start[layer], x) for layer in range(model.num_layers)]
+    at_start = [layers.give(grad, x) for grad in layers.at_start]
     return grads, at_input, at_start
 
 
@@ -132,7 +131,7 @@ class Segments:
             layers = self._run(model, x, kept, s, how)
             backward(layers, layers.take(self._part(x, s)), ends, None)
             # The gradient at the states that a segment begins with is that at those where the one before it ends.
-            ends = [layers.at_start[layer] for layer in range(len(kept))]
+            ends = layers.at_start
             found = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
             total = {name: total[name] + grad if total else grad for name, grad in found.items()}
         return total
@@ -162,40 +161,39 @@ class Host:
         What every layer hands to the one above it.
     solved : list
         How the states of every layer were found, a `Solved`, or None for the loop.
-    flat : np.ndarray
-        Gradients of the layers' parameters, one after the other; `grads` are those by name.
-    at_start : dict of int to np.ndarray [shape=(B, S H)]
+    flat : list of np.ndarray
+        Gradients of every layer's parameters, one after the other; `grads` are those by name.
+    at_start : list of np.ndarray [shape=(B, S H)]
         Gradients at the initial states of every layer.
     """
 
-    def __init__(self, model, shape, backend, options=LOOP, how=None, spans=WHOLE, saved=None, flat=None):
+    def __init__(self, model, shape, backend, options=LOOP, how=None, spans=WHOLE, saved=None):
         self.model, self.shape, self.backend, self.spans = model, shape, backend, spans
         self.options, self.length = resolve_method(model, options, shape, backend)
         self.how, self._run = how, layer_of(backend).forward
         self._there = "numpy" if backend == "cuda" else backend  # which has loops over host arrays, and nothing else
         self.functions = layer_of(how[1] if how and how[1] != "cuda" else self._there)
         self.cell, (T, B), (L, H) = model.cell, shape[:2], (model.num_layers, model.hidden_size)
-        listed = ([model.params[f"{name}_l{layer}"] for name in self.cell.names] for layer in range(L))
-        self.params = [contiguous(*params) for params in listed]
+        params, names = model.params, self.cell.names
+        self.names = [[f"{name}_l{layer}" for name in names] for layer in range(L)]
+        self.params = [contiguous(*[params[name] for name in own]) for own in self.names]
         new = np.zeros if spans.lengths.size else np.empty
         self.states, self.kept = saved or (new((L, self.cell.states, T + 1, B, H), model.dtype), None)
         if self.kept is None:
             self.kept = new((L, self.cell.kept, T, B, H), model.dtype)
-        self.saved = list(zip(self.states, self.kept, strict=True))
-        self.hidden, self.solved, self.at_start = [states[0, 1:] for states in self.states], [None] * L, {}
+        self.saved = [(self.states[layer], self.kept[layer]) for layer in range(L)]
+        self.hidden, self.solved = [states[0, 1:] for states, _ in self.saved], [None] * L
+        self.flat, self.at_start = [None] * L, [None] * L
         self.sweeps = how is not None and how[0] == "linear" and hasattr(self.functions, "backward")
-        ends = list(accumulate((sum(param.size for param in params) for params in self.params), initial=0))
-        self.flat, self._places = flat, list(map(slice, ends, ends[1:]))
-        if flat is None and how is not None:
-            self.flat = np.empty(ends[-1], model.dtype)
 
     @property
     def grads(self):
         """Gradients of the layers' parameters by name."""
-        found, start = {}, 0
-        for layer, params in enumerate(self.params):
-            for name, param in zip(self.cell.names, params, strict=True):
-                found[f"{name}_l{layer}"] = self.flat[start : start + param.size].reshape(param.shape)
+        found = {}
+        for names, params, flat in zip(self.names, self.params, self.flat, strict=True):
+            start = 0
+            for name, param in zip(names, params, strict=True):
+                found[name] = flat[start : start + param.size].reshape(param.shape)
                 start += param.size
         return found
 
@@ -267,7 +265,7 @@ class Host:
         """Do what `chain`, `scan` and `gradients` do, in one go."""
         arrays = self.params[layer][:2], below, self.saved[layer], *entering
         found = self.functions.backward(self.cell, *arrays, wanted, self.spans)
-        self.flat[self._places[layer]], at_input, self.at_start[layer] = found
+        self.flat[layer], at_input, self.at_start[layer] = found
         return at_input
 
     def chain(self, layer):
@@ -295,7 +293,7 @@ class Host:
         (states, kept), functions = self.saved[layer], self.functions
         self.at_start[layer] = grad_states[0].copy()
         at_sums = functions.sum_gradients(self.cell, states, kept, grad_states, self.spans)
-        self.flat[self._places[layer]] = functions.parameter_gradients(self.cell, below, states, at_sums, self.spans)
+        self.flat[layer] = functions.parameter_gradients(self.cell, below, states, at_sums, self.spans)
         return functions.input_gradients(self.cell, self.params[layer][0], at_sums) if wanted else None
 
 

@@ -39,7 +39,7 @@ class Device:
             kept = self.new((L, self.cell.kept, T, B, H) if self.cell.kept else (L, 1, 1, 1, 1))
         self.states, self.kept = map(on_device, (states, kept))
         self.hidden, self.solved = [self.states[layer, 0, 1:] for layer in range(L)], [None] * L
-        self.at_start = {}
+        self.at_start = [None] * L
         self.stream = self.side = 0  # the latter is where gradients of parameters are computed
         self.sweeps, self.unconverged = False, None
 

@@ -8,8 +8,9 @@ take the same path, several of them side by side.
 import math
 
 import numpy as np
+from llvmlite import ir
 from numba import types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 from numba.np.numpy_support import as_dtype
 
 from bppsa_nb.machine.compiling import INSIDE, inline
@@ -22,11 +23,24 @@ _LN2 = {  # in two parts: the first has few bits, so that its product with k is 
 }
 
 
+@intrinsic
+def _two_to(_, shifted):
+    """Make 2**k from 1.5 * 2**m + k, with k an integer and m the bits of a mantissa: its lowest bits are those of k."""
+    info = np.finfo(str(shifted))
+    mantissa, one = int(info.nmant), (1 - int(info.minexp)) << int(info.nmant)
+
+    def code(context, builder, signature, arguments):
+        bits = ir.IntType(signature.return_type.bitwidth)
+        k = builder.shl(builder.bitcast(arguments[0], bits), bits(mantissa))
+        return builder.bitcast(builder.add(k, bits(one)), arguments[0].type)
+
+    return shifted(shifted), code
+
+
 def _make(dtype):
     """Make both functions for one dtype."""
     info = np.finfo(dtype)
-    one, two, whole = dtype(1), dtype(2), np.dtype(f"i{dtype().itemsize}").type
-    mantissa, bits_of_one = whole(info.nmant), one.view(whole)
+    one, two = dtype(1), dtype(2)
     shift = dtype(1.5 * 2.0**info.nmant)  # a number this large has no digits behind the point: adding it rounds
     per_ln2, (ln2_high, ln2_low) = dtype(1 / math.log(2)), map(dtype, _LN2[dtype])
     series = tuple(dtype(1 / math.factorial(n)) for n in range(_TERMS[dtype], 1, -1))
@@ -36,14 +50,8 @@ def _make(dtype):
     lift, lower = dtype(lift), dtype(2.0**-lift)  # by which 2**k is kept a normal number until there
 
     @inline
-    def two_to(shifted):
-        """Make 2**k from k + `shift`, whose lowest bits are those of k."""
-        # Numba views as another dtype what it sees a dtype called with.
-        return whole((dtype(shifted).view(whole) << mantissa) + bits_of_one).view(dtype)
-
-    @inline
     def reduced(x):
-        """Compute k, shifted as `two_to` has it, and exp(r) - 1."""
+        """Compute k, shifted as `_two_to` has it, and exp(r) - 1."""
         shifted = x * per_ln2 + shift
         k = shifted - shift
         r = (x - k * ln2_high) - k * ln2_low
@@ -65,7 +73,7 @@ def _make(dtype):
         size = abs(x)
         size = tanh_is_one if size > tanh_is_one else size  # NaN passes through
         k, rest = reduced(size + size)
-        power = two_to(k)
+        power = _two_to(k)
         less_one = power * rest + (power - one)  # exp(2 |x|) - 1: no digit is lost where x is small
         return math.copysign(ratio(less_one, two, less_one), x)
 
@@ -73,7 +81,7 @@ def _make(dtype):
         size = -abs(x)
         size = sigmoid_is_zero if size < sigmoid_is_zero else size
         k, rest = reduced(size)
-        power = two_to(k + lift)
+        power = _two_to(k + lift)
         small = (power * rest + power) * lower  # exp(-|x|)
         return ratio(small if x < 0 else one, one, small)
 

@@ -3,6 +3,8 @@
 import math
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.views import bits, copy, shaped
@@ -24,14 +26,20 @@ def flat(matrix):
     return shaped(matrix, 0, (matrix.size,))
 
 
+@intrinsic(prefer_literal=True)
+def limit(_, array, name):
+    """Give what `numpy.finfo`, which takes long to compile, says of an array's dtype, an integer, as a constant."""
+    value = int(getattr(np.finfo(str(array.dtype)), name.literal_value))
+    return types.int64(array, name), lambda context, *_: context.get_constant(types.int64, value)
+
+
 @_compile
 def moderate(array):
     """Say whether products of such numbers [shape=(n,)] with others neither overflow nor underflow."""
-    info, found = np.finfo(array.dtype), bits(array)
+    minexp, maxexp, nmant, found = limit(array, "minexp"), limit(array, "maxexp"), limit(array, "nmant"), bits(array)
     kind = found.dtype.type
     magnitude = kind((1 << (found.itemsize * 8 - 1)) - 1)
-    least = kind((half(info.minexp) + info.maxexp - 1) << info.nmant)
-    most = kind((ample(info.maxexp) + info.maxexp - 1) << info.nmant)
+    least, most = kind((half(minexp) + maxexp - 1) << nmant), kind((ample(maxexp) + maxexp - 1) << nmant)
     # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
     low, high = magnitude, kind(0)
     for i in range(found.size):
@@ -53,7 +61,7 @@ def scale(array, exponent):
 @_compile
 def normalize(array):
     """Scale numbers [shape=(n,)] in place, the largest into [1/2, 1); return the exponent, and if they are narrow."""
-    dtype, minexp = array.dtype.type, np.finfo(array.dtype).minexp
+    dtype, minexp = array.dtype.type, limit(array, "minexp")
     peak, low = dtype(0), dtype(np.inf)
     for i in range(array.size):
         size = abs(array[i])
@@ -78,7 +86,7 @@ def dot(matrix, vector, out):
 @_compile
 def matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
-    info, kept = np.finfo(vector.dtype), True
+    minexp, maxexp, kept = limit(vector, "minexp"), limit(vector, "maxexp"), True
     if moderate(vector):
         dot(matrix, vector, out)
     else:
@@ -88,16 +96,16 @@ def matvec(matrix, exponent, vector, out):
         exponent += power
         dot(matrix, scaled, out)
         if not narrow:
-            least = vector.dtype.type(math.ldexp(1.0, blurred(info.minexp, info.nmant)))
+            least = vector.dtype.type(math.ldexp(1.0, blurred(minexp, limit(vector, "nmant"))))
             for i in range(out.size):
                 unit = vector.dtype.type(1)
                 for j in range(vector.size):
                     unit = max(unit, abs(matrix[i, j]))
                 kept &= abs(out[i]) >= unit * least
     # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
-    exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
+    exponent = min(max(exponent, 3 * minexp), 3 * (maxexp - 1))
     while exponent != 0:
-        step = part(exponent, info.minexp, info.maxexp)
+        step = part(exponent, minexp, maxexp)
         scale(out, step)
         exponent -= step
     return kept

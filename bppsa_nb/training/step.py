@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import stack
-from bppsa_nb.cells.recurrent import HEAD, Recurrent
+from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.spans import Spans
 from bppsa_nb.cells.unroll import METHODS, share_of
 from bppsa_nb.machine import backends
@@ -39,8 +39,10 @@ class Step:
     def __init__(self, model, optimizer, shape, how, options, shared):
         self.model, self.optimizer, self.shape, self.backend = model, optimizer, shape, how[1]
         self.params, self.grads = model.params, np.empty(model.params.flat.shape, model.dtype)
-        self.layers = stack.Host(model, shape, self.backend, options, how, flat=self.grads)
-        self.head, self.of_head = model.head, [model.params.views(self.grads)[name] for name in HEAD]
+        self.layers = stack.Host(model, shape, self.backend, options, how)
+        self.head = model.head
+        sizes = [sum(param.size for param in params) for params in (*self.layers.params, self.head[:1])]
+        self.parts = np.split(self.grads, np.cumsum(sizes))  # of every layer; the head's weights, its biases
         self.layers.states[:, :, 0], self.chunked = 0, self.layers.options.method != "linear"
         self.starts = [None] * model.num_layers
         self.rows = np.arange(0, shape[1] * model.num_classes, model.num_classes)
@@ -51,8 +53,10 @@ class Step:
             stack.forward(self.layers, x, self.starts)
             last = self.layers.hidden[-1][-1]
             loss, at_logits = mean_loss(stack.logits(self.head, last), self.rows + labels)
-            self.of_head[0][...], self.of_head[1][...], end = stack.from_logits(self.head, last, at_logits)
+            of_weight, of_bias, end = stack.from_logits(self.head, last, at_logits)
             stack.backward(self.layers, x, [*self.starts[1:], end], None)
+            for part, grad in zip(self.parts, (*self.layers.flat, of_weight.reshape(-1), of_bias), strict=True):
+                part[...] = grad
         return loss
 
     def commit(self):
