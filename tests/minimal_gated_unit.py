@@ -9,9 +9,9 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine.pointwise import sigmoid, tanh
 
 
-def step(sums, before):
+def step(preacts, before):
     """Take a step; keep f, n and M."""
-    (N, f, M), (h,) = sums, before
+    (N, f, M), (h,) = preacts, before
     n = tanh(N + f * M)
     return (n + f * (h - n),), (f, n, M)
 

@@ -9,12 +9,12 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine.pointwise import sigmoid, tanh
 
 
-def step(sums, before):
+def step(preacts, before):
     """Take a step; keep i, f, g, o, tanh(c_t), and the vectors."""
-    (sum_i, sum_f, g, sum_o, w_ci, w_cf, w_co), (_, c) = sums, before
-    i, f = sigmoid(sum_i + w_ci * c), sigmoid(sum_f + w_cf * c)
+    (pre_i, pre_f, g, pre_o, w_ci, w_cf, w_co), (_, c) = preacts, before
+    i, f = sigmoid(pre_i + w_ci * c), sigmoid(pre_f + w_cf * c)
     c = f * c + i * g
-    t, o = tanh(c), sigmoid(sum_o + w_co * c)
+    t, o = tanh(c), sigmoid(pre_o + w_co * c)
     return (o * t, c), (i, f, g, o, t, w_ci, w_cf, w_co)
 
 
@@ -24,15 +24,15 @@ def back(grads, before, after, kept):
     at_o, at_t = grad * t * (o - o * o), grad * o
     grad_c = grad_c + (at_t - at_t * t * t) + at_o * w_co
     at_i, at_f, at_g = grad_c * g * (i - i * i), grad_c * c * (f - f * f), grad_c * i
-    at_sums = at_i, at_f, at_g - at_g * g * g, at_o
-    return (*at_sums, at_i * c, at_f * c, at_o * c_after), (grad_c * f + at_i * w_ci + at_f * w_cf,)
+    grad_preacts = at_i, at_f, at_g - at_g * g * g, at_o
+    return (*grad_preacts, at_i * c, at_f * c, at_o * c_after), (grad_c * f + at_i * w_ci + at_f * w_cf,)
 
 
 VECTORS = "weight_ci", "weight_cf", "weight_co"
 
 
 def identity(x):
-    """Leave a sum as it is."""
+    """Leave a preactivation as it is."""
     return x
 
 

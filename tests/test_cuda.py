@@ -95,7 +95,7 @@ def test_gates_that_are_open_or_closed(dtype):
 def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeypatch):
     monkeypatch.setattr(weight_gradients, "PARTS", 3 if backends.emulated() else 264)
     rng, cell = np.random.default_rng(0), Cell(None, None, gates, split)
-    shapes = (T, B, I), (T + 1, B, H), (cell.sums, T, B, H)
+    shapes = (T, B, I), (T + 1, B, H), (cell.preacts, T, B, H)
     x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
     grads = [cuda.device_array(shape, dtype) for shape in ((gates * H, I), (gates * H, H), gates * H, gates * H)]
     parts = cuda.device_array(weight_gradients.parts_of(at.shape, I), dtype)

@@ -94,7 +94,7 @@ def kernels(real, sizes):
         yield chunked.run_chunks_of(*steps), (a3, a2, a1, a4, a4, *chunks)
         for state in range(cell.states):
             yield cell_cuda.derive_of(cell, state, number_of), (a1, a1, number, number, a1, a1)
-        yield cell_cuda.sum_gradients_of(cell, number_of), (a1, a1, a1, number, number, a1)
+        yield cell_cuda.preact_gradients_of(cell, number_of), (a1, a1, a1, number, number, a1)
     yield structured._join_weights, (a3, a3)
     yield structured._join_diagonals, (a1, a1, a1, a1, number, number)
     yield weight_gradients.outer_products_of(5, 3, number_of), (a1, a1, a1, number, number, a3)
@@ -121,7 +121,7 @@ def kernels(real, sizes):
     whole = types.Array(types.int64, 1, "C")
     for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
         yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
-    yield multigrid.at_sums, (a1, a1, real)
+    yield multigrid.grad_preacts, (a1, a1, real)
     yield multigrid.weight_gradients, (a5, a5, a5)
     yield multigrid.bias_gradients, (a5, a2)
     yield multigrid.take_points, (a2, whole, a2)

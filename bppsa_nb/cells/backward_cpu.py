@@ -1,13 +1,13 @@
 """Ordinary back-propagation through a layer, compiled for CPUs: in one go, from the loss to the parameters.
 
-What a step leaves stays in the cache: after every few steps back, the gradients at the sums are multiplied into those
+Gradients at preactivations stay in the cache: after every few steps back, they are multiplied into those
 of the parameters, and forgotten. From memory, only what the forward pass left is read, and that once. Samples never
 wait for each other: cores share out groups of them.
 """
 
 import numpy as np
 
-from bppsa_nb.cells.cell_cpu import CARRY, SPLIT, SUMS, back, table_of
+from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
 from bppsa_nb.cells.samples_cpu import add_biases, add_weights, in_groups, longest, samples_together
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
@@ -15,7 +15,7 @@ from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, panels
 from bppsa_nb.machine.views import add, clear, copy, copy_rows, pointer, room
 
-_ROWS = 256  # of gradients at sums, before the parameters have their turn
+_ROWS = 256  # of gradients at preactivations, before they are multiplied into those of the parameters
 
 
 def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WHOLE):
@@ -34,7 +34,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     weights_x = weights_h[:, :0]
     if inputs:
         by_gate = weight_ih.reshape(-1, size, width)
-        if cell.split:  # as sums come
+        if cell.split:  # as preactivations come
             by_gate = np.concatenate([by_gate[-cell.split :], by_gate[: -cell.split]])
         weights_x = panels(by_gate)
     group = samples_together(batch, weight_hh)
@@ -58,18 +58,18 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
     at_input, at_start = gradients[2], gradients[3]
     steps, batch, width = x.shape
     num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
-    sums, split, carry, state = cell[SUMS], cell[SPLIT], cell[CARRY], batch * size
+    preacts, split, carry, state = cell[PREACTS], cell[SPLIT], cell[CARRY], batch * size
     together = max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
         b0 = group * size_of_group
         samples = min(size_of_group, batch - b0)
         until = steps if spans is None else longest(spans, steps, b0, samples)
         n, most = samples * size, together * samples
-        at_sums, biases_at = room(x, (sums, most, size)), room(x, (sums, samples, size))
+        grad_preacts, biases_at = room(x, (preacts, most, size)), room(x, (preacts, samples, size))
         grads, past = room(x, (num_states, samples, size)), room(x, (num_states, samples, size))
         scratch = room(x, (max(width, size) * (size + 2 * most),))
         total = pointer(totals, group * totals.shape[1])
-        clear(biases_at, sums * n)
+        clear(biases_at, preacts * n)
         clear(grads, num_states * n)
         if spans is None:
             for s in range(num_states):
@@ -82,9 +82,9 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
             start = max(end - together, 0)
             for t in range(end - 1, start - 1, -1):
                 here, there = t * state + b0 * size, (t - start) * n
-                back(cell, grads, 0, began, here, states, here + state, kept, here, at_sums, there, past, 0, n)
+                back(cell, grads, 0, began, here, states, here + state, kept, here, grad_preacts, there, past, 0, n)
                 sizes, places = (gates, samples, size), (split * most * size + there, 0, 0)
-                multiply(product, at_sums, weights_h, grads, sizes, places, t)
+                multiply(product, grad_preacts, weights_h, grads, sizes, places, t)
                 if carry:
                     add(grads, past, n)
                 for s in range(1, num_states):
@@ -97,16 +97,17 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                     _by_states(spans, grad_output, b0, grads, t)
                 if at_input.size:
                     places = there, 0, (t * batch + b0) * width
-                    multiply(product, at_sums, weights_x, at_input, sizes, places, 0)
-            for k in range(sums):
+                    multiply(product, grad_preacts, weights_x, at_input, sizes, places, 0)
+            for k in range(preacts):
                 for s in range(end - start):
-                    add(pointer(biases_at, k * n), pointer(at_sums, k * most * size + s * n), n)
+                    add(pointer(biases_at, k * n), pointer(grad_preacts, k * most * size + s * n), n)
             seen = pointer(x, (start * batch + b0) * width), pointer(began, (start * batch + b0) * size)
-            add_weights(product, at_sums, seen, scratch, (0, width, batch, samples, end - start), (gates, split), total)
+            block = 0, width, batch, samples, end - start
+            add_weights(product, grad_preacts, seen, scratch, block, (gates, split), total)
         for s in range(num_states):
             there = pointer(at_start, (b0 * num_states + s) * size)
             copy_rows(pointer(grads, s * n), size, there, num_states * size, size, samples)
-        add_biases(biases_at, 0, samples, sums, (gates, split), pointer(total, gates * (width + size) * size))
+        add_biases(biases_at, 0, samples, preacts, (gates, split), pointer(total, gates * (width + size) * size))
         restore(before)
     return True
 

@@ -16,7 +16,7 @@ import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for co
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.compiling import INSIDE, cfunc, inline, lock
 
-STEP, BACK, SPLIT, CARRY, SUMS = range(5)  # places in a table
+STEP, BACK, SPLIT, CARRY, PREACTS = range(5)  # places in a table
 _INT = ir.IntType(64)
 
 
@@ -30,12 +30,12 @@ def table_of(cell, dtype):
             known = "Python's operators, and functions of bppsa_nb.machine.pointwise or compiled by numba.njit"
             why = next((line for line in str(error).splitlines() if "Untyped" in line or "Unknown" in line), str(error))
             raise TypeError(f"a cell's functions must be written in {known}: {why.strip()}") from error
-    return np.array([step.address, back.address, cell.split, int(cell.carry), cell.sums], np.int64)
+    return np.array([step.address, back.address, cell.split, int(cell.carry), cell.preacts], np.int64)
 
 
 def _compile(cell, real):
     _, _, gates, _, num_states, num_kept, *_ = cell
-    row, many, num_sums, split = types.CPointer(real), types.int64, cell.sums, cell.split
+    row, many, num_preacts, split = types.CPointer(real), types.int64, cell.preacts, cell.split
     take_step, go_back, activate = njit(**INSIDE)(cell.step), njit(**INSIDE)(cell.back), _activate_of(cell)
     compiled = {"error_model": "numpy", "fastmath": {"contract"}}
 
@@ -43,8 +43,8 @@ def _compile(cell, real):
     def step(x, x_apart, h, h_apart, biases, apart, before, before_apart, after, after_apart, kept, kept_apart, n):
         for i in range(n):
             of_x, of_h = _taken(x, x_apart, gates, i), _taken(h, h_apart, gates, i)
-            sums = _sums(of_x, of_h, _taken(biases, apart, num_sums, i), split)
-            states, values = take_step(activate(sums), _taken(before, before_apart, num_states, i))
+            preacts = _preacts(of_x, of_h, _taken(biases, apart, num_preacts, i), split)
+            states, values = take_step(activate(preacts), _taken(before, before_apart, num_states, i))
             _put(0, after, after_apart, states, i)
             _put(1, kept, kept_apart, values, i)
 
@@ -61,21 +61,21 @@ def _compile(cell, real):
 
 
 def _activate_of(cell):
-    """Make what takes a unit's sums, a tuple, to what its step is given."""
+    """Make what takes a unit's preactivations, a tuple, to what its step is given."""
 
     def take(number, function):
         """Make what leaves out no sum up to a number, of which the last goes through a function."""
         if number < 0:
-            return inline(lambda sums: ())
+            return inline(lambda preacts: ())
         before = take(number - 1, functions.get(number - 1))
         if function is None:
-            return inline(lambda sums: (*before(sums), sums[number]))
-        return inline(lambda sums: (*before(sums), function(sums[number])))
+            return inline(lambda preacts: (*before(preacts), preacts[number]))
+        return inline(lambda preacts: (*before(preacts), function(preacts[number])))
 
     own = {getattr(pointwise, name) for name in ("sigmoid", "tanh", "relu")}
     given = [function if function in own else njit(**INSIDE)(function) for function in cell.activations]
     functions = dict(enumerate(given, start=cell.split))
-    return take(cell.sums - 1, functions.get(cell.sums - 1))
+    return take(cell.preacts - 1, functions.get(cell.preacts - 1))
 
 
 def _place(builder, rows, apart, k, i):
@@ -90,7 +90,8 @@ def _scopes(builder, names):
 
 # No row that is written shares memory with any other. Loops that do not know look, before they vectorize, at each row
 # and each other, which takes as long as a small batch.
-_PARTS = "step's next states", "step's kept numbers", "back's gradients at sums", "back's gradients past the sums"
+_PARTS = "step's next states", "step's kept numbers"
+_PARTS += "back's gradients at preactivations", "back's gradients past preactivations"
 _WRITTEN = [f"{name} {k}" for name in range(2) for k in range(16)]
 
 
@@ -132,21 +133,21 @@ def _put(_, name, rows, apart, values, i):
 
 
 @intrinsic(prefer_literal=True)
-def _sums(_, from_x, from_h, biases, split):
-    """Return a unit's sums of what inputs and states add to gates, and of biases; see `bppsa_nb.cells.cell.Cell`."""
-    gates, sums, split_type = len(from_x), types.UniTuple(from_x.dtype, len(biases)), split
+def _preacts(_, from_x, from_h, biases, split):
+    """Return a unit's preactivations, sums of what inputs and states add to gates, and of biases; see `Cell`."""
+    gates, preacts, split_type = len(from_x), types.UniTuple(from_x.dtype, len(biases)), split
     split = split.literal_value
 
     def code(context, builder, signature, arguments):
         x, h, values = (cgutils.unpack_tuple(builder, each) for each in arguments[:3])
-        for k in range(sums.count):
+        for k in range(preacts.count):
             if k < gates:
                 values[k] = builder.fadd(x[(k - split) % gates], values[k])
             if split <= k < split + gates:
                 values[k] = builder.fadd(values[k], h[k - split])
-        return context.make_tuple(builder, sums, values)
+        return context.make_tuple(builder, preacts, values)
 
-    return sums(from_x, from_h, biases, split_type), code
+    return preacts(from_x, from_h, biases, split_type), code
 
 
 def _calling(place, kinds):
@@ -182,6 +183,6 @@ def step(_, cell, from_x, x_at, from_h, h_at, biases, biases_at, before, before_
 
 
 @intrinsic
-def back(_, cell, grads, grads_at, before, before_at, after, after_at, kept, kept_at, sums, sums_at, past, past_at, n):
+def back(_, cell, grads, grads_at, before, before_at, after, after_at, kept, kept_at, at, at_at, past, past_at, n):
     """Go a step of n numbers back in compiled code, as `step` takes one."""
-    return _calling(BACK, (cell, grads, before, after, kept, sums, past))
+    return _calling(BACK, (cell, grads, before, after, kept, at, past))

@@ -105,8 +105,8 @@ def kept_of(count):
 
 @cache
 def numbers_of(cell):
-    """Return how many numbers of shared memory a hidden unit has in a time loop: states, and then sums, or h again."""
-    return cell.states + (cell.sums if cell.gates > 1 else 1)
+    """Count the numbers of shared memory of a hidden unit in a time loop: states, then preactivations, or h again."""
+    return cell.states + (cell.preacts if cell.gates > 1 else 1)
 
 
 def check_vectors(cell):
@@ -134,7 +134,7 @@ def steps_of(cell, size, real):
 
 
 def _activate_of(cell, real):
-    """Make what a sum's function makes of it, by its place among all units' sums of states."""
+    """Make the function that applies a gate's activation to its preactivation, by the place among all units'."""
 
     def take(functions, end):
         if not functions:
@@ -162,8 +162,8 @@ def _one_gate_of(cell, size, real):
     def step(added, bias, weights, shared, before, after, states, kept, t, b):
         i = U(cuda.threadIdx.x)
         total = dot(added + bias if whole else bias, weights, shared, before)
-        sums = (activate(i, n, total),) if whole else (added, total)
-        found, values = take(sums, (shared[before + i], *others(shared, n + i, n)))
+        preacts = (activate(i, n, total),) if whole else (added, total)
+        found, values = take(preacts, (shared[before + i], *others(shared, n + i, n)))
         shared[after + i] = found[0]
         put_others(shared, n + i, n, found[1:])
         keep_states(states, t + U(1), b, i, found)
@@ -204,7 +204,7 @@ def _one_gate_of(cell, size, real):
 def _gates_of(cell, size, real):
     """Make the steps of a cell with several gates: a thread for each sum of states, two barriers a step."""
     dot, n, S, whole = dot_of(size, real), U(size), U(cell.states * size), U((cell.gates - cell.split) * size)
-    sums, split = U(cell.gates * size), U(cell.split * size)
+    preacts, split = U(cell.gates * size), U(cell.split * size)
     unit, activate = _unit_of(cell, real), _activate_of(cell, real)
 
     @inline
@@ -223,7 +223,7 @@ def _gates_of(cell, size, real):
 
     @inline
     def run_steps(products, weights, bias_hh, shared, states, kept, b, start, stop):
-        g, t, end, last, at = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1), base_of(sums)
+        g, t, end, last, at = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1), base_of(preacts)
         bias = bias_hh[g]
         # Four steps ahead, and written out, as those of one gate.
         x0, x1 = products[t, b, g], products[min(t + U(1), last), b, g]
@@ -247,13 +247,13 @@ def _gates_of(cell, size, real):
 
 
 def _unit_of(cell, real):
-    """Make what takes a unit's step from its sums in shared memory, behind the states, and writes what it finds."""
-    take, take_states, take_sums = compiled(cell.step, real), taken_of(cell.states), taken_of(cell.sums)
+    """Make the step of a unit, whose preactivations come after the states in shared memory; it writes the results."""
+    take, take_states, take_preacts = compiled(cell.step, real), taken_of(cell.states), taken_of(cell.preacts)
     put, keep_states, keep, S = put_of(cell.states), kept_of(cell.states), kept_of(cell.kept), U(cell.states)
 
     @inline
     def unit(shared, size, states, kept, t, b, i):
-        found, values = take(take_sums(shared, S * size + i, size), take_states(shared, i, size))
+        found, values = take(take_preacts(shared, S * size + i, size), take_states(shared, i, size))
         put(shared, i, size, found)
         keep_states(states, t + U(1), b, i, found)
         keep(kept, t, b, i, values)
@@ -273,12 +273,12 @@ def any_steps_of(cell, real):
 
     @inline
     def run_steps(products, weight_hh_T, bias_hh, shared, states, kept, b, start, stop):
-        size, sums, tid, threads = states.shape[3], products.shape[2], cuda.threadIdx.x, cuda.blockDim.x
+        size, preacts, tid, threads = states.shape[3], products.shape[2], cuda.threadIdx.x, cuda.blockDim.x
         ahead = products[start, b, tid]
         for t in range(start, stop):
             now, ahead = ahead, products[min(t + 1, stop - 1), b, tid]  # read ahead: no step waits for memory
             cuda.syncthreads()
-            for g in range(tid, sums, threads):
+            for g in range(tid, preacts, threads):
                 added = now if g == tid else products[t, b, g]
                 total = bias_hh[g] + dot_of_any(weight_hh_T, g, shared, 0)
                 if g < (gates - split) * size:
@@ -338,9 +338,9 @@ def derive_of(cell, state, real):
         for k in range(EACH):
             if q < count:
                 before, after, found = read_one(values, k)
-                at_sums, past = back(unit, before, after, found)
+                grad_preacts, past = back(unit, before, after, found)
                 there = q if S == W(1) else (q // W(size) * S + here) * W(size) + q % W(size)
-                put_slopes(slopes, there, S * count, at_sums[split:])
+                put_slopes(slopes, there, S * count, grad_preacts[split:])
                 put_carry(carry, there + first * S * count, S * count, past)
             q += threads
 
@@ -348,13 +348,13 @@ def derive_of(cell, state, real):
 
 
 @cache
-def sum_gradients_of(cell, real):
-    """Make the kernel that turns gradients at the states [shape=(T, B, S, H)] into those at sums; see `derive_of`."""
-    back, (read, read_one), put = compiled(cell.back, real), _read_of(cell, real), put_of(cell.sums)
+def preact_gradients_of(cell, real):
+    """Make the kernel of gradients at preactivations, from those at states [shape=(T, B, S, H)]; see `derive_of`."""
+    back, (read, read_one), put = compiled(cell.back, real), _read_of(cell, real), put_of(cell.preacts)
     take, S = taken_of(cell.states), W(cell.states)
 
     @cuda.jit
-    def sum_gradients(states, kept, grads, size, step, at_sums):
+    def preact_gradients(states, kept, grads, size, step, grad_preacts):
         (q, threads), count = mine(), W(states.shape[0]) // S - W(step)
         values = read(states, kept, q, threads, count, W(step))
         for k in range(EACH):
@@ -362,7 +362,7 @@ def sum_gradients_of(cell, real):
                 before, after, found = read_one(values, k)
                 there = q if S == W(1) else q // W(size) * S * W(size) + q % W(size)
                 at, past = back(take(grads, there, W(size)), before, after, found)
-                put(at_sums, q, count, at)
+                put(grad_preacts, q, count, at)
             q += threads
 
-    return sum_gradients
+    return preact_gradients

@@ -16,21 +16,21 @@ _UNITS, _NUDGE, _WITHIN = 200, 1e-6, 1e-6  # of which all are looked at; relativ
 def check_cell(cell, rng=0):
     """Check a cell of your own: raise an error that says what is wrong, or return nothing.
 
-    Derivatives are compared with central differences, at random sums and states. Compiled code is compared with NumPy,
-    in float32 and float64.
+    Derivatives are compared with central differences, at random preactivations and states. Compiled code is compared
+    with NumPy, in float32 and float64.
 
     Parameters
     ----------
     cell : bppsa_nb.cells.cell.Cell
     rng : int or np.random.Generator
-        Where sums and states come from.
+        Where preactivations and states come from.
 
     Raises
     ------
     TypeError, ValueError
         If numbers of the cell do not fit together; if `step` or `back` returns something else than so many states, kept
         numbers and gradients, all finite, or cannot be compiled; if a derivative is wrong: the message says of which
-        state, and by which sum or state.
+        state, and by which preactivation or state.
 
     Examples
     --------
@@ -39,11 +39,12 @@ def check_cell(cell, rng=0):
     """
     check_numbers(cell)
     rng = checks.generator(rng)
-    sums, states, grads = (rng.standard_normal((count, _UNITS)) for count in (cell.sums, cell.states, cell.states))
-    _check_derivatives(cell, sums, states, grads)
+    counts = cell.preacts, cell.states, cell.states
+    preacts, states, grads = (rng.standard_normal((count, _UNITS)) for count in counts)
+    _check_derivatives(cell, preacts, states, grads)
     if cell.bounded:
         h = np.clip(states, -1, 1)
-        for s, after in enumerate(_run(cell, 4 * sums, h, grads)[0]):
+        for s, after in enumerate(_run(cell, 4 * preacts, h, grads)[0]):
             if np.abs(after).max() > 1:
                 most = f"state {s} goes from {h[s].max():.3g} to {after.max():.3g}"
                 raise ValueError(f"cell.bounded must be False: {most}")
@@ -76,19 +77,19 @@ def _check_numbers(cell):
     if cell.split > cell.gates:
         raise ValueError(f"cell.split must be at most gates = {cell.gates}, got {cell.split}")
     if cell.activations and len(cell.activations) != cell.gates - cell.split:
-        expected = f"one for each of the {cell.gates - cell.split} gates with whole sums, or none"
+        expected = f"one for each of the {cell.gates - cell.split} gates with whole preactivations, or none"
         raise ValueError(f"cell.activations must be {expected}, got {len(cell.activations)}")
     for dtype in (np.float64, np.float32):
-        _run(cell, *(np.full((count, 3), 0.5, dtype) for count in (cell.sums, cell.states, cell.states)))
+        _run(cell, *(np.full((count, 3), 0.5, dtype) for count in (cell.preacts, cell.states, cell.states)))
 
 
 @np.errstate(all="ignore")  # whatever leaves the range is found in the result
-def _run(cell, sums, states, grads):
+def _run(cell, preacts, states, grads):
     """Return what step and back return, or raise TypeError or ValueError where it is not what it must be."""
-    sums, states, grads = (tuple(map(checks.read_only, each)) for each in (sums, states, grads))
-    step = lambda sums, before: cell.step(cell.activate(sums), before)  # noqa: E731
-    after, kept = _called(cell, "step", step, (cell.states, cell.kept), sums, states)
-    return after, kept, *_called(cell, "back", cell.back, (cell.sums, cell.carries), grads, states, after, kept)
+    preacts, states, grads = (tuple(map(checks.read_only, each)) for each in (preacts, states, grads))
+    step = lambda preacts, before: cell.step(cell.activate(preacts), before)  # noqa: E731
+    after, kept = _called(cell, "step", step, (cell.states, cell.kept), preacts, states)
+    return after, kept, *_called(cell, "back", cell.back, (cell.preacts, cell.carries), grads, states, after, kept)
 
 
 def _called(cell, name, function, counts, *given):
@@ -96,9 +97,10 @@ def _called(cell, name, function, counts, *given):
     try:
         found = function(*given)
     except (TypeError, ValueError) as error:
-        numbers = f"{cell.sums} sums, vectors included, {cell.states} states and {cell.kept} kept numbers"
+        numbers = f"{cell.preacts} preactivations and vectors, {cell.states} states and {cell.kept} kept numbers"
         raise type(error)(f"cell.{name} fails, of a cell of {numbers}: {error}") from error
-    what = ("next states", "kept numbers") if name == "step" else ("gradients at sums", "gradients past the sums")
+    what = ("gradients at preactivations", "gradients past preactivations")
+    what = ("next states", "kept numbers") if name == "step" else what
     if not isinstance(found, tuple) or [type(part) for part in found] != [tuple, tuple]:
         raise TypeError(f"cell.{name} must return two tuples, {what[0]} and {what[1]}, got {short_repr(found)}")
     like = given[0][0]
@@ -116,31 +118,32 @@ def _called(cell, name, function, counts, *given):
     return found
 
 
-def _check_derivatives(cell, sums, states, grads):
+def _check_derivatives(cell, preacts, states, grads):
     """Hold what back returns for a gradient of one at each state against central differences, and its sum."""
     after = lambda *moved: np.array(_run(cell, *moved, grads)[0])  # noqa: E731
-    total = np.zeros((cell.sums + cell.states, _UNITS))
+    total = np.zeros((cell.preacts + cell.states, _UNITS))
     for s, unit in enumerate(np.eye(cell.states)[..., None] * np.ones(_UNITS)):
-        _, _, at_sums, past = _run(cell, sums, states, unit)
-        found = [*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past]
+        _, _, grad_preacts, past = _run(cell, preacts, states, unit)
+        found = [*grad_preacts, *np.zeros((cell.states - cell.carries, _UNITS)), *past]
         total += grads[s] * np.array(found)
         for k, derivative in enumerate(found):
-            what, place = ("sum", k) if k < cell.sums else ("state", k - cell.sums)
+            what, place = ("preactivation", k) if k < cell.preacts else ("state", k - cell.preacts)
             if 0 <= (own := k - cell.gates - cell.split) < len(cell.vectors):
                 what, place = "vector", cell.vectors[own]
-            up, down = (np.concatenate([sums, states]) for _ in range(2))
+            up, down = (np.concatenate([preacts, states]) for _ in range(2))
             up[k] += _NUDGE
             down[k] -= _NUDGE
-            ends = [after(moved[: cell.sums], moved[cell.sums :])[s] for moved in (up, down)]
+            ends = [after(moved[: cell.preacts], moved[cell.preacts :])[s] for moved in (up, down)]
             measured = (ends[0] - ends[1]) / (2 * _NUDGE)
             off = np.abs(derivative - measured)
             if not off.max() <= _WITHIN * (1 + np.abs(measured).max()):
                 worst = int(np.argmax(off))
                 by = f"the derivative of state {s} by {what} {place}"
                 values = f"{measured[worst]:.6g} by central differences, {derivative[worst]:.6g} by cell.back"
-                raise ValueError(f"{by} is {values}, where sums are {sums[:, worst]} and states {states[:, worst]}")
-    _, _, at_sums, past = _run(cell, sums, states, grads)
-    found = np.array([*at_sums, *np.zeros((cell.states - cell.carries, _UNITS)), *past])
+                where = f"preactivations are {preacts[:, worst]} and states {states[:, worst]}"
+                raise ValueError(f"{by} is {values}, where {where}")
+    _, _, grad_preacts, past = _run(cell, preacts, states, grads)
+    found = np.array([*grad_preacts, *np.zeros((cell.states - cell.carries, _UNITS)), *past])
     if not np.abs(found - total).max() <= _WITHIN * (1 + np.abs(total).max()):
         raise ValueError("cell.back must return, of several gradients, the sum of what it returns of each alone")
 
@@ -158,8 +161,9 @@ def _check_compiled(cell, dtype, rng):
     for module, results in (compiled, found), (layer, expected):
         saved = layer.new_saved(cell, start, len(x))
         module.forward(cell, x, saved, *weights, *biases, *own)
-        results += [*saved, np.array(module.sum_gradients(cell, *saved, grads))]
-    for name, one, other in zip(("states", "kept numbers", "gradients at sums"), found, expected, strict=True):
+        results += [*saved, np.array(module.preact_gradients(cell, *saved, grads))]
+    names = "states", "kept numbers", "gradients at preactivations"
+    for name, one, other in zip(names, found, expected, strict=True):
         if not checks.all_finite(other):
             why = checks.why_lost(layer.forward, cell, x, saved, *weights, *biases, *own)
             raise ValueError(f"{name} must be finite after {len(x)} steps of random numbers in {dtype.__name__}{why}")

@@ -21,7 +21,7 @@ class Chunks(chunked.Chunks):
 
     def __init__(self, cell, params, run, x, h0, length, resets=()):
         *weights, added = lay_out(cell, *params)
-        self._weights = *weights, np.tile(added.reshape(cell.sums, -1), GROUP)
+        self._weights = *weights, np.tile(added.reshape(cell.preacts, -1), GROUP)
         super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
@@ -57,10 +57,10 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
         for i in range(count):
             offsets[i] = group_of[i] // batch * length * batch + group_of[i] % batch
         rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((gates, most, size), x.dtype)
-        from_h, to_sums = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
+        from_h, to_preacts = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
         # Of two rooms for states, one is written while the other is read: a loop within one is not vectorized.
         pair, values = np.empty((num_states, 2, count, size), x.dtype), np.empty((len(kept), count, size), x.dtype)
-        copy_rows(bias, bias.shape[1], to_sums, n, n, len(bias))
+        copy_rows(bias, bias.shape[1], to_preacts, n, n, len(bias))
         for s in range(num_states):
             for i in range(count):
                 there = pointer(began, (group_of[i] * num_states + s) * size)
@@ -83,7 +83,7 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
                     places = room * n, k * size * weights_h.shape[3], k * n
                     multiply(product, pair, weights_h, from_h, (1, count, size), places, 0)
                 here, before, after = (t - start) * n, room * n, (1 - room) * n
-                step(cell, from_x, here, from_h, 0, to_sums, 0, pair, before, pair, after, values, 0, n)
+                step(cell, from_x, here, from_h, 0, to_preacts, 0, pair, before, pair, after, values, 0, n)
                 room = 1 - room
                 if t + 1 == look and tol >= 0:
                     gap = _distance(pair[:, room], offsets, (t + 1) * batch, states)

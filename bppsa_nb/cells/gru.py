@@ -5,19 +5,19 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine.pointwise import sigmoid, tanh
 
 
-def step(sums, before):
+def step(preacts, before):
     """Take a step (Equation 10, with the names of Appendix E); keep r, z, n and M.
 
     ``r_t = sigmoid(R_t)`` with ``R_t = W_ir x_t + b_ir + W_hr h_{t-1} + b_hr``, ``z_t`` likewise, ``M_t = W_hn h_{t-1}
     + b_hn``, ``N_t = W_in x_t + b_in``, ``n_t = tanh(N_t + r_t M_t)``, ``h_t = (1 - z_t) n_t + z_t h_{t-1}``.
     """
-    (N, r, z, M), (h,) = sums, before
+    (N, r, z, M), (h,) = preacts, before
     n = tanh(N + r * M)
     return (n + z * (h - n),), (r, z, n, M)
 
 
 def back(grads, before, after, kept):
-    """Go a step back, by the derivatives j2 ... j10 of Appendix E; J11 = z goes past the sums."""
+    """Go a step back, by the derivatives j2 ... j10 of Appendix E; J11 = z goes past the preactivations."""
     (grad,), (h,), (r, z, n, M) = grads, before, kept
     at_n = grad - grad * z  # j7 = 1 - z
     at_N = at_n - at_n * n * n  # j6 = 1 - n²

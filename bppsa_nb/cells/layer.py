@@ -43,10 +43,10 @@ def forward(cell, x, saved, *params, spans=WHOLE):
         added, from_h = from_x[t], before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
-            sums = *added[whole:], *(added[:whole] + from_h[:whole]), *from_h[whole:], *vectors
+            preacts = *added[whole:], *(added[:whole] + from_h[:whole]), *from_h[whole:], *vectors
         else:
-            sums = *(added + from_h), *vectors
-        before, values = cell.step(cell.activate(sums) if cell.activations else sums, before)
+            preacts = *(added + from_h), *vectors
+        before, values = cell.step(cell.activate(preacts) if cell.activations else preacts, before)
         for s, found in enumerate(before):
             states[s, t + 1] = found
         for k, found in enumerate(values):
@@ -66,9 +66,9 @@ def chain(cell, weight_hh, states, kept, spans=WHOLE):
     for s in range(S):
         unit = np.eye(S, dtype=states.dtype)[s]
         grads = tuple(np.full(states[0, 1:].shape, one, states.dtype) for one in unit)
-        at_sums, past = cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))
+        grad_preacts, past = cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))
         for k in range(G):
-            slopes[k, :, :, s] = at_sums[p + k]
+            slopes[k, :, :, s] = grad_preacts[p + k]
         for k in range(len(past)):
             carry[S - len(past) + k, :, :, s] = past[k]
     return chain_of(cell, weight_hh, slopes, carry, spans)
@@ -88,28 +88,28 @@ def chain_of(cell, weight_hh, slopes, carry, spans=WHOLE):
     return StructuredChain.made(weights, slopes, carry)
 
 
-def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
-    """Turn gradients at the states into those at a unit's sums [shape=(T, B, H)], a list."""
+def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):
+    """Turn gradients at the states into those at a unit's preactivations [shape=(T, B, H)], a list."""
     steps, batch, size = states[0, 1:].shape
     grads = tuple(np.moveaxis(grad_states[1:].reshape(steps, batch, cell.states, size), 2, 0))
     before = tuple(spans.before(states)[:, :steps])
     return list(cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))[0])
 
 
-def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
-    """Turn gradients at the sums into those of a layer's parameters (Equation 2), summed over time and batch.
+def parameter_gradients(cell, x, states, grad_preacts, spans=WHOLE):
+    """Turn gradients at the preactivations into those of a layer's parameters (Equation 2), summed over time and batch.
 
     `x` [shape=(T, B, I)] is the layer's input. All are in one line, in the order of `Cell.names`.
     """
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
-    (from_x, from_h), hidden = cell.tell_apart(at_sums), spans.before(states[:1])[0, :-1]
+    (from_x, from_h), hidden = cell.tell_apart(grad_preacts), spans.before(states[:1])[0, :-1]
     found = [rows(at).T @ rows(seen) for ats, seen in ((from_x, x), (from_h, hidden)) for at in ats]
-    found += [at.sum(axis=(0, 1)) for at in (*from_x, *from_h, *at_sums[cell.gates + cell.split :])]
+    found += [at.sum(axis=(0, 1)) for at in (*from_x, *from_h, *grad_preacts[cell.gates + cell.split :])]
     return np.concatenate([array.reshape(-1) for array in found])
 
 
-def input_gradients(cell, weight_ih, at_sums):
-    """Turn gradients at the sums into those at the input [shape=(T, B, I)]."""
-    from_x, _ = cell.tell_apart(at_sums)
+def input_gradients(cell, weight_ih, grad_preacts):
+    """Turn gradients at the preactivations into those at the input [shape=(T, B, I)]."""
+    from_x, _ = cell.tell_apart(grad_preacts)
     return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, cell.gates), strict=True))

@@ -22,7 +22,7 @@ _STEPS = 32  # that a group of samples goes before it writes to memory that othe
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
-_PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
+_PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
@@ -52,11 +52,11 @@ def run_steps(group, product, x, weights, saved, spans, first, last):
         n = count * size
         together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
         rows, from_x = room(x, (1, together * count, inputs)), room(x, (gates, together * count, size))
-        from_h, to_sums = room(x, (gates, count, size)), room(x, (bias.size // size, count, size))
+        from_h, to_preacts = room(x, (gates, count, size)), room(x, (bias.size // size, count, size))
         block = room(x, (num_states, (together + 2) * count, size))
         found = room(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
-            copy_rows(pointer(bias, k * size), 0, pointer(to_sums, k * n), size, size, count)
+            copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
         here, apart = pointer(states, begin * size), (total + 1) * batch * size
         copy_rows(here, apart, block, (together + 2) * n, n, num_states)
         end = total if spans is None else longest(spans, total, begin, count)
@@ -74,7 +74,7 @@ def run_steps(group, product, x, weights, saved, spans, first, last):
                     places = before * n, k * size * weights_h.shape[3], k * n
                     multiply(product, block, weights_h, from_h, (1, count, size), places, start + s)
                 after = (s + 1) * n
-                step(cell, from_x, s * n, from_h, 0, to_sums, 0, block, before * n, block, after, found, s * n, n)
+                step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, found, s * n, n)
             for k in range(num_kept):
                 there = pointer(kept, ((k * total + start) * batch + begin) * size)
                 copy_rows(pointer(found, k * together * n), n, there, batch * size, n, steps)
@@ -110,19 +110,19 @@ def _place_of(spans, t, begin, s, block, count):
 def chain(cell, weight_hh, states, kept, spans=WHOLE):
     """Take the transposed Jacobians of a layer's states for a chain; see `bppsa_nb.cells.layer.chain`."""
     S, steps, batch, size = states[:, 1:].shape
-    slopes = np.empty((cell.sums, steps, batch, S, size), states.dtype)
+    slopes = np.empty((cell.preacts, steps, batch, S, size), states.dtype)
     carry = np.zeros((S if cell.carries else 0, *slopes.shape[1:]), states.dtype)
     _share_pieces(_derive, cell, states, kept, spans, slopes, carry[S - cell.carries :])
     return layer.chain_of(cell, weight_hh, slopes[cell.split :][: cell.gates], carry if cell.carries else None, spans)
 
 
-def sum_gradients(cell, states, kept, grad_states, spans=WHOLE):
-    """Compute gradients at the sums [shape=(P, T, B, H)]; see `bppsa_nb.cells.layer.sum_gradients`."""
+def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):
+    """Compute gradients at the preactivations [shape=(P, T, B, H)]; see `bppsa_nb.cells.layer.preact_gradients`."""
     steps, batch, size = states[0, 1:].shape
-    at_sums = np.empty((cell.sums, steps, batch, size), states.dtype)
+    grad_preacts = np.empty((cell.preacts, steps, batch, size), states.dtype)
     grads = grad_states[1:].reshape(steps * batch * cell.states, size)
-    _share_pieces(_go_back, cell, states, kept, spans, grads, at_sums)
-    return at_sums
+    _share_pieces(_go_back, cell, states, kept, spans, grads, grad_preacts)
+    return grad_preacts
 
 
 def _share_pieces(function, cell, states, kept, spans, *arrays):
@@ -151,36 +151,36 @@ def _derive(cell, piece, states, kept, slopes, carry, first, last):
 
 
 @compiled
-def _go_back(cell, piece, states, kept, grads, at_sums, first, last):
+def _go_back(cell, piece, states, kept, grads, grad_preacts, first, last):
     """Go back from gradients at the states, for pieces first ... last - 1."""
     before, states = states
-    (S, _, batch, size), count = states.shape, at_sums[0].size
+    (S, _, batch, size), count = states.shape, grad_preacts[0].size
     past = np.empty((S, piece), states.dtype)
     mode = flush()
     for q in range(first, last):
         start, n = q * piece, min(piece, count - q * piece)
         after = start + batch * size
-        back(cell, grads, S * start, before, start, states, after, kept, start, at_sums, start, past, 0, n)
+        back(cell, grads, S * start, before, start, states, after, kept, start, grad_preacts, start, past, 0, n)
     restore(mode)
     return True
 
 
-def parameter_gradients(cell, x, states, at_sums, spans=WHOLE):
+def parameter_gradients(cell, x, states, grad_preacts, spans=WHOLE):
     """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
     (steps, batch, inputs), size, gates = x.shape, states.shape[3], cell.gates
     rows, block = steps * batch, max(1, _ROWS // batch) * batch
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
     totals = np.zeros((parts, gates * (inputs + size + 2) * size), x.dtype)
     seen = x.reshape(1, rows, inputs), spans.before(states[:1])[0, :steps].reshape(1, rows, size)
-    arrays = product(x.dtype), (gates, cell.split), seen, at_sums.reshape(cell.sums, rows, size), block, totals
+    arrays = product(x.dtype), (gates, cell.split), seen, grad_preacts.reshape(cell.preacts, rows, size), block, totals
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > THRESHOLD)
-    return np.concatenate([totals.sum(axis=0), at_sums[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)])
+    return np.concatenate([totals.sum(axis=0), grad_preacts[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)])
 
 
 @compiled
-def _add_up(product, gates, seen, at_sums, block, totals, first, last):
+def _add_up(product, gates, seen, grad_preacts, block, totals, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
-    (x, hidden), (_, rows, size), width = seen, at_sums.shape, seen[0].shape[2]
+    (x, hidden), (_, rows, size), width = seen, grad_preacts.shape, seen[0].shape[2]
     blocks, parts = (rows + block - 1) // block, len(totals)
     scratch = room(x, (max(width, size) * (size + 2 * block),))
     for part in range(first, last):
@@ -188,6 +188,7 @@ def _add_up(product, gates, seen, at_sums, block, totals, first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
             n = min(start + block, rows) - start
             here = pointer(x, start * width), pointer(hidden, start * size)
-            add_weights(product, at_sums, here, scratch, (start, width, 0, n, 1), gates, total)
-            add_biases(at_sums, start, n, gates[0] + gates[1], gates, pointer(total, gates[0] * (width + size) * size))
+            add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
+            biases = pointer(total, gates[0] * (width + size) * size)
+            add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
     return True

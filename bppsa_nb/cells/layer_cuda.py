@@ -1,7 +1,7 @@
 """A layer of any cell on a GPU; counterpart of `bppsa_nb.cells.layer`.
 
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
-gradients at sums, gradients of the parameters) is spread over all steps and samples.
+gradients at preactivations, gradients of the parameters) is spread over all steps and samples.
 
 Launchers take device arrays and a stream, allocate nothing and wait for nothing: a training step records them.
 """
@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.cells.cell_cuda import any_steps_of, check_vectors, derive_of, numbers_of, steps_of, sum_gradients_of
+from bppsa_nb.cells.cell_cuda import any_steps_of, check_vectors, derive_of, numbers_of, preact_gradients_of, steps_of
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, launch, on_device, shared_bytes
@@ -73,7 +73,7 @@ def transpose(matrix, out):
 
 @cuda.jit
 def input_gradients_kernel(at, gates, split, weight_ih, out):
-    """Compute the gradients at a layer's input, the first I numbers of a row of `out` per block, from those at sums."""
+    """Compute the gradients at a layer's input, the first I numbers of a row of `out`, from `at` preactivations."""
     row, size = W(cuda.blockIdx.x), at.shape[2]
     for column in range(cuda.threadIdx.x, weight_ih.shape[1], cuda.blockDim.x):
         total = out.dtype.type(0)
@@ -91,8 +91,8 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     G H)] are written.
     """
     weight_ih, weight_hh, bias_ih, _ = params
-    rows, sums = len(x) * x.shape[1], len(weight_hh)
-    launch_linear(x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums), stream)
+    rows, preacts = len(x) * x.shape[1], len(weight_hh)
+    launch_linear(x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, preacts), stream)
     over(transpose, weight_hh, stream, _THREADS)(weight_hh, weight_hh_T)
 
 
@@ -102,17 +102,17 @@ def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
     The loop is products, weight_hh_T, bias_hh, states and what is kept; `more` goes to the kernel, too.
     """
     products, _, _, states, _ = loop
-    size, dtype, sums = states.shape[3], states.dtype, products.shape[2]
+    size, dtype, preacts = states.shape[3], states.dtype, products.shape[2]
     arguments, room = (*loop, *more), room + numbers_of(cell)
     if in_registers(size, dtype):
         made = kernel_of(steps_of(cell, size, dtype.type), cell.states)
-        kernel, threads = fitted(made, sums, *arguments)
-        if threads == sums:  # one for each sum's weights
+        kernel, threads = fitted(made, preacts, *arguments)
+        if threads == preacts:  # one for each row of weights
             kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
             return
     shared = shared_bytes(room * size, dtype.itemsize, f"hidden_size: {room} H = {room * size} numbers")
     kernel = kernel_of(any_steps_of(cell, dtype.type), cell.states)
-    launch(kernel, blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
+    launch(kernel, blocks, min(preacts, MAX_THREADS), stream, shared, *arguments)
 
 
 def launch_derive(cell, states, kept, slopes, carry, stream=0):
@@ -125,18 +125,19 @@ def launch_derive(cell, states, kept, slopes, carry, stream=0):
         kernel(*arrays, size, batch * size, line(slopes), line(carry))
 
 
-def launch_sum_gradients(cell, states, kept, grad_states, at_sums, stream=0):
-    """Launch the gradients at a layer's sums [shape=(P, T, B, H)], from those at its states, `grad_states[1:]`."""
+def launch_preact_gradients(cell, states, kept, grad_states, grad_preacts, stream=0):
+    """Launch the gradients at a layer's preactivations [shape=(P, T, B, H)], from `grad_states[1:]`."""
     (_, _, batch, size), grads = states.shape, line(grad_states[1:])
-    kernel = over(sum_gradients_of(cell, states.dtype.type), at_sums[0], stream, _THREADS, EACH)
-    kernel(line(states), line(kept), grads, size, batch * size, line(at_sums))
+    kernel = over(preact_gradients_of(cell, states.dtype.type), grad_preacts[0], stream, _THREADS, EACH)
+    kernel(line(states), line(kept), grads, size, batch * size, line(grad_preacts))
 
 
-def launch_input_gradients(at_sums, gates, split, weight_ih, out, stream=0):
-    """Launch the gradients at a layer's input [shape=(..., I)], the first of longer rows or all, from its sums'."""
-    sums, *shape, size = at_sums.shape
-    lines = at_sums.reshape(sums, math.prod(shape), size), gates, split, weight_ih, out.reshape(-1, out.shape[-1])
-    input_gradients_kernel[math.prod(shape), min(_THREADS, weight_ih.shape[1]), stream](*lines)
+def launch_input_gradients(grad_preacts, gates, split, weight_ih, out, stream=0):
+    """Launch the gradients at a layer's input [shape=(..., I)], the first numbers of longer rows, or all."""
+    preacts, *shape, size = grad_preacts.shape
+    at, lines = grad_preacts.reshape(preacts, math.prod(shape), size), out.reshape(-1, out.shape[-1])
+    kernel = input_gradients_kernel[math.prod(shape), min(_THREADS, weight_ih.shape[1]), stream]
+    kernel(at, gates, split, weight_ih, lines)
 
 
 def launch_linear(states, weight, bias, out, stream=0):
@@ -151,10 +152,10 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     if len(x) == 0:
         return
     check_vectors(cell)
-    (steps, batch, _), (states, kept), (sums, size) = x.shape, saved, params[1].shape
+    (steps, batch, _), (states, kept), (preacts, size) = x.shape, saved, params[1].shape
     params, there = list(map(on_device, params)), on_device(states)
     residuals = on_device(kept if cell.kept else np.zeros((1, 1, 1, 1), x.dtype))
-    weight_hh_T, products = cuda.device_array((size, sums), x.dtype), cuda.device_array((steps, batch, sums), x.dtype)
+    weight_hh_T, products = (cuda.device_array((*shape, preacts), x.dtype) for shape in ((size,), (steps, batch)))
     launch_inputs(on_device(x), params, weight_hh_T, products)
     launch_loop(cell, run_forward_of, batch, (products, weight_hh_T, params[3], there, residuals))
     states[...] = there.copy_to_host()

@@ -5,20 +5,20 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine.pointwise import sigmoid, tanh
 
 
-def step(sums, before):
+def step(preacts, before):
     """Take a step, with two states h and c; keep i, f, g, o and tanh(c_t).
 
     ``i_t = sigmoid(I_t)`` with ``I_t = W_ii x_t + b_ii + W_hi h_{t-1} + b_hi``, ``f_t`` and ``o_t`` likewise, ``g_t =
     tanh(G_t)``, ``c_t = f_t c_{t-1} + i_t g_t``, ``h_t = o_t tanh(c_t)``.
     """
-    (i, f, g, o), (_, c) = sums, before
+    (i, f, g, o), (_, c) = preacts, before
     c = f * c + i * g
     t = tanh(c)
     return (o * t, c), (i, f, g, o, t)
 
 
 def back(grads, before, after, kept):
-    """Go a step back: what reaches c_t from h_t joins what came along c; only that goes past the sums."""
+    """Go a step back: what reaches c_t from h_t joins what came along c; only that goes past the preactivations."""
     (grad, grad_c), (_, c), (i, f, g, o, t) = grads, before, kept
     at_t = grad * o
     grad_c = grad_c + (at_t - at_t * t * t)

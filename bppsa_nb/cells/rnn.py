@@ -8,9 +8,9 @@ from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.machine.pointwise import constant, relu, tanh, where
 
 
-def step(sums, before):
+def step(preacts, before):
     """Take a step: ``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`` (Equation 9)."""
-    return (tanh(sums[0]),), ()
+    return (tanh(preacts[0]),), ()
 
 
 def back(grads, before, after, kept):
@@ -19,9 +19,9 @@ def back(grads, before, after, kept):
     return (grad - grad * h * h,), ()
 
 
-def relu_step(sums, before):
+def relu_step(preacts, before):
     """Take a step with max(0, x) in the place of tanh."""
-    return (relu(sums[0]),), ()
+    return (relu(preacts[0]),), ()
 
 
 def relu_back(grads, before, after, kept):

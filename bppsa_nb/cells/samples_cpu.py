@@ -80,18 +80,17 @@ def longest(spans, steps, begin, count):
 
 
 @inline
-def add_weights(product, at_sums, seen, scratch, block, gates, total):
+def add_weights(product, grad_preacts, seen, scratch, block, gates, total):
     """Add to the gradients of both weights, which come one after the other: ``at.T @ seen`` for each gate.
 
-    `at` are rows of `at_sums` [shape=(P, rows or more, H)] from one on. `seen` are inputs and states, as the first of
-    `samples` rows, side by side, of some steps, `batch` rows apart.
-    `scratch` has room for a product, and for rows by panels, which reach back.
+    `at` are rows of `grad_preacts` [shape=(P, rows or more, H)], from one on. `seen` are inputs and states, the first
+    of `samples` rows, side by side, of some steps, `batch` rows apart. `scratch` holds a product, and rows by panels.
     """
-    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, at_sums.shape
+    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, grad_preacts.shape
     n = steps * samples
     for which in range(2):
         width, first = size if which else inputs, seen[1] if which else seen[0]
-        panel, narrow = panel_width(width, at_sums.itemsize), width < NARROW
+        panel, narrow = panel_width(width, grad_preacts.itemsize), width < NARROW
         found = shaped(scratch, 0, (width, size) if narrow else (size, width))
         rows = shaped(scratch, size * width, ((width + panel - 1) // panel, 1, n, panel))
         for p in range(len(rows)):
@@ -101,23 +100,23 @@ def add_weights(product, at_sums, seen, scratch, block, gates, total):
         for k in range(count):
             at = ((k + split if which else (k + split) % count) * most + start) * size
             if narrow:  # few columns would leave registers empty
-                multiply_T(product, rows, at_sums, found, (1, width, n), (0, at, 0), 0)
+                multiply_T(product, rows, grad_preacts, found, (1, width, n), (0, at, 0), 0)
                 for i in range(size):
                     for j in range(width):
                         total[i * width + j] += found[j, i]
             else:
-                multiply_T(product, at_sums, rows, found, (1, size, n), (at, 0, 0), 0)
+                multiply_T(product, grad_preacts, rows, found, (1, size, n), (at, 0, 0), 0)
                 add(total, found, size * width)
             total = pointer(total, size * width)
 
 
 @inline
-def add_biases(at_sums, start, count, sums, gates, biases):
-    """Add rows of gradients at some sums [shape=(P, rows, H)] to those of both biases, and of vectors."""
-    (gates, split), (_, most, size) = gates, at_sums.shape
-    for k in range(sums):
+def add_biases(grad_preacts, start, count, preacts, gates, biases):
+    """Add rows of gradients at some preactivations [shape=(P, rows, H)] to those of both biases, and of vectors."""
+    (gates, split), (_, most, size) = gates, grad_preacts.shape
+    for k in range(preacts):
         for b in range(start, start + count):
-            terms = pointer(at_sums, (k * most + b) * size)
+            terms = pointer(grad_preacts, (k * most + b) * size)
             if k < gates:
                 add(pointer(biases, (k - split) % gates * size), terms, size)
             if k >= split:

@@ -292,9 +292,9 @@ class Host:
         """Find the gradients of a layer's parameters; return those at its input, if they are wanted."""
         (states, kept), functions = self.saved[layer], self.functions
         self.at_start[layer] = grad_states[0].copy()
-        at_sums = functions.sum_gradients(self.cell, states, kept, grad_states, self.spans)
-        self.flat[layer] = functions.parameter_gradients(self.cell, below, states, at_sums, self.spans)
-        return functions.input_gradients(self.cell, self.params[layer][0], at_sums) if wanted else None
+        grad_preacts = functions.preact_gradients(self.cell, states, kept, grad_states, self.spans)
+        self.flat[layer] = functions.parameter_gradients(self.cell, below, states, grad_preacts, self.spans)
+        return functions.input_gradients(self.cell, self.params[layer][0], grad_preacts) if wanted else None
 
 
 def resolve_method(model, options, shape, backend):

@@ -70,8 +70,8 @@ class Device:
             elif len(start):
                 put(start[s], states[s, 0])
         params, H = [self.params[f"{name}_l{layer}"] for name in cell.names], states.shape[3]
-        sums = cell.gates * H
-        products, weight_hh_T = self.array("products", T, B, sums), self.array("weight_hh_T", H, sums)
+        preacts = cell.gates * H
+        products, weight_hh_T = self.array("products", T, B, preacts), self.array("weight_hh_T", H, preacts)
         cells.launch_inputs(below, params, weight_hh_T, products, self.stream)
         loop = products, weight_hh_T, params[3], states, kept
         options, length = self.options, self.length
@@ -139,8 +139,8 @@ class Device:
         """Find the gradients of a layer's parameters; return those at its input, if they are wanted."""
         cell, (_, T, B, H), stream = self.cell, self.states[layer].shape, self.stream
         states, apart = self.states[layer], layer if self.side is not stream else 0
-        at_sums = self.array(("at_sums", apart), cell.sums, T - 1, B, H)
-        cells.launch_sum_gradients(cell, states, self.kept[layer], grad_states, at_sums, stream)
+        grad_preacts = self.array(("grad_preacts", apart), cell.preacts, T - 1, B, H)
+        cells.launch_preact_gradients(cell, states, self.kept[layer], grad_states, grad_preacts, stream)
         if self.waits:
             self.at_start[layer] = self.new((B, cell.states * H))
             copy(grad_states[0], self.at_start[layer])
@@ -150,9 +150,9 @@ class Device:
                 self.grads[name] = self.new(self.params[name].shape)
         # What gradients of parameters read stays as it is until the step ends, and only others work on their arrays.
         follow(self.side, stream)
-        parts = self.array(("parts", below.shape[2]), *weight_gradients.parts_of(at_sums.shape, below.shape[2]))
+        parts = self.array(("parts", below.shape[2]), *weight_gradients.parts_of(grad_preacts.shape, below.shape[2]))
         grads = [self.grads[name] for name in names]
-        weight_gradients.launch_gradients(cell, below, states[0], at_sums, parts, grads, self.side)
+        weight_gradients.launch_gradients(cell, below, states[0], grad_preacts, parts, grads, self.side)
         if not wanted:
             return None
         if layer == 0:
@@ -162,7 +162,7 @@ class Device:
             fill(terms if cell.states > 1 else terms[:1], terms.dtype.type(0), stream)
             out = terms[1:]
         weight_ih = self.params[f"weight_ih_l{layer}"]
-        cells.launch_input_gradients(at_sums, cell.gates, cell.split, weight_ih, out, stream)
+        cells.launch_input_gradients(grad_preacts, cell.gates, cell.split, weight_ih, out, stream)
         return terms
 
 

@@ -166,13 +166,13 @@ def sum_parts(parts, size, inputs, split, weight_ih, weight_hh, bias_ih, bias_hh
                 bias_hh[of_hidden * U(size) + i] = total
 
 
-def launch_gradients(cell, x, hidden, at_sums, parts, grads, stream=0):
+def launch_gradients(cell, x, hidden, grad_preacts, parts, grads, stream=0):
     """Launch the gradients of a layer's parameters, its δW, from those at its sums [shape=(P, T, B, H)].
 
     `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
     bias_hh.
     """
-    _launch_sums(x, hidden, at_sums, (at_sums.shape[3], x.shape[2], cell.split), parts, grads, stream)
+    _launch_sums(x, hidden, grad_preacts, (grad_preacts.shape[3], x.shape[2], cell.split), parts, grads, stream)
 
 
 def _launch_sums(x, hidden, at, sizes, parts, grads, stream):

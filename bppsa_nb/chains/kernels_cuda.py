@@ -44,13 +44,13 @@ def sweep_chunks_of(size, count, carried, keep, real):
     dot = dot_of(sums, real)
 
     @inline
-    def step(grad, slope, term, through, column, at_sums, half, gradients, t, b):
+    def step(grad, slope, term, through, column, grad_preacts, half, gradients, t, b):
         i = U(cuda.threadIdx.x)
         for k in range(count):
-            at_sums[U((half * count + k) * size) + i] = slope[k] * grad
+            grad_preacts[U((half * count + k) * size) + i] = slope[k] * grad
         total = through * grad if carried else zero
         cuda.syncthreads()
-        grad = dot(total, column, at_sums, base_of(size) + U(half * sums)) + term
+        grad = dot(total, column, grad_preacts, base_of(size) + U(half * sums)) + term
         if keep:
             gradients[t, b, i] = grad
         return grad
@@ -64,7 +64,7 @@ def sweep_chunks_of(size, count, carried, keep, real):
 
     @cuda.jit
     def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
-        at_sums = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
+        grad_preacts = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
         column, batch, i = cuda.local.array(sums, real), U(gradients.shape[1]), U(cuda.threadIdx.x)
         c, b = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch
         start = U((first + int(c)) * length)
@@ -82,16 +82,16 @@ def sweep_chunks_of(size, count, carried, keep, real):
         grad = ends[c, b, i] if keep else zero
         while done <= steps:
             t = last - done
-            grad = step(grad, s0, term0, through0, column, at_sums, 0, gradients, t, b)
+            grad = step(grad, s0, term0, through0, column, grad_preacts, 0, gradients, t, b)
             term0, through0 = read(s0, slopes, carry, gradients, last - min(done + U(4), steps), b)
             if done + U(1) <= steps:
-                grad = step(grad, s1, term1, through1, column, at_sums, 1, gradients, t - U(1), b)
+                grad = step(grad, s1, term1, through1, column, grad_preacts, 1, gradients, t - U(1), b)
                 term1, through1 = read(s1, slopes, carry, gradients, last - min(done + U(5), steps), b)
             if done + U(2) <= steps:
-                grad = step(grad, s2, term2, through2, column, at_sums, 0, gradients, t - U(2), b)
+                grad = step(grad, s2, term2, through2, column, grad_preacts, 0, gradients, t - U(2), b)
                 term2, through2 = read(s2, slopes, carry, gradients, last - min(done + U(6), steps), b)
             if done + U(3) <= steps:
-                grad = step(grad, s3, term3, through3, column, at_sums, 1, gradients, t - U(3), b)
+                grad = step(grad, s3, term3, through3, column, grad_preacts, 1, gradients, t - U(3), b)
                 term3, through3 = read(s3, slopes, carry, gradients, last - min(done + U(7), steps), b)
             done += U(4)
         ends[c, b, i] = grad

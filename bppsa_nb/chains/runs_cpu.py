@@ -177,7 +177,7 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
     """
     (weights_T, slopes, carry, stored), (products, exponents) = chain, found
     batch, size, width = products.shape[1], products.shape[2], weights_T.shape[2]
-    at_sums = np.empty((len(weights_T), width, size), products.dtype)
+    grad_preacts = np.empty((len(weights_T), width, size), products.dtype)
     both, moved = np.empty((2, size, size), products.dtype), np.empty((size, size), products.dtype)
     columns, link = both[0], both[1]
     extremes = np.empty((3, size), products.dtype)
@@ -192,10 +192,10 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
                     slope = slopes[k, t, b, i]
                     if i < width:
                         for j in range(size):
-                            at_sums[k, i, j] = slope * columns[i, j]
+                            grad_preacts[k, i, j] = slope * columns[i, j]
                     else:
                         for j in range(size):
-                            at_sums[k, i % width, j] += slope * columns[i, j]
+                            grad_preacts[k, i % width, j] += slope * columns[i, j]
             if stored.size:
                 copy(stored[t, b], link, size * size)
                 if not moderate(flat(link)):
@@ -206,7 +206,7 @@ def _multiply(product, chain, length, skip, floor, found, first, last):
                         exponents[c, b, j] += power
                 multiply_tiles(product, both, both, moved, (1, size, size), (size * size, 0, 0), 0)
             else:
-                multiply_tiles(product, weights_T, at_sums, moved, (len(weights_T), width, width), (0, 0, 0), 0)
+                multiply_tiles(product, weights_T, grad_preacts, moved, (len(weights_T), width, width), (0, 0, 0), 0)
             clear(pointer(moved, width * size), (size - width) * size)
             for k in range(len(carry)):
                 for i in range(size):

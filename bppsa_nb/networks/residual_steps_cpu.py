@@ -221,10 +221,10 @@ def _update(u, sums, added, size, kind):
 def parameter_gradients(states, gradients, weights, biases, h, activation):
     """Compute the gradients of all layers' parameters; see `bppsa_nb.networks.residual_steps.parameter_gradients`."""
     states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
-    at_sums = slopes(states, weights, biases, activation)
+    grad_preacts = slopes(states, weights, biases, activation)
     grad_weights, grad_biases = np.empty(weights.shape, weights.dtype), np.zeros(biases.shape, biases.dtype)
     images = _images(states[0], weights, len(states[0]))
-    flat = tuple(array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases))
+    flat = tuple(array.reshape(-1) for array in (states, gradients, grad_preacts, grad_weights, grad_biases))
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
     parallel_for(_add_up, len(weights), product(weights.dtype), flat, h, images, parallel=work > _THRESHOLD)
     return grad_weights, grad_biases
@@ -237,7 +237,7 @@ def _add_up(product, arrays, h, images, first, last):
     count, channels, height, width, kernel = images[0], images[1], images[2], images[3], images[9]
     layers, pad, row, item = grad_biases.size // channels, kernel // 2, kernel * channels, states.itemsize
     size, weights, line = slopes.size // layers, row * row, (width + 2 * pad) * channels * item
-    at_sums, slope = np.empty((2, height, width, channels), states.dtype)
+    grad_preacts, slope = np.empty((2, height, width, channels), states.dtype)
     padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), states.dtype)
     found, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
     whole = kernel == 1 and count == 1  # a product is all there is to add up
@@ -252,17 +252,17 @@ def _add_up(product, arrays, h, images, first, last):
         for image in range(count):
             _copy(_image(states, layer * size, image, images).transpose(0, 2, 1), padded[pad:, pad:])
             _copy(_image(slopes, layer * size, image, images).transpose(0, 2, 1), slope)
-            _copy(_image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), at_sums)
+            _copy(_image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), grad_preacts)
             for y in range(height):
                 for x in range(width):
-                    sums, factors = at_sums[y, x], slope[y, x]
+                    sums, factors = grad_preacts[y, x], slope[y, x]
                     for c in range(channels):
                         sums[c] *= h * factors[c]
                     for c in range(channels):
                         bias[c] += sums[c]
             for i in range(kernel):
                 seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
-                multiply_T(product, at_sums, seen, found, (height, channels, width), (0, 0, 0), 0)
+                multiply_T(product, grad_preacts, seen, found, (height, channels, width), (0, 0, 0), 0)
                 if not whole:
                     for c in range(channels):
                         for j in range(row):

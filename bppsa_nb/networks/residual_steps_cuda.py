@@ -135,7 +135,7 @@ def convolution_sweep(points, source, with_source, arrivals, bounds, layers, siz
 
 
 @cuda.jit
-def at_sums(slopes, gradients, h):
+def grad_preacts(slopes, gradients, h):
     """Turn slopes into gradients at the sums, in place, one number per thread; `gradients` has one more state."""
     q = cuda.grid(1)
     if q < slopes.size:
@@ -257,7 +257,7 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
     at = slopes(states, weights, biases, activation)
     flat = at.reshape(at.size), gradients.reshape(gradients.size)
-    over(at_sums, at, threads=_THREADS)(*flat, states.dtype.type(h))
+    over(grad_preacts, at, threads=_THREADS)(*flat, states.dtype.type(h))
     grad_weights, grad_biases = (cuda.device_array(array.shape, array.dtype) for array in (weights, biases))
     pixel = (1, 1) if weights.ndim == 3 else ()
     states, at, grads = (array.reshape(*array.shape, *pixel) for array in (states, at, grad_weights))

@@ -144,7 +144,7 @@ class Recorded:
         cell, H, L, dtype = model.cell, model.hidden_size, model.num_layers, model.dtype
         N, sums = cell.states * H, cell.gates * H
         stored = T * B * N * N if how[0] in ("blelloch", "truncated") else 0
-        numbers = L * T * B * (N + (cell.kept + cell.sums) * H) + stored
+        numbers = L * T * B * (N + (cell.kept + cell.preacts) * H) + stored
         numbers += T * B * (inputs + sums + (cell.gates + cell.states + 2) * N)
         require(numbers * dtype.itemsize, f"a training step of T = {T}, B = {B}, H = {H} by method {how[0]!r}")
         self.shared = shared

@@ -61,9 +61,9 @@ def step_by_step(cell, x, params, saved, grad_output, local_grads):
     """The same gradients from NumPy: the chain, a sweep, and what follows from it."""
     cell = CELLS[cell]
     grad_states = go_back(layers.chain(cell, params[1], *saved), grad_output, local_grads, "numpy", "linear")
-    at_sums = layers.sum_gradients(cell, *saved, grad_states)
-    grads = layers.parameter_gradients(cell, x, saved[0], at_sums)
-    return grads, layers.input_gradients(cell, params[0], at_sums), grad_states[0]
+    grad_preacts = layers.preact_gradients(cell, *saved, grad_states)
+    grads = layers.parameter_gradients(cell, x, saved[0], grad_preacts)
+    return grads, layers.input_gradients(cell, params[0], grad_preacts), grad_states[0]
 
 
 def in_one_go(cell, x, params, saved, grad_output, local_grads, inputs=True):
@@ -98,8 +98,8 @@ def everything(cell, x, params, saved, grad_output, local_grads):
     chain = layer_cpu.chain(CELLS[cell], params[1], *saved)
     yield from (chain.slopes, *([] if chain.carry is None else [chain.carry]))
     yield (grad_states := go_back(chain, grad_output, local_grads, "cpu", "linear"))
-    yield (at_sums := layer_cpu.sum_gradients(CELLS[cell], *saved, grad_states))
-    yield layer_cpu.parameter_gradients(CELLS[cell], x, saved[0], at_sums)
+    yield (grad_preacts := layer_cpu.preact_gradients(CELLS[cell], *saved, grad_states))
+    yield layer_cpu.parameter_gradients(CELLS[cell], x, saved[0], grad_preacts)
 
 
 EXPECTED = {}
@@ -139,8 +139,8 @@ def test_wide_layers_forward_and_their_parameters(dtype, cell):
     for one, other in zip(forward(layer_cpu, cell, x, saved[0][:, 0], *params), saved, strict=True):
         assert_close(one, other, dtype)
     chain = layers.chain(cell, params[1], *saved)
-    at_sums = np.stack(layers.sum_gradients(cell, *saved, go_back(chain, grad_output, local_grads, "numpy", "linear")))
-    assert_close(*(find.parameter_gradients(cell, x, saved[0], at_sums) for find in (layer_cpu, layers)), dtype)
+    grads = np.stack(layers.preact_gradients(cell, *saved, go_back(chain, grad_output, local_grads, "numpy", "linear")))
+    assert_close(*(find.parameter_gradients(cell, x, saved[0], grads) for find in (layer_cpu, layers)), dtype)
 
 
 @each_cell
@@ -150,7 +150,7 @@ def test_nothing_is_written_to_but_the_result(cell):
     arrays = x, *params, *saved, grad_output, local_grads, chain.slopes
     copies = [array.copy() for array in arrays]
     in_one_go(cell, x, params, saved, grad_output, local_grads)
-    layer_cpu.sum_gradients(CELLS[cell], *saved, local_grads)
+    layer_cpu.preact_gradients(CELLS[cell], *saved, local_grads)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 

@@ -119,8 +119,8 @@ PEEPHOLE = PeepholeLSTM.cell
 
 def _doubled_last(cell):
     def back(grads, before, after, kept):
-        (*at_sums, last), past = cell.back(grads, before, after, kept)
-        return (*at_sums, 2 * last), past
+        (*grad_preacts, last), past = cell.back(grads, before, after, kept)
+        return (*grad_preacts, 2 * last), past
 
     return cell._replace(back=back)
 

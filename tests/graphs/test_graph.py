@@ -300,7 +300,7 @@ def test_derived_gradients_are_those_of_the_cells(name):
     before = go_back(chain, after, None, "numpy", "linear")
     of_states = np.hstack([found[state] for state in ("h", "c")[: cell.states]])
     np.testing.assert_allclose(before[0], of_states, atol=1e-13)
-    at_sums = layer.sum_gradients(cell, states, kept, before)
-    at_inputs = layer.input_gradients(cell, identity, at_sums)[0]
+    grad_preacts = layer.preact_gradients(cell, states, kept, before)
+    at_inputs = layer.input_gradients(cell, identity, grad_preacts)[0]
     expected = np.hstack([flip[k] * found[f"x{gate}"] for k, gate in enumerate(gates)])
     np.testing.assert_allclose(at_inputs, expected, atol=1e-13)

@@ -338,14 +338,14 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
     host.step(x, y)
     trainer.step(x, y)  # makes the device's side
     shared, sub, queue, said = trainer._strategy._shared["gpu"], object(), [], []
-    launch_gradients, launch_sums = weight_gradients.launch_gradients, cells.launch_sum_gradients
+    launch_gradients, launch_sums = weight_gradients.launch_gradients, cells.launch_preact_gradients
 
     def later(*arguments):
         assert arguments[-1] is sub
         queue.append(lambda: launch_gradients(*arguments[:-1]))
         said.append("δW")
 
-    def at_sums(*arguments):
+    def grad_preacts(*arguments):
         said.append("δO")
         launch_sums(*arguments)
 
@@ -355,7 +355,7 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
             queue.pop(0)()
 
     monkeypatch.setattr(weight_gradients, "launch_gradients", later)
-    monkeypatch.setattr(cells, "launch_sum_gradients", at_sums)
+    monkeypatch.setattr(cells, "launch_preact_gradients", grad_preacts)
     for where in (module, stack_cuda):
         monkeypatch.setattr(where, "follow", follow)
     shared.graph, shared.sub_stream = False, sub  # what comes later is in no stream that could be recorded
