@@ -13,7 +13,7 @@ from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, panels
-from bppsa_nb.machine.views import add, clear, copy, copy_rows, pointer, room
+from bppsa_nb.machine.views import add, buffer, clear, copy, copy_rows, pointer
 
 _ROWS = 256  # of gradients at preactivations, before they are multiplied into those of the parameters
 
@@ -65,9 +65,9 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
         samples = min(size_of_group, batch - b0)
         until = steps if spans is None else longest(spans, steps, b0, samples)
         n, most = samples * size, together * samples
-        grad_preacts, biases_at = room(x, (preacts, most, size)), room(x, (preacts, samples, size))
-        grads, past = room(x, (num_states, samples, size)), room(x, (num_states, samples, size))
-        scratch = room(x, (max(width, size) * (size + 2 * most),))
+        grad_preacts, biases_at = buffer(x, (preacts, most, size)), buffer(x, (preacts, samples, size))
+        grads, past = buffer(x, (num_states, samples, size)), buffer(x, (num_states, samples, size))
+        scratch = buffer(x, (max(width, size) * (size + 2 * most),))
         total = pointer(totals, group * totals.shape[1])
         clear(biases_at, preacts * n)
         clear(grads, num_states * n)

@@ -300,11 +300,11 @@ def _read_of(cell, real):
     """
     states_of, kept_of, S, one = taken_of(cell.states), taken_of(cell.kept), cell.states, U(1)
     each = 2 * S + cell.kept
-    put, room = put_of(each), EACH * each
+    put, most = put_of(each), EACH * each
 
     @inline_early
     def read(states, kept, q, threads, count, step):
-        values, apart = cuda.local.array(room, real), count + step
+        values, apart = cuda.local.array(most, real), count + step
         for k in range(EACH):
             if q < count:
                 before, after = states_of(states, q, apart), states_of(states, q + step, apart)

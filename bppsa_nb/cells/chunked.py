@@ -56,7 +56,7 @@ class Chunks:
         self.T, self.B = x.shape[:2]
         self.count = -(-self.T // length)
         self.x, self.resets = self._filled(x), [*map(self._filled, resets)]
-        self.hidden = self.room(self.count * length + 1, h0)
+        self.hidden = self.buffer(self.count * length + 1, h0)
         self.hidden[0] = h0
         self.ends = self.by_chunks(self.hidden[1:])[:, -1]
         self.rest = None
@@ -66,8 +66,8 @@ class Chunks:
         missing = self.count * self.length - self.T
         return np.concatenate([array, np.broadcast_to(array[-1:], (missing, *array.shape[1:]))]) if missing else array
 
-    def room(self, steps, h0):
-        """Make room for states."""
+    def buffer(self, steps, h0):
+        """Make an array for states."""
         return np.empty((steps, *h0.shape), h0.dtype)
 
     def by_chunks(self, array):
@@ -150,8 +150,8 @@ class Chunks:
         """Return what began and all states (length + 1, C * B, ...), and what else was kept (G, length, C * B, ...)."""
         began = self.began.reshape(1, -1, *self.h0.shape[1:])
         hidden = np.concatenate([began, self.batched(self.hidden[1:])])
-        room = ((len(array), self.length, *hidden.shape[1:2], *array.shape[3:]) for array in self.rest)
-        return hidden, *map(np.reshape, ([*map(self.batched, array)] for array in self.rest), room)
+        shapes = ((len(array), self.length, *hidden.shape[1:2], *array.shape[3:]) for array in self.rest)
+        return hidden, *map(np.reshape, ([*map(self.batched, array)] for array in self.rest), shapes)
 
     def batched(self, array):
         """Lay an array of all steps out with chunks side by side, (length, C * B, ...)."""

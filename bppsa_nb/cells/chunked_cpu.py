@@ -25,8 +25,8 @@ class Chunks(chunked.Chunks):
         super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
-    def room(self, steps, h0):
-        """Make room for states, each by itself in memory."""
+    def buffer(self, steps, h0):
+        """Make arrays for states, each by itself in memory."""
         B, S, H = h0.shape
         self.states = np.empty((S, steps, B, H), h0.dtype)
         return np.moveaxis(self.states, 0, 2)
@@ -58,14 +58,14 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
             offsets[i] = group_of[i] // batch * length * batch + group_of[i] % batch
         rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((gates, most, size), x.dtype)
         from_h, to_preacts = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
-        # Of two rooms for states, one is written while the other is read: a loop within one is not vectorized.
+        # Of two buffers for states, one is written while the other is read: a loop within one is not vectorized.
         pair, values = np.empty((num_states, 2, count, size), x.dtype), np.empty((len(kept), count, size), x.dtype)
         copy_rows(bias, bias.shape[1], to_preacts, n, n, len(bias))
         for s in range(num_states):
             for i in range(count):
                 there = pointer(began, (group_of[i] * num_states + s) * size)
                 copy(there, pointer(pair, (s * 2 * count + i) * size), size)
-        look, gap, room = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
+        look, gap, now = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
         for start in range(0, length, CHECK_EVERY):
             stop = min(start + CHECK_EVERY, length)
             for t in range(start, stop):
@@ -78,17 +78,17 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
                 multiply(product, rows, weights_x, from_x, (1, here, inputs), places, 0)
             for t in range(start, stop):
                 if resets.size:
-                    _begin_anew(pointer(resets, t * batch), offsets, pair, room)
+                    _begin_anew(pointer(resets, t * batch), offsets, pair, now)
                 for k in range(gates):
-                    places = room * n, k * size * weights_h.shape[3], k * n
+                    places = now * n, k * size * weights_h.shape[3], k * n
                     multiply(product, pair, weights_h, from_h, (1, count, size), places, 0)
-                here, before, after = (t - start) * n, room * n, (1 - room) * n
+                here, before, after = (t - start) * n, now * n, (1 - now) * n
                 step(cell, from_x, here, from_h, 0, to_preacts, 0, pair, before, pair, after, values, 0, n)
-                room = 1 - room
+                now = 1 - now
                 if t + 1 == look and tol >= 0:
-                    gap = _distance(pair[:, room], offsets, (t + 1) * batch, states)
+                    gap = _distance(pair[:, now], offsets, (t + 1) * batch, states)
                 for s in range(num_states):
-                    _scatter(pair[s, room], s, offsets, (t + 1) * batch, states)
+                    _scatter(pair[s, now], s, offsets, (t + 1) * batch, states)
                 for k in range(len(kept)):
                     _scatter(values[k], k, offsets, t * batch, kept)
             if stop == look:
@@ -100,13 +100,13 @@ def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
 
 
 @inline
-def _begin_anew(resets, offsets, pair, room):
+def _begin_anew(resets, offsets, pair, now):
     """Set states of chunks in one of two rooms [shape=(S, 2, n, H)] to zeros where they begin anew."""
     num_states, _, count, size = pair.shape
     for i in range(offsets.size):
         if resets[offsets[i]]:
             for s in range(num_states):
-                clear(pointer(pair, ((s * 2 + room) * count + i) * size), size)
+                clear(pointer(pair, ((s * 2 + now) * count + i) * size), size)
 
 
 @inline

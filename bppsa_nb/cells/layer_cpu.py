@@ -15,7 +15,7 @@ from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, product
-from bppsa_nb.machine.views import clear, copy, copy_rows, pointer, room
+from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
 from bppsa_nb.machine.workers import parallel_for
 
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
@@ -51,10 +51,10 @@ def run_steps(group, product, x, weights, saved, spans, first, last):
         count = min(most, batch - begin)
         n = count * size
         together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
-        rows, from_x = room(x, (1, together * count, inputs)), room(x, (gates, together * count, size))
-        from_h, to_preacts = room(x, (gates, count, size)), room(x, (bias.size // size, count, size))
-        block = room(x, (num_states, (together + 2) * count, size))
-        found = room(x, (num_kept, together * count, size))
+        rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
+        from_h, to_preacts = buffer(x, (gates, count, size)), buffer(x, (bias.size // size, count, size))
+        block = buffer(x, (num_states, (together + 2) * count, size))
+        found = buffer(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
         here, apart = pointer(states, begin * size), (total + 1) * batch * size
@@ -182,7 +182,7 @@ def _add_up(product, gates, seen, grad_preacts, block, totals, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
     (x, hidden), (_, rows, size), width = seen, grad_preacts.shape, seen[0].shape[2]
     blocks, parts = (rows + block - 1) // block, len(totals)
-    scratch = room(x, (max(width, size) * (size + 2 * block),))
+    scratch = buffer(x, (max(width, size) * (size + 2 * block),))
     for part in range(first, last):
         total = pointer(totals, part * totals.shape[1])
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):

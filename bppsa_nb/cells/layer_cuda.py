@@ -96,21 +96,21 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     over(transpose, weight_hh, stream, _THREADS)(weight_hh, weight_hh_T)
 
 
-def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
-    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit.
+def launch_loop(cell, kernel_of, blocks, loop, more=(), numbers=0, stream=0):
+    """Launch a kernel that `kernel_of` makes of the cell's steps, with more `numbers` per hidden unit in shared memory.
 
     The loop is products, weight_hh_T, bias_hh, states and what is kept; `more` goes to the kernel, too.
     """
     products, _, _, states, _ = loop
     size, dtype, preacts = states.shape[3], states.dtype, products.shape[2]
-    arguments, room = (*loop, *more), room + numbers_of(cell)
+    arguments, numbers = (*loop, *more), numbers + numbers_of(cell)
     if in_registers(size, dtype):
         made = kernel_of(steps_of(cell, size, dtype.type), cell.states)
         kernel, threads = fitted(made, preacts, *arguments)
         if threads == preacts:  # one for each row of weights
-            kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
+            kernel[blocks, threads, stream, numbers * size * dtype.itemsize](*arguments)
             return
-    shared = shared_bytes(room * size, dtype.itemsize, f"hidden_size: {room} H = {room * size} numbers")
+    shared = shared_bytes(numbers * size, dtype.itemsize, f"hidden_size: {numbers} H = {numbers * size} numbers")
     kernel = kernel_of(any_steps_of(cell, dtype.type), cell.states)
     launch(kernel, blocks, min(preacts, MAX_THREADS), stream, shared, *arguments)
 

@@ -1,4 +1,4 @@
-"""Numbers in arrays by where they begin, and room for them, which cost compiled code little to make and to compile.
+"""Numbers in arrays by where they begin, and buffers for them, which cost compiled code little to make and to compile.
 
 A slice of Numba's is wrapped around, clipped, counted and let go of, in a hundred instructions that the compiler has to
 see through each time. Where loops know what they ask for, a pointer and a number are enough, and what is done to rows
@@ -29,8 +29,8 @@ def pointer(_, array, start):
 
 
 @intrinsic
-def room(_, like, shape):
-    """Make room for numbers of an array's dtype; np.empty would compile something for each ndim."""
+def buffer(_, like, shape):
+    """Make an array without values, of another one's dtype; np.empty would compile something for each ndim."""
     kind = types.Array(like.dtype, len(shape), "C")
 
     def code(context, builder, signature, arguments):

@@ -9,7 +9,7 @@ from bppsa_nb.machine import views
 
 @njit
 def row(array, start, count):
-    first, found = views.pointer(array, start), views.room(array, (count,))
+    first, found = views.pointer(array, start), views.buffer(array, (count,))
     view = views.shaped(array, start, (1, count))
     for i in range(count):
         found[i] = first[i]
