@@ -36,10 +36,11 @@ def chunked(chunks, affine):
 
 
 class Chunks:
-    """A chain on the host, cut into chunks of `length` steps, and what is kept between the phases of `chunked`.
+    """A chain on the host, cut into chunks of `length` steps, with buffers for the phases of `chunked`.
 
-    Of the `count` chunks below the one at the loss, `inner` need a product. `gradients` [shape=(T + 1, B, H)] hold loss
-    terms, or zeros, and become gradients.
+    `count` chunks are below the one at the loss, and `inner` of them need block totals: `products` of their Jacobians,
+    and `offsets` [shape=(inner, B, H)], gradients of their loss terms alone. `ends` [shape=(count + 1, B, H)] are the
+    gradients where chunks end. `gradients` [shape=(T + 1, B, H)] hold loss terms, or zeros, and become gradients.
     """
 
     def __init__(self, chain, gradients, length, there):
