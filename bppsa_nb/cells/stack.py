@@ -220,8 +220,13 @@ class Host:
         linearize = partial(self._linearize, params[1])
         how = self.options, self.length, run, below, h0, make, linearize, bound
         (hidden, found), self.solved[layer] = unroll.solve(*how)
-        states[...], kept[...] = by_states(hidden), found
+        states, kept = self.saved[layer] = contiguous(by_states(hidden), found)
         self.spans.end(states)
+        self.hidden[layer] = states[0, 1:]
+        if len(self.saved) == 1:
+            self.states, self.kept = states[None], kept[None]
+        else:
+            self.states[layer], self.kept[layer] = states, kept
 
     def chunks_of(self, layer):
         """Return what runs a layer's steps, and what cuts its time loop into chunks, for `unroll.solve`."""
