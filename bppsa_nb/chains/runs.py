@@ -17,15 +17,15 @@ def pass_back(chain, bounds, ends, gradients, keep=True):
     `ends`.
     """
     runs, length = len(ends), bounds[1] - bounds[0]
-    parts, grads = chain.cut(bounds[0], runs, length), ends
     below = gradients[bounds[0] : bounds[0] + runs * length].reshape(runs, length, *gradients.shape[1:])
-    for step in reversed(range(length)):
+    grads = ends
+    for link, here in zip(reversed(chain.cut(bounds[0], runs, length)), below.swapaxes(0, 1)[::-1], strict=True):
+        moved = chain.back(link, grads)
         if keep:
-            here = below[:, step]
-            here += chain.back(parts, step, grads)
+            here += moved
             grads = here
         else:
-            grads = chain.back(parts, step, grads) + below[:, step]
+            grads = moved + here
     if not keep:
         ends[...] = grads
 
@@ -39,10 +39,9 @@ def multiply(chain, first, count, length):
     _, B, H = chain.shape
     require(3 * count * B * H * H * chain.dtype.itemsize, f"multiplying {count} chunks of {length} steps")
     products, exponents = np.broadcast_to(np.eye(H, dtype=chain.dtype), (count, B, H, H)), np.zeros((count, B, H), int)
-    parts, powers, floor = chain.factors(first * length, count, length)
-    for step in reversed(range(length)):
-        moved = chain.back(parts, step, products)
-        products, exponents = rows.normalize(moved, exponents + powers[:, step, :, None], floor)
+    links, powers, floor = chain.factors(first * length, count, length)
+    for link, power in zip(reversed(links), reversed(powers), strict=True):
+        products, exponents = rows.normalize(chain.back(link, products), exponents + power[..., None], floor)
     return products, exponents
 
 

@@ -16,15 +16,15 @@ class StoredChain:
         self.jacobians_T, self.shape, self.dtype = jacobians_T, jacobians_T.shape[:3], jacobians_T.dtype
 
     def cut(self, start, runs, length):
-        """View the Jacobians from one on, in runs of so many: what `back` reads."""
+        """View the Jacobians from one on, in runs of so many steps [shape=(length, runs, B, H, H)]."""
         whole = self.jacobians_T[start : start + runs * length]
-        return whole.reshape(runs, length, *whole.shape[1:])
+        return whole.reshape(runs, length, *whole.shape[1:]).swapaxes(0, 1)
 
-    def back(self, parts, step, grads):
+    def back(self, link, grads):
         """Go back one step of every run; gradients are [shape=(runs, B, H)] or (runs, B, V, H)."""
         if grads.ndim == 3:
-            return (parts[:, step] @ grads[..., None])[..., 0]
-        return grads @ parts[:, step].swapaxes(-1, -2)
+            return (link @ grads[..., None])[..., 0]
+        return grads @ link.swapaxes(-1, -2)
 
     def factors(self, start, runs, length):
         """Return what `cut` returns, scaled where products could leave the range; the powers of two taken out; and 0.

@@ -123,14 +123,14 @@ class StructuredChain(Fixed):
         return StructuredChain.made(self.weights, self.slopes[:, start:stop], carry)
 
     def cut(self, start, runs, length):
-        """View what changes from step to step, from one on, in runs of so many steps: what `back` reads."""
-        whole = slice(start, start + runs * length)
-        shape = runs, length, *self.shape[1:]
-        return [array[:, whole].reshape(len(array), *shape) for array in (self.slopes, self.carries)]
+        """View slopes and carries from a step on, in runs of so many steps: a list, pairs [shape=(K, runs, B, S H)]."""
+        whole, shape = slice(start, start + runs * length), (runs, length, *self.shape[1:])
+        parts = (array[:, whole].reshape(len(array), *shape) for array in (self.slopes, self.carries))
+        return list(zip(*(np.moveaxis(part, 2, 0) for part in parts), strict=True))
 
-    def back(self, parts, step, grads):
+    def back(self, link, grads):
         """Go back one step of every run; gradients are [shape=(runs, B, S H)] or (runs, B, V, S H)."""
-        slopes, carries = parts[0][:, :, step], parts[1][:, :, step]
+        slopes, carries = link
         if grads.ndim == 4:
             slopes, carries = slopes[..., None, :], carries[..., None, :]
         below, size = np.zeros(grads.shape, grads.dtype), self.weights.shape[2]
@@ -144,7 +144,7 @@ class StructuredChain(Fixed):
     def factors(self, start, runs, length):
         """Return what `cut` returns, the powers of two taken out, which are none, and `rows.smallest_kept`."""
         smallest = rows.smallest_kept(self.weights, self.slopes, self.carries)
-        return self.cut(start, runs, length), np.zeros((runs, length, 1), int), smallest
+        return self.cut(start, runs, length), np.zeros((length, runs, 1), int), smallest
 
     def arrays(self, batch):
         """Return weights, slopes, carry and stored Jacobians, of which there are none, as compiled code takes them."""
