@@ -1,7 +1,7 @@
 """Layers on layers: forward from the first to the last, and back from the last to the first: chain, scan, gradients.
 
 Both directions are written once, over something that computes single layers: `Host`, in NumPy or compiled for CPUs;
-`bppsa_nb.cells.layer_cuda.Device`, on a GPU; `bppsa_nb.distributed.layers.Ranks`, whose steps are spread over ranks.
+`bppsa_nb.cells.stack_cuda.Device`, on a GPU; `bppsa_nb.distributed.layers.Ranks`, whose steps are spread over ranks.
 """
 
 from dataclasses import dataclass

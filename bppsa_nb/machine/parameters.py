@@ -60,6 +60,8 @@ class Parameters(MutableMapping):
         arrays = dict(*arrays, **more)
         for name, array in arrays.items():
             what = f"params[{name!r}]"
+            if not self.flat.flags.writeable:
+                raise ValueError(f"{what} must be writable, got a view of a read-only array, params.flat")
             if name in self.shapes:
                 check_array(what, array, self.flat.dtype, self.shapes[name])
             elif self._sealed:

@@ -129,6 +129,9 @@ class _Optimizer:
                 state[average] = params.zeros()
                 state[average].update(group)
             found.append(state[average].flat)
+        for array in params.flat, *found:
+            if not array.flags.writeable:
+                raise ValueError("params and their averages must be writable, got a read-only array")
         self.state = state  # before anything changes: Ctrl-C may come at any time
         return found
 

@@ -53,7 +53,7 @@ def test_what_is_wrong_is_named_and_changes_nothing(change, message):
     bp.Trainer(model, bp.SGD(0.1), backend="numpy")
     before, names = model.params.flat.copy(), list(model.params)
     with pytest.raises((TypeError, ValueError), match=message) as caught:
-        exec(change, {"np": np, "model": model, "params": model.params, "Foreign": type("Foreign", (), {})})
+        exec(change, {"np": np, "bp": bp, "model": model, "params": model.params, "Foreign": type("Foreign", (), {})})
     assert "bias_ih_l0" in str(caught.value) or "params" in str(caught.value)
     assert (model.params.flat == before).all() and list(model.params) == names
 
