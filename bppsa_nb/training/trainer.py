@@ -72,9 +72,10 @@ class Trainer:
     epoch, position : int
         Epochs finished, and samples used since.
     steps : {"whole", "in parts", "on the GPU", "over ranks"}
-        How steps run. On a CPU, those of an `RNN` or a `GRU` in loops, by `SGD` or `Adam`, are whole: arguments and
-        numbers are checked once. Other methods, models and optimizers, and subclasses, run in parts, by their own
-        `forward`, `backward` and `step`. So does a step that needs a second check, or is faster in chunks.
+        How steps run. Those of an `RNN`, a `GRU` or an `LSTM`, by `SGD` or `Adam`, are whole, by any method: arguments
+        and numbers are looked at once. On a GPU, they are recorded and replayed. Other models and optimizers, and those
+        with methods of their own, run in parts, by their own `forward`, `backward` and `step`. So does a step whose
+        arguments or results are not as they must be: the parts say what is wrong.
 
     Raises
     ------
