@@ -288,8 +288,6 @@ class Host:
                 at_all[lengths, np.arange(len(grad_output))] = grad_output
                 grad_output = at_all[-1]
             terms = at_all
-        if not all(np.isfinite(grads).all() for grads in (grad_output, terms) if grads is not None):
-            method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
         run = partial(methods.go_back, links, *contiguous(grad_output), terms, backend)
         return methods.in_range(run, method, levels)
 
