@@ -28,8 +28,7 @@ each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
 
 
 def close(actual, expected, dtype):
-    assert actual.dtype == dtype
-    assert actual.shape == expected.shape
+    assert actual.dtype == dtype and actual.shape == expected.shape
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * max(1e-3, np.abs(expected).max(initial=0)))
 
@@ -179,8 +178,7 @@ def test_shapes_and_initial_parameters(cell):
     assert {name: param.shape for name, param in model.params.items()} == expected
     again = MODELS[cell](2, 20, 10, num_layers=2, rng=np.random.default_rng(3))
     for name, param in model.params.items():
-        assert param.dtype == np.float32
-        assert 0.5 / np.sqrt(20) < np.abs(param).max() <= 1 / np.sqrt(20)
+        assert param.dtype == np.float32 and 0.5 / np.sqrt(20) < np.abs(param).max() <= 1 / np.sqrt(20)
         np.testing.assert_array_equal(param, again.params[name])
     h0 = np.stack([np.full((3, 20), value, np.float32) for value in (0.5, 0.25)])
     activations = model.forward(np.zeros((7, 3, 2), np.float32), (h0, -h0) if cell == "lstm" else h0)
