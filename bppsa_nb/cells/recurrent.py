@@ -52,21 +52,20 @@ class Activations:
 
 
 @with_repr("input_size", "hidden_size", "num_classes", "num_layers", "dtype")
-class Recurrent(Parametrized):
+class Recurrent(checks.Fixed, Parametrized):
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN`, `GRU` and `LSTM`.
 
     A subclass needs only a `cell`, as in `bppsa_nb.cells.rnn`.
     """
 
     cell: Cell = None
+    _fixed = "input_size", "hidden_size", "num_classes", "num_layers", "dtype"
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
         check_numbers(self.cell)
-        self.input_size = checks.check_count("input_size", input_size, 1)
-        self.hidden_size = checks.check_count("hidden_size", hidden_size, 1)
-        self.num_classes = checks.check_count("num_classes", num_classes, 1)
-        self.num_layers = checks.check_count("num_layers", num_layers, 1)
-        self.dtype = checks.float_dtype(dtype)
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_classes": num_classes}
+        sizes = {name: checks.check_count(name, size, 1) for name, size in (sizes | {"num_layers": num_layers}).items()}
+        self._fix(**sizes, dtype=checks.float_dtype(dtype))
         rng, H = checks.generator(rng), self.hidden_size
         weights = H * (self.cell.gates * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")

@@ -34,8 +34,6 @@ class ReplicaStrategy(Local):
     TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
     """
 
-    steps = "over ranks"
-
     def __init__(self, comm, sequence_ranks):
         self.group = ranks.group(comm)
         self.is_main_process = self.group.rank == 0
@@ -50,6 +48,10 @@ class ReplicaStrategy(Local):
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
         self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
+
+    def steps(self, trainer):
+        """Say how a trainer's steps run."""
+        return "over ranks"
 
     @contextmanager
     def collective_check(self):

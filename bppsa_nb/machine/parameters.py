@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Mapping, MutableMapping
-from copy import copy
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_kind
+from bppsa_nb.machine.checks import Fixed, check_array, check_kind
 
 
-class Parameters(MutableMapping):
+class Parameters(Fixed, MutableMapping):
     """Arrays by name, which are views of one flat array.
 
     ``params[name]`` is a view: what is written into it is written into the parameter. ``params[name] = array`` copies
@@ -21,13 +20,15 @@ class Parameters(MutableMapping):
     Attributes
     ----------
     flat : np.ndarray [shape=(P,)]
-        The numbers of all parameters, one parameter after the other.
+        The numbers of all parameters, one parameter after the other; written to, but never replaced.
     shapes : dict of str to tuple of int
     """
 
+    _fixed = ("flat",)
+
     def __init__(self, arrays, dtype):
         self._lay_out({name: array.shape for name, array in arrays.items()})
-        self.flat = np.concatenate([np.empty(0, dtype), *(array.reshape(-1) for array in arrays.values())])
+        self._fix(flat=np.concatenate([np.empty(0, dtype), *(array.reshape(-1) for array in arrays.values())]))
         self._sealed = False
 
     def _lay_out(self, shapes):
@@ -40,8 +41,7 @@ class Parameters(MutableMapping):
 
     def zeros(self):
         """Return sealed parameters of the same names and shapes, all zero."""
-        found = copy(self)
-        found.flat = np.zeros_like(self.flat)
+        found = Parameters(self.views(np.zeros_like(self.flat)), self.flat.dtype)
         found.seal()
         return found
 
@@ -79,7 +79,7 @@ class Parameters(MutableMapping):
             if name in arrays:
                 view[...] = arrays[name]
         if new:
-            self.flat = flat
+            self._fix(flat=flat)
         else:
             self.flat[...] = flat  # at once, whatever signals arrive
 
@@ -111,6 +111,6 @@ class Parametrized:
         if not hasattr(self, "_params"):
             self._params = Parameters(arrays, self.dtype)
         elif missing := [name for name in self._params if name not in arrays]:
-            raise ValueError(f"params must have an entry {missing[0]!r}, got {sorted(arrays)}")
+            raise ValueError(f"params must have an entry {missing[0]!r}, got {sorted(arrays, key=str)}")
         else:
             self._params.update(arrays)

@@ -51,14 +51,14 @@ def _checked(logits, labels):
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
     labels = as_array("labels", labels)
-    if not np.issubdtype(labels.dtype, np.integer):
+    if labels.dtype.kind not in "iu":
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
-    return labels
+    return labels.astype(np.int64, copy=False)
 
 
 def check_order(x, y):

@@ -122,12 +122,16 @@ class _Optimizer:
         """Return the averages of `Parameters` as flat arrays like theirs; zeros before the first step."""
         state, found = self.state or self.zeros(params), []
         for average in self._averages:
-            group = state.get(average, {})
-            if getattr(group, "shapes", None) != params.shapes:  # which somebody has put there
-                if group.keys() != params.keys():
+            group = state.get(average)
+            if getattr(group, "shapes", None) != params.shapes or group.flat.dtype != params.flat.dtype:
+                own = params.zeros()  # for what somebody has put there
+                try:
+                    own.update(group)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(_OTHER) from error
+                if len(group) < len(own):
                     raise ValueError(_OTHER)
-                state[average] = params.zeros()
-                state[average].update(group)
+                state[average] = own
             found.append(state[average].flat)
         for array in params.flat, *found:
             if not array.flags.writeable:
@@ -152,7 +156,7 @@ def _check(name, grad, before):
     check_floats(f"grads[{name!r}]", grad)
     if grad.shape != before[0].shape:
         raise wrong_shape(f"grads[{name!r}]", grad, before[0].shape)
-    if any(getattr(average, "shape", None) != grad.shape for average in before[1:]):
+    if any(getattr(each, "shape", None) != grad.shape or each.dtype != before[0].dtype for each in before[1:]):
         raise ValueError(_OTHER)
     if not all(array.flags.writeable for array in before):
         raise ValueError(f"params[{name!r}] and its averages must be writable, got a read-only array")
@@ -230,12 +234,19 @@ class Adam(_Optimizer):
         return [*scales, beta1, 1 - beta1, beta2, 1 - beta2]
 
 
+KINDS = SGD, Adam  # whose rules are compiled for steps that run whole
+
+
 def step(optimizer, params, grads):
     """Take a step of `Parameters` by gradients [shape=(P,)]; return False if something would not be finite.
 
-    Nothing has changed then, and `optimizer.step` says what it is.
+    Nothing has changed then, nor where averages do not fit, and `optimizer.step` says what is wrong.
     """
-    state, averages = optimizer.state, optimizer.flats(params)
+    state = optimizer.state
+    try:
+        averages = optimizer.flats(params)
+    except ValueError:
+        return False
     before, rule = [params.flat, *averages], optimizer.rule_of(np.sqrt)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         found = rule(params.flat, grads, *[*averages, None, None][:2], optimizer.numbers())[: len(before)]

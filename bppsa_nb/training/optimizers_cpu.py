@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.views import buffer
 
 
 @cache
@@ -17,7 +18,10 @@ def _loop(rule):
     rule = inline(rule)
 
     @njit(cache=True, error_model="numpy", nogil=True)
-    def update(params, first, second, grads, numbers, count):
+    def update(params, first, second, grads, settings, count):
+        numbers = buffer(params, (settings.size,))  # what is too large for the dtype is infinite, without a warning
+        for i in range(settings.size):
+            numbers[i] = settings[i]
         for writes in range(2):  # all is looked at before anything is written: by one loop, which compiles sooner
             lost = 0
             for i in range(params.size):
@@ -42,9 +46,13 @@ def _loop(rule):
 
 def step(optimizer, params, grads):
     """Take a step of `Parameters` by gradients [shape=(P,)]; see `bppsa_nb.training.optimizers.step`."""
-    state, averages = optimizer.state, [*optimizer.flats(params), None, None][:2]
-    numbers, update = np.array(optimizer.numbers(), grads.dtype), _loop(optimizer.rule_of(math.sqrt))
-    done = update(params.flat, *averages, grads, numbers, optimizer.count)
+    state = optimizer.state
+    try:
+        averages = [*optimizer.flats(params), None, None][:2]
+    except ValueError:
+        return False
+    update = _loop(optimizer.rule_of(math.sqrt))
+    done = update(params.flat, *averages, grads, np.array(optimizer.numbers()), optimizer.count)
     if not done:
         optimizer.state = state
     return done

@@ -24,7 +24,7 @@ from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.training.loss import check_order, cross_entropy, mean_loss
-from bppsa_nb.training.optimizers import SGD, Adam
+from bppsa_nb.training.optimizers import KINDS
 
 _KEPT = 2**22  # states of a shape, for which arrays are kept
 
@@ -80,7 +80,7 @@ class Local:
 
     is_main_process = True  # which shows progress and writes files
 
-    def __init__(self, model, optimizer, backend, forward):
+    def __init__(self, model, optimizer, backend):
         there, known = backends.resolve(backend), _is_known(model, optimizer)
         if there == "cuda" and isinstance(model, Recurrent) and not known:
             warnings.warn(
@@ -88,12 +88,16 @@ class Local:
                 "and optimizers, forward and backward of the model and the optimizer's step are called",
                 stacklevel=3,  # who made the trainer
             )
-        whole = known and forward.checkpoint_every is None
-        self.steps = "in parts" if not whole else "on the GPU" if there == "cuda" else "whole"  # how they run
         self._known, self._made, self._shared = (), {}, {}
 
     def __getstate__(self):
         return vars(self) | {"_known": (), "_made": {}, "_shared": {}}  # copies make arrays of their own
+
+    def steps(self, trainer):
+        """Say how a trainer's steps run."""
+        if trainer.forward.checkpoint_every is not None or not _is_known(trainer.model, trainer.optimizer):
+            return "in parts"
+        return "on the GPU" if backends.resolve(trainer.backend) == "cuda" else "whole"
 
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise what `Trainer` says it raises, unless these can be trained so."""
@@ -154,12 +158,14 @@ class Local:
         """Return a `Step` for a batch, or None where it goes in parts. Numbers that are not finite show later."""
         model, optimizer, forward = trainer.model, trainer.optimizer, trainer.forward
         known = self._known
-        if not known or known[:2] != (model, optimizer) or known[2:] != (len(vars(model)), len(vars(optimizer))):
-            known = (model, optimizer, len(vars(model)), len(vars(optimizer))) if _is_known(model, optimizer) else ()
+        sizes = len(vars(model)), len(vars(optimizer))  # more where somebody has overridden a method
+        if not known or known[:2] != (model, optimizer) or known[2] is not model.cell or known[3:] != sizes:
+            known = (model, optimizer, model.cell, *sizes) if _is_known(model, optimizer) else ()
             self._known, self._made, self._shared = known, {}, {}
         if not known or not type(x) is type(y) is np.ndarray or x.dtype != model.dtype or x.ndim != 3:
             return None
-        if x.shape[2] != model.input_size or x.shape[1:2] != y.shape or y.dtype.kind not in "iu" or not y.size:
+        # Labels are integers that fit into 64 bits with a sign.
+        if x.shape[2] != model.input_size or x.shape[1:2] != y.shape or y.dtype.char not in "bhilqBHI" or not y.size:
             return None
         if not (len(x) and 0 <= np.minimum.reduce(y) and np.maximum.reduce(y) < model.num_classes):
             return None
@@ -287,9 +293,10 @@ def _is_known(model, optimizer):
     """Tell whether a model is what `Recurrent` makes of a cell, and an optimizer one of ours, without own methods."""
     kinds = type(model).__mro__
     own = [model, *kinds[: kinds.index(Recurrent)]] if Recurrent in kinds else []
-    public = {name for name, value in vars(Recurrent).items() if callable(value) and not name.startswith("__")}
+    owned = {name: value for name, value in vars(Recurrent).items() if not name.startswith("__")}
+    public = {name for name, value in owned.items() if callable(value) or isinstance(value, property)}
     if not own or any(public & vars(each).keys() for each in own) or model.params.shapes != model.shapes():
         return False
-    if type(optimizer) not in (SGD, Adam):
+    if type(optimizer) not in KINDS:
         return False
     return not any(callable(getattr(type(optimizer), name, None)) for name in vars(optimizer))

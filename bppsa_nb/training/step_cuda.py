@@ -59,6 +59,7 @@ class Shared:
             mirror[...] = own
         if changed:
             self.flat.copy_to_device(self.host, stream=self.stream)
+        self.host[:-2] = np.nan  # until it is fetched: a step that Ctrl-C stops has changed what is on the GPU, or not
 
     def fetch(self):
         """Fetch what a step found into the mirror; return how the step ended."""

@@ -108,7 +108,7 @@ class Trainer:
         if comm is None:
             if sequence_ranks is not None:
                 raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
-            self._strategy = Local(model, optimizer, backend, self.forward)
+            self._strategy = Local(model, optimizer, backend)
         elif isinstance(model, ResidualModel):
             self._strategy = over_ranks("residual").LayerStrategy(comm, sequence_ranks)
         else:
@@ -123,7 +123,7 @@ class Trainer:
     @property
     def steps(self):
         """How steps run, a text."""
-        return self._strategy.steps
+        return self._strategy.steps(self)
 
     @property
     def history(self):
