@@ -1,7 +1,11 @@
 """What a recurrent cell is: the equations of one hidden unit, of which every backend makes its loops over time."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
+
+from bppsa_nb.cells.spans import WHOLE
+from bppsa_nb.chains.structured import StructuredChain
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that a layer of any cell has
 
@@ -80,3 +84,16 @@ class Cell(NamedTuple):
         """Return parts of preactivations, or of their gradients: of inputs, and of states, by gates."""
         split, gates = self.split, self.gates
         return [*preacts[split:gates], *preacts[:split]], list(preacts[split : split + gates])
+
+    def chain(self, weight_hh, slopes, carry, spans=WHOLE):
+        """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
+        if not spans.whole:
+            slopes[:, spans.resets] = 0
+            if carry is not None:
+                carry[:, spans.resets] = 0
+        size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
+        flat = steps, batch, math.prod(state)
+        slopes, weights = slopes.reshape(self.gates, *flat), weight_hh.reshape(self.gates, size, size)
+        if carry is not None:
+            carry = carry.reshape(*([self.states] if self.states > 1 else []), *flat)
+        return StructuredChain.made(weights, slopes, carry)

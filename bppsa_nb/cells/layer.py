@@ -5,12 +5,9 @@ A layer's states are [shape=(S, T + 1, B, H)], those it begins with first, and w
 which steps belong together.
 """
 
-import math
-
 import numpy as np
 
 from bppsa_nb.cells.spans import WHOLE
-from bppsa_nb.chains.structured import StructuredChain
 
 
 def new_saved(cell, start, steps):
@@ -71,21 +68,7 @@ def chain(cell, weight_hh, states, kept, spans=WHOLE):
             slopes[k, :, :, s] = grad_preacts[p + k]
         for k in range(len(past)):
             carry[S - len(past) + k, :, :, s] = past[k]
-    return chain_of(cell, weight_hh, slopes, carry, spans)
-
-
-def chain_of(cell, weight_hh, slopes, carry, spans=WHOLE):
-    """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
-    if not spans.whole:
-        slopes[:, spans.resets] = 0
-        if carry is not None:
-            carry[:, spans.resets] = 0
-    size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
-    flat = steps, batch, math.prod(state)
-    slopes, weights = slopes.reshape(cell.gates, *flat), weight_hh.reshape(cell.gates, size, size)
-    if carry is not None:
-        carry = carry.reshape(*([cell.states] if cell.states > 1 else []), *flat)
-    return StructuredChain.made(weights, slopes, carry)
+    return cell.chain(weight_hh, slopes, carry, spans)
 
 
 def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):

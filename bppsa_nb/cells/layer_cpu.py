@@ -6,7 +6,6 @@ all their numbers. The loop is compiled once for all cells, and given the addres
 
 import numpy as np
 
-from bppsa_nb.cells import layer
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.cell_cpu import back, step, table_of
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
@@ -113,7 +112,7 @@ def chain(cell, weight_hh, states, kept, spans=WHOLE):
     slopes = np.empty((cell.preacts, steps, batch, S, size), states.dtype)
     carry = np.zeros((S if cell.carries else 0, *slopes.shape[1:]), states.dtype)
     _share_pieces(_derive, cell, states, kept, spans, slopes, carry[S - cell.carries :])
-    return layer.chain_of(cell, weight_hh, slopes[cell.split :][: cell.gates], carry if cell.carries else None, spans)
+    return cell.chain(weight_hh, slopes[cell.split :][: cell.gates], carry if cell.carries else None, spans)
 
 
 def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):

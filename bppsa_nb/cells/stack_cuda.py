@@ -9,7 +9,6 @@ from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell_cuda import check_vectors
 from bppsa_nb.cells.chunked_cuda import Chunks
-from bppsa_nb.cells.layer import chain_of
 from bppsa_nb.cells.stack import LOOP, resolve_method
 from bppsa_nb.cells.unroll import TOLERANCE
 from bppsa_nb.chains.methods_cuda import Links, Scan
@@ -113,7 +112,7 @@ class Device:
         carry = self.array("carry", *((S, T, B, S, H) if cell.carries else (1,) * 5))
         cells.launch_derive(cell, self.states[layer], self.kept[layer], slopes, carry, self.stream)
         weight_hh, carry = self.params[f"weight_hh_l{layer}"], carry if cell.carries else None
-        return self.made(("chain", layer), lambda: chain_of(cell, weight_hh, slopes, carry))
+        return self.made(("chain", layer), lambda: cell.chain(weight_hh, slopes, carry))
 
     def links(self, chain):
         """Return a chain as launches take it."""

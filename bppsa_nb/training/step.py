@@ -150,7 +150,8 @@ class Local:
 
     def _commit(self, trainer, step, *batch):
         if step.commit():
-            trainer.forward.remember(step.share() if step.chunked else None)
+            if step.chunked or trainer.forward.rest:
+                trainer.forward.remember(step.share() if step.chunked else None)
         else:  # in parts, the step says by name what is wrong
             self._compute_parts(trainer, *batch)[1]()
 
