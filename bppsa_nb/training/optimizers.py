@@ -234,7 +234,7 @@ class Adam(_Optimizer):
         return [*scales, beta1, 1 - beta1, beta2, 1 - beta2]
 
 
-KINDS = SGD, Adam  # whose rules are compiled for steps that run whole
+KINDS = SGD, Adam  # whose rules, of two averages and eight numbers at most, are compiled for steps that run whole
 
 
 def step(optimizer, params, grads):
