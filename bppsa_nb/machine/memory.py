@@ -1,9 +1,11 @@
 """Memory of arrays: whether large ones fit, how compiled code wants them laid out, and what is kept between steps."""
 
+import math
 from operator import attrgetter
 
 import numpy as np
 
+LINE = 64  # bytes of a cache line
 _is_contiguous = attrgetter("flags.carray")  # and writable
 
 
@@ -12,6 +14,14 @@ def contiguous(*arrays):
     if all(map(_is_contiguous, arrays)):
         return arrays
     return tuple(np.require(array, requirements=["C", "W"]) for array in arrays)
+
+
+def aligned(shape, dtype):
+    """Make an array without values that begins where a cache line does: vectors that cross two take longer to load."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + LINE, np.uint8)
+    start = -memory.__array_interface__["data"][0] % LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def available():

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from bppsa_nb.machine.checks import Fixed, check_array, check_kind
+from bppsa_nb.machine.memory import aligned
 
 
 class Parameters(Fixed, MutableMapping):
@@ -28,7 +29,8 @@ class Parameters(Fixed, MutableMapping):
 
     def __init__(self, arrays, dtype):
         self._lay_out({name: array.shape for name, array in arrays.items()})
-        self._fix(flat=np.concatenate([np.empty(0, dtype), *(array.reshape(-1) for array in arrays.values())]))
+        self._fix(flat=aligned((sum(array.size for array in arrays.values()),), np.dtype(dtype)))
+        np.concatenate([self.flat[:0], *(array.reshape(-1) for array in arrays.values())], out=self.flat)
         self._sealed = False
 
     def _lay_out(self, shapes):
