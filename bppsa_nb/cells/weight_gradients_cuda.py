@@ -1,6 +1,6 @@
 """Gradients of a layer's parameters on a GPU: outer products, added up over all steps and samples.
 
-Gradients at sums come in the order of `bppsa_nb.cells.cell.Cell`; launchers are as in `layer_cuda`.
+Gradients at preactivations come in the order of `bppsa_nb.cells.cell.Cell`; launchers are as in `layer_cuda`.
 """
 
 from functools import cache
@@ -167,7 +167,7 @@ def sum_parts(parts, size, inputs, split, weight_ih, weight_hh, bias_ih, bias_hh
 
 
 def launch_gradients(cell, x, hidden, grad_preacts, parts, grads, stream=0):
-    """Launch the gradients of a layer's parameters, its δW, from those at its sums [shape=(P, T, B, H)].
+    """Launch the gradients of a layer's parameters, its δW, from those at its preactivations [shape=(P, T, B, H)].
 
     `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
     bias_hh.

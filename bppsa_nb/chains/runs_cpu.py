@@ -18,7 +18,7 @@ from bppsa_nb.machine.workers import THREADS, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.rows import smallest_kept
-from bppsa_nb.operands.scaled_cpu import dot, flat, moderate, normalize
+from bppsa_nb.operands.scaled_cpu import dot, flat, limit, moderate, normalize
 
 _spread, _shift = inline(rules.spread), inline(rules.shift)
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
@@ -145,9 +145,9 @@ def _fold(factors, grad, rows, states, size, anew, out, apart):
 @inline
 def _scale(columns, floor, extremes, exponents, scaled):
     """Scale columns by a power of two each, added to its exponent; return False if one is not in range."""
-    size, dtype, info = len(columns), columns.dtype.type, np.finfo(columns.dtype)
+    size, dtype, minexp = len(columns), columns.dtype.type, limit(columns, "minexp")
     high, low, least = extremes[0], extremes[1], extremes[2]
-    none, narrow = dtype(np.inf), dtype(math.ldexp(1.0, _spread(info.minexp)))
+    none, narrow = dtype(np.inf), dtype(math.ldexp(1.0, _spread(minexp)))
     for j in range(size):
         high[j], low[j], least[j] = 0, none, none
     for i in range(size):
@@ -160,7 +160,7 @@ def _scale(columns, floor, extremes, exponents, scaled):
     for j in range(size):
         if not high[j] < none or low[j] < high[j] * narrow or least[j] < floor:
             return False
-        shift = _shift(math.frexp(high[j])[1], info.minexp)
+        shift = _shift(math.frexp(high[j])[1], minexp)
         exponents[j] += shift
         high[j] = dtype(math.ldexp(1.0, -shift))
     for i in range(size):

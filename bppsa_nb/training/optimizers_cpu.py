@@ -4,12 +4,12 @@ The rules are those of `bppsa_nb.training.optimizers`, and give the same bits: n
 """
 
 import math
+from array import array
 from functools import cache
 
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import buffer
 
 
 @cache
@@ -18,10 +18,7 @@ def _loop(rule):
     rule = inline(rule)
 
     @njit(cache=True, error_model="numpy", nogil=True)
-    def update(params, first, second, grads, settings, count):
-        numbers = buffer(params, (settings.size,))  # what is too large for the dtype is infinite, without a warning
-        for i in range(settings.size):
-            numbers[i] = settings[i]
+    def update(params, first, second, grads, numbers, count):
         for writes in range(2):  # all is looked at before anything is written: by one loop, which compiles sooner
             lost = 0
             for i in range(params.size):
@@ -51,8 +48,9 @@ def step(optimizer, params, grads):
         averages = [*optimizer.flats(params), None, None][:2]
     except ValueError:
         return False
-    update = _loop(optimizer.rule_of(math.sqrt))
-    done = update(params.flat, *averages, grads, np.array(optimizer.numbers()), optimizer.count)
+    # In Python's arrays, numbers too large for the dtype are infinite without a warning; the update finds them.
+    numbers = np.frombuffer(array(grads.dtype.char, optimizer.numbers()), grads.dtype)
+    done = _loop(optimizer.rule_of(math.sqrt))(params.flat, *averages, grads, numbers, optimizer.count)
     if not done:
         optimizer.state = state
     return done

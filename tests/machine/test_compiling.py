@@ -206,8 +206,7 @@ LITTLE = """
 own = [each for each in Compiled.found if each[0].startswith("bppsa_nb.")]
 assert own and len(set(own)) == len(own), f"twice: {own}"
 for each in Compiled.found:
-    exact = each[1] == "_loop.<locals>.update"  # whose rate and factors are worked out in double precision
-    assert exact or "float64" not in each[3], f"in a precision that nobody uses: {each}"
+    assert "float64" not in each[3], f"in a precision that nobody uses: {each}"
     assert "unicode" not in each[3], f"words of an error that never comes: {each}"
 assert len(Compiled.found) <= MOST, Compiled.found
 """
