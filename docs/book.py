@@ -30,6 +30,7 @@ HOW_TO = (
     "gpu",
     "machines",
     "without_make",
+    "environments",
 )
 PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
 PAGES += ("docs/artifact.md",)

@@ -18,7 +18,7 @@ project, version = "bppsa-nb", bppsa_nb.__version__
 author = "bppsa-nb contributors"
 copyright = f"2026, {author}"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.viewcode", "numpydoc"]
-extensions += ["sphinx_copybutton", "mathml"]
+extensions += ["sphinx_copybutton", "mathml", "parameters"]
 
 exclude_patterns = ["benchmarks", "bppsa_nb", "data", "tests"]  # to be linked to, not pages
 nb_execution_mode = "off"  # notebooks come executed
@@ -31,7 +31,8 @@ suppress_warnings = ["mystnb.unknown_mime_type"]  # of widgets, which are shown 
 
 default_role = "py:obj"
 autosummary_generate = True
-autodoc_typehints = "none"
+autodoc_typehints = "none"  # what parameters take is written behind their names
+autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 templates_path = [str(HERE / "_templates")]

@@ -2,7 +2,10 @@
 
 import doctest
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +60,44 @@ def test_pages(path):
             names["test_reverse"]()
 
 
-def test_every_public_name_loads():
-    for name in bppsa_nb.__all__:
-        assert getattr(bppsa_nb, name).__doc__
-    assert set(bppsa_nb.__all__) <= set(dir(bppsa_nb))
+@pytest.mark.parametrize("module", ["", ".distributed", ".multigrid", ".schedule", ".sparse"])
+def test_every_public_name_loads(module):
+    module = importlib.import_module(f"bppsa_nb{module}")
+    for name in module.__all__:
+        assert getattr(module, name).__doc__
+    assert set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match="no attribute 'backprob'"):
-        bppsa_nb.backprob  # noqa: B018
+        module.backprob  # noqa: B018
+
+
+WRONG = {
+    'bp.explain("x", 1, 1)': 'Argument 1 to "explain" has incompatible type "str"; expected "int"',
+    'bp.backprop([], np.ones(2), method="tree")': 'Argument "method" to "backprop" has incompatible type',
+    "bp.RNN(1, 20)": 'Missing positional argument "num_classes" in call to "RNN"',
+    "bp.RNN(1, 20, 10).units": '"RNN" has no attribute "units"',
+    "bp.backprob": "Module has no attribute",
+    'bp.Adam(lr="fast")': 'Argument "lr" to "Adam" has incompatible type',
+    'bppsa_nb.torch.GRU(1, 20, forward="tree")': 'Argument "forward" to "GRU" has incompatible type',
+    "sparse.Conv3d": "Module has no attribute",
+    'sparse.Conv2d("c", 3, "2", 3)': 'Argument 3 to "Conv2d" has incompatible type',
+    "schedule.pipeline(4)": 'Argument 1 to "pipeline" has incompatible type "int"; expected "Network"',
+    "graphs.Graph(3)": 'Argument 1 to "Graph" has incompatible type "int"; expected "str"',
+}
+
+
+@pytest.mark.outer
+def test_types_are_right_in_all_examples_and_tell_what_is_wrong(tmp_path):
+    """By what editors read of an installed package: the mark `py.typed`, stubs and annotations."""
+    pages = {path.stem: "\n".join(python_in(path)) for path in (REPO / "README.md", *PAGES)}
+    pages |= {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "examples").glob("*.py")}
+    imports = "import bppsa_nb as bp, bppsa_nb.torch, numpy as np", "from bppsa_nb import graphs, schedule, sparse"
+    pages["wrong"] = "\n".join([*imports, *WRONG])
+    for name, text in pages.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", REPO / "pyproject.toml", "."]
+    own = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    *found, _ = done.stdout.splitlines()
+    expected = [f"wrong.py:{line}: error: {said}" for line, said in enumerate(WRONG.values(), 3)]
+    assert len(found) == len(expected) and all(map(str.startswith, found, expected)), done.stdout

@@ -7,13 +7,15 @@ import numpy as np
 from bppsa_nb.cells import layer
 from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.arguments import Rng, checked
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import short_repr
 
 _UNITS, _NUDGE, _WITHIN = 200, 1e-6, 1e-6  # of which all are looked at; relative to the largest derivative
 
 
-def check_cell(cell, rng=0):
+@checked
+def check_cell(cell: Cell, rng: Rng = 0) -> None:
     """Check a cell of your own: raise an error that says what is wrong, or return nothing.
 
     Derivatives are compared with central differences, at random preactivations and states. Compiled code is compared
@@ -21,8 +23,9 @@ def check_cell(cell, rng=0):
 
     Parameters
     ----------
-    cell : bppsa_nb.cells.cell.Cell
-    rng : int or np.random.Generator
+    cell
+        The equations, and how many numbers they take and return.
+    rng
         Where preactivations and states come from.
 
     Raises
@@ -38,7 +41,7 @@ def check_cell(cell, rng=0):
     >>> check_cell(GRU.cell)
     """
     check_numbers(cell)
-    rng = checks.generator(rng)
+    rng = np.random.default_rng(rng)
     counts = cell.preacts, cell.states, cell.states
     preacts, states, grads = (rng.standard_normal((count, _UNITS)) for count in counts)
     _check_derivatives(cell, preacts, states, grads)

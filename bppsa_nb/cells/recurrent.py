@@ -1,15 +1,19 @@
 """What recurrent classifiers share: stacked layers, checks, and gradients from the last layer to the first."""
 
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.check_cell import check_numbers
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.arguments import Array, Backend, Comm, Dtype, Method, Rng, Size, checked
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parameters import Parametrized
@@ -39,6 +43,7 @@ class Activations:
     solved: list | None = None
     again: stack.Segments | None = None
     spans: Spans = WHOLE
+    made_by: tuple | None = None  # `Recurrent.kind`
 
     @property
     def hidden(self):
@@ -61,12 +66,20 @@ class Recurrent(checks.Fixed, Parametrized):
     cell: Cell = None
     _fixed = "input_size", "hidden_size", "num_classes", "num_layers", "dtype"
 
-    def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
+    @checked
+    def __init__(
+        self,
+        input_size: Size,
+        hidden_size: Size,
+        num_classes: Size,
+        num_layers: Size = 1,
+        rng: Rng = 0,
+        dtype: Dtype = np.float32,
+    ):
         check_numbers(self.cell)
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_classes": num_classes}
-        sizes = {name: checks.check_count(name, size, 1) for name, size in (sizes | {"num_layers": num_layers}).items()}
-        self._fix(**sizes, dtype=checks.float_dtype(dtype))
-        rng, H = checks.generator(rng), self.hidden_size
+        self._fix(input_size=input_size, hidden_size=hidden_size, num_classes=num_classes, num_layers=num_layers)
+        self._fix(dtype=np.dtype(dtype))
+        rng, H = np.random.default_rng(rng), self.hidden_size
         weights = H * (self.cell.gates * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")
         bound, shapes = 1 / np.sqrt(H), self.shapes()
@@ -86,59 +99,67 @@ class Recurrent(checks.Fixed, Parametrized):
         """The parameters of the linear layer: its weight and bias."""
         return tuple(self.params[name] for name in HEAD)
 
+    @property
+    def kind(self):
+        """What activations of one model that fit another have in common: the cell, sizes and dtype."""
+        sizes = self.input_size, self.hidden_size, self.num_classes, self.num_layers
+        return self.cell, *sizes, self.dtype
+
+    @checked
     def forward(
         self,
-        x,
-        h0=None,
-        backend="auto",
-        comm=None,
+        x: Annotated[Array, "float[T, B, input_size]"],
+        h0: Annotated[Any, "float[num_layers, B, hidden_size], of an LSTM two of these"] = None,
+        backend: Backend = "auto",
+        comm: Comm = None,
         *,
-        method="auto",
-        length=None,
-        tol=None,
-        most=None,
-        checkpoint_every=None,
-        lengths=None,
-        resets=None,
-    ):
+        method: Literal["auto", "linear", "chunked", "newton"] = "auto",
+        length: Size | None = None,
+        tol: Annotated[float, ">= 0"] | None = None,
+        most: Annotated[float, ">= 0"] | None = None,
+        checkpoint_every: Size | None = None,
+        lengths: Annotated[ArrayLike, "int[B]"] | None = None,
+        resets: Annotated[ArrayLike, "bool[T, B]"] | None = None,
+    ) -> Activations:
         """Compute hidden states and logits.
 
         Parameters
         ----------
-        x : np.ndarray [shape=(T, B, I)]
+        x
             Inputs, time first, in the model's dtype. T may be 0. If they are on a GPU (an array of Numba, CuPy, PyTorch
             or any library with ``__cuda_array_interface__``; T at least 1), so are activations and gradients.
-        h0 : np.ndarray [shape=(L, B, H)], optional
+        h0
             Initial hidden state of every layer, zeros if not given. For an LSTM, a tuple of h and c.
-        backend : {"auto", "numpy", "cpu", "cuda"}
-        comm : mpi4py.MPI.Intracomm, optional
+        backend
+            What computes. ``"auto"`` is a GPU if there is one, and otherwise compiled CPU code.
+        comm
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
             of them must call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates
             are those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one.
-        method : {"auto", "linear", "chunked", "newton"}
+        method
             How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
             once, from a guess. It repairs each chunk from the state at the end of the one before, until it meets the
             states it had. ``"newton"`` corrects the states at which chunks begin by products of Jacobians, until chunks
             meet. If that fails, it goes on as ``"chunked"``. With ``length=1``, it is DEER. A sequence of one chunk is
             a loop. ``"auto"`` takes what `bppsa_nb.explain` expects to be faster, with ``forward=True``: the loop, or
             chunks whose repairs are no more work than the loop (``most=1``).
-        length : int, optional
+        length
             Steps of a chunk.
-        tol : float, optional
+        tol
             Chunks meet where states differ by at most `tol` times the largest number of a state. The default is 2.4e-7
             in float32 and 1e-12 in float64, as if the loop had been rounded differently. 0 asks for the loop's own
             bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums over more samples are rounded in another
             order. A chaotic network magnifies any such difference.
-        most : float, optional
+        most
             A limit. For ``"chunked"``, after repairs with the work of `most` loops, chunks run one after the other
             (default: 4). For ``"newton"``, the number of corrections (default: 8).
-        checkpoint_every : int, optional
+        checkpoint_every
             Keep only the states of every so many steps, and no gates; `backward` computes the others again, by a second
             forward pass. With √T, memory for some 2 √T steps is enough, instead of T.
-        lengths : array_like of int [shape=(B,)], optional
+        lengths
             How many steps each sample has, 1 to T: its logits come from its own last state. After that, `x` is padding:
             any finite numbers, without effect. Samples that are sorted by length take the least time.
-        resets : array_like of bool [shape=(T, B)], optional
+        resets
             True where a sample starts over: its state is set to zeros before this step, and no gradient goes back.
 
         Returns
@@ -147,9 +168,6 @@ class Recurrent(checks.Fixed, Parametrized):
 
         Raises
         ------
-        TypeError, ValueError
-            For another dtype than the model's, shapes that do not fit, an empty batch, NaN or infinity, an unknown
-            backend. With `comm`, an error on one rank is a ValueError on the others, which names it.
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
@@ -157,10 +175,8 @@ class Recurrent(checks.Fixed, Parametrized):
         on_gpu = comm is None and checks.on_gpu(x)
         away = "over ranks" if comm is not None else "where x is on a GPU" if on_gpu else ""
         whole = lengths is None and resets is None
-        if checkpoint_every is not None:
-            checks.check_count("checkpoint_every", checkpoint_every, 1)
-            if away:
-                raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
+        if checkpoint_every is not None and away:
+            raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
         if away and method == "newton":
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {away}, got 'newton'")
         check_whole(whole or not away, away)
@@ -196,25 +212,35 @@ class Recurrent(checks.Fixed, Parametrized):
             why = again or on_gpu or checks.all_finite(states)  # or else logits are to blame
             why = "" if why else checks.why_lost(stack.run, self, x, start, stack.LOOP, "numpy", spans)
             raise FloatingPointError(overflow(self.dtype) + why)
-        return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans)
+        return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans, self.kind)
 
-    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
+    @checked
+    def backward(
+        self,
+        activations: Activations,
+        grad_logits: Annotated[Array | None, "float[B, num_classes]"],
+        method: Method = "auto",
+        backend: Backend = "auto",
+        levels: int | None = None,
+        comm: Comm = None,
+    ) -> dict[str, np.ndarray]:
         """Compute the gradients of all parameters.
 
         Parameters
         ----------
-        activations : Activations
+        activations
             What `forward` returned, with the parameters unchanged since.
-        grad_logits : np.ndarray [shape=(B, C)]
+        grad_logits
             Gradient of the loss at the logits.
-        method : {"auto", "linear", "blelloch", "truncated", "chunked"}
+        method
             How the gradients at the hidden states are found, layer after layer. ``"linear"`` is ordinary
             back-propagation through time; it and ``"chunked"`` store no Jacobian, the others write transposed
             Jacobians out and scan them.
-        backend : {"auto", "numpy", "cpu", "cuda"}
-        levels : int, optional
+        backend
+            What computes, as in `forward`.
+        levels
             For ``"truncated"``; see `bppsa_nb.backprop`.
-        comm : mpi4py.MPI.Intracomm, optional
+        comm
             The ranks of `forward`; `grad_logits` is given on the last one, and None on the others. Methods are
             ``"linear"`` and ``"chunked"``, as in `bppsa_nb.backprop`. The gradients are summed over ranks, the same
             bits on all of them.
@@ -225,11 +251,6 @@ class Recurrent(checks.Fixed, Parametrized):
             Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
             infinite or NaN, as in back-propagation through time; backend ``"cpu"`` counts numbers smaller than the
             smallest normal one (1.2e-38 in float32) as zero, gradients as well as parameters and states.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As from `forward`; for activations of another kind, and an unknown method or backend.
         """
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
@@ -276,16 +297,16 @@ class Recurrent(checks.Fixed, Parametrized):
             raise TypeError(f"h0 must be a tuple of {self.cell.states} arrays, got {short_repr(h0)}")
         return {f"h0[{s}]": states for s, states in enumerate(h0)}
 
-    def chain(self, activations, layer=0, backend="auto"):
+    @checked
+    def chain(
+        self, activations: Activations, layer: Annotated[int, ">= 0, < num_layers"] = 0, backend: Backend = "auto"
+    ) -> StructuredChain:
         """Return the transposed Jacobians of a layer's states, a `StructuredChain`; of an LSTM's h and c side by side.
 
         `activations` are what `forward` returned on the host, without `checkpoint_every`. Slopes are [shape=(G, T, B, S
-        H)], and the carry as `StructuredChain` has it. Raises what `backward` raises for activations and backends.
+        H)], and the carry as `StructuredChain` has it.
         """
         self.check_activations(activations)
-        layer = checks.check_count("layer", layer, 0)
-        if layer >= self.num_layers:
-            raise ValueError(f"layer must be below num_layers = {self.num_layers}, got {layer}")
         if activations.again is not None or checks.on_gpu(activations.x):
             how = "on a GPU" if activations.again is None else "that forward found with checkpoint_every"
             raise ValueError(f"activations must be all there, on the host, got some {how}")
@@ -294,8 +315,7 @@ class Recurrent(checks.Fixed, Parametrized):
         return stack.layers_of(self, activations.x, backend, spans=spans, saved=activations.saved).chain(layer)
 
     def check_input(self, x, h0=None):
-        """Raise what `forward` would raise for these arguments and the parameters as they are."""
-        checks.check_samples(checks.on_host(x), self.dtype, ("T", "B", self.input_size))
+        """Raise what `forward` would raise for initial states, and numbers that are not finite."""
         self.params.seal()
         given = self.each_state(h0)
         for name, states in given.items():
@@ -312,21 +332,9 @@ class Recurrent(checks.Fixed, Parametrized):
         self.choose(method, backend, levels, (1, 1))
 
     def check_activations(self, activations):
-        """Raise TypeError or ValueError for what `forward` did not return."""
-        kind = type(self).__name__
-        if not isinstance(activations, Activations):
-            raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        checks.check_array("activations.x", checks.on_host(activations.x), self.dtype, ("T", "B", self.input_size))
-        steps, batch = activations.x.shape[:2]
-        again, cell, gates = activations.again, self.cell, activations.gates
-        keeps = cell.kept > 0 and again is None
-        if activations.states.shape[1:2] != (cell.states,) or (gates is not None) != keeps:
-            raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
-        shape = (self.num_layers, (again.count(steps) if again else steps) + 1, batch, self.hidden_size)
-        checks.check_array("activations.hidden", checks.on_host(activations.hidden), self.dtype, shape)
-        if gates is not None:
-            shape = (self.num_layers, cell.kept, steps, batch, self.hidden_size)
-            checks.check_array("activations.gates", checks.on_host(gates), self.dtype, shape)
+        """Raise ValueError for what `forward` of another kind of model returned."""
+        if activations.made_by != self.kind:
+            raise ValueError(f"activations must come from forward of {self}, got {activations}")
 
 
 def _from_gpu(name, array):

@@ -1,10 +1,12 @@
 """The vanilla recurrent network of Equation 9: its equations, and the model made of them."""
 
+from typing import Literal
+
 import numpy as np
 
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.machine.arguments import Dtype, Rng, Size, checked
 from bppsa_nb.machine.pointwise import constant, relu, tanh, where
 
 
@@ -39,15 +41,16 @@ class RNN(Recurrent):
 
     Parameters
     ----------
-    input_size, hidden_size, num_classes : int
-        I, H and C, at least one each.
-    num_layers : int
+    input_size, hidden_size, num_classes
+        I, H and C.
+    num_layers
         How many layers are stacked; each reads the hidden states of the one below.
-    rng : int or np.random.Generator
+    rng
         Where the initial parameters come from: uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
-    dtype : np.dtype
+    dtype
         float32 or float64, for parameters, inputs and gradients alike.
-    nonlinearity : {"tanh", "relu"}
+    nonlinearity
+        The function of a unit: tanh, or max(0, x).
 
     Attributes
     ----------
@@ -67,16 +70,16 @@ class RNN(Recurrent):
 
     cell = CELLS["tanh"]
 
+    @checked
     def __init__(
         self,
-        input_size,
-        hidden_size,
-        num_classes,
-        num_layers=1,
-        rng=0,
-        dtype=np.float32,
-        nonlinearity="tanh",
+        input_size: Size,
+        hidden_size: Size,
+        num_classes: Size,
+        num_layers: Size = 1,
+        rng: Rng = 0,
+        dtype: Dtype = np.float32,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
     ):
-        check_choice("nonlinearity", nonlinearity, CELLS)
         self.cell = CELLS[nonlinearity]
         super().__init__(input_size, hidden_size, num_classes, num_layers, rng, dtype)

@@ -4,9 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, wrong_shape
-from bppsa_nb.machine.reprs import short_repr
-
 
 class Spans(NamedTuple):
     """Which steps of a batch of T belong together.
@@ -21,25 +18,12 @@ class Spans(NamedTuple):
 
     @classmethod
     def checked(cls, lengths, resets, x):
-        """Make them of what a caller gives for inputs [shape=(T, B, ...)]; raise TypeError or ValueError."""
-        (steps, batch), found = x.shape[:2], WHOLE
-        if resets is not None:
-            resets = as_array("resets", resets)
-            if resets.dtype != np.bool_:
-                raise TypeError(f"resets must hold True and False, got {resets.dtype}")
-            if resets.shape != (steps, batch):
-                raise wrong_shape("resets", resets, (steps, batch))
-            if resets.any():
-                found = found._replace(resets=np.array(resets, order="C"))
+        """Make them of lengths and resets of inputs [shape=(T, B, ...)]; raise ValueError for lengths beyond 1 to T."""
+        steps, found = len(x), WHOLE
+        if resets is not None and resets.any():
+            found = found._replace(resets=np.array(resets, order="C"))
         if lengths is None:
             return found
-        lengths = as_array("lengths", lengths)
-        if lengths.shape != (batch,):
-            raise wrong_shape("lengths", lengths, (batch,))
-        if lengths.dtype.kind not in "iu":
-            raise TypeError(f"lengths must be integers, got {lengths.dtype}")
-        if not steps:
-            raise ValueError(f"lengths must be None where x has no steps, got {short_repr(lengths)}")
         for b in np.flatnonzero((lengths < 1) | (lengths > steps))[:1]:
             raise ValueError(f"lengths must be 1 to {steps}, the steps of x, got lengths[{b}] = {lengths[b]}")
         padding = np.arange(steps)[:, None] >= lengths

@@ -1,14 +1,18 @@
 """Recurrences, run step by step, in chunks that are repaired, or by Newton's method; and which of these to take."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.chunked import Chunks, Solved, distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.plan import chunk_length, explain, solve_seconds
 from bppsa_nb.machine import checks
+from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -30,18 +34,12 @@ class SolverOptions:
     most: int | None = None
 
     def __post_init__(self):
-        checks.check_choice("method", self.method, ("auto", *METHODS))
-        for name in ("length", "tol", "most"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if self.method in ("auto", "linear"):
+        for name in ("length", "tol", "most") if self.method in ("auto", "linear") else ():
+            if getattr(self, name) is not None:
                 only = "is for method='chunked' and 'newton' only"
-                raise ValueError(f"{name} {only}, got {value!r} with {self.method!r}")
-            if name == "length" or (name == "most" and self.method == "newton"):
-                checks.check_count(name, value, 1)
-            elif not checks.is_number(value) or not 0 <= value < np.inf:
-                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+                raise ValueError(f"{name} {only}, got {getattr(self, name)!r} with {self.method!r}")
+        if self.method == "newton" and self.most is not None and not (self.most >= 1 and self.most % 1 == 0):
+            raise ValueError(f"most must be an integer of at least 1 with method='newton', got {self.most!r}")
 
     def limits(self, dtype):
         """Return the tolerance, and what may be spent."""
@@ -176,23 +174,34 @@ class Unrolled:
     solved: Solved | None
 
 
-def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):
-    """Run a recurrence of your own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once.
+@checked
+def unroll(
+    step: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    h0: Annotated[ArrayLike, "float[B, ...]"],
+    inputs: Annotated[ArrayLike, "any[T, B, ...]"],
+    *,
+    method: Literal["linear", "chunked", "newton"] = "chunked",
+    jacobian: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    length: Size | None = None,
+    tol: Annotated[float, ">= 0"] | None = None,
+    most: Annotated[float, ">= 0"] | None = None,
+) -> Unrolled:
+    """Run a recurrence of your own, ``h_{t+1} = step(h_t, inputs[t])``, step by step, or many steps in parallel.
 
     Parameters
     ----------
-    step : callable
+    step
         ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, must not change them, and
         returns the next states. It is called more than once for a step, so it may depend on nothing else: not on other
         samples, chance, or earlier calls.
-    h0 : np.ndarray [shape=(B, ...)]
-        The initial states, in float32 or float64.
-    inputs : np.ndarray [shape=(T, B, ...)]
+    h0
+        The initial states.
+    inputs
         Time first. Where there are none, ``np.empty((T, B, 0))``.
-    method : {"linear", "chunked", "newton"}
+    method
         The loop; chunks that are repaired until they meet within `tol`, whatever the recurrence; or Newton's method,
         which needs the `jacobian`.
-    jacobian : callable, optional
+    jacobian
         ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
     length, tol, most
         As for the `forward` of a model, but by default chunks are repaired up to the work of 16 loops.
@@ -203,9 +212,8 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
 
     Raises
     ------
-    TypeError, ValueError, FloatingPointError
-        For arguments that do not fit, or a step that returns something else than states, or changes what it is given;
-        if states are not finite.
+    ValueError, FloatingPointError
+        If `step` returns something else than states, or changes its arguments; if states are not finite.
 
     Examples
     --------
@@ -214,19 +222,10 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     >>> leaky.states.ravel()
     array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
     """
-    checks.check_choice("method", method, METHODS)
     options = SolverOptions(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
-    h0, inputs = checks.as_array("h0", h0), checks.as_array("inputs", inputs)
-    if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
-        raise ValueError(f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {short_repr(h0)}")
-    if inputs.ndim < 2 or inputs.shape[1] != len(h0):
-        raise ValueError(f"inputs must be [shape=(T, {len(h0)}, ...)] as h0 has {len(h0)} samples, got {inputs.shape}")
-    checks.check_finite(h0=h0)
-    if not callable(step):
-        raise TypeError(f"step must be a function of states and inputs, got {type(step).__name__}")
     if method != "newton" and jacobian is not None:
         raise ValueError(f"jacobian is for method='newton' only, got {jacobian!r} with method={method!r}")
-    if method == "newton" and not (callable(jacobian) and h0.ndim == 2):
+    if method == "newton" and (jacobian is None or h0.ndim != 2):
         what = f"{jacobian!r} and h0 {list(h0.shape)}"
         raise ValueError(f"jacobian must be a function, and h0 [shape=(B, H)], for method='newton', got {what}")
     linearize = partial(_products, jacobian)
@@ -235,6 +234,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
             length = chunk_length(*inputs.shape[:2], max(1, h0[0].size), h0.dtype, "numpy", 1, forward=True)
         (states,), solved = solve(options, length, partial(_loop, step), inputs, h0, linearize=linearize)
     if not np.isfinite(states).all():
+        checks.check_finite(h0=h0)
         t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
         why = checks.why_lost(step, states[t - 1], inputs[t - 1])
         raise FloatingPointError(f"the state after {t} steps is not finite{why}")

@@ -1,6 +1,7 @@
 """Gradients along a chain: check the input, pick the method and the backend, go back, and see that all is in range."""
 
 from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -10,39 +11,50 @@ from bppsa_nb.chains.methods import go_back, in_range
 from bppsa_nb.chains.plan import METHODS, known
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
-from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, is_integer, on_gpu
+from bppsa_nb.machine.arguments import Backend, Comm, Method, checked
+from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
 
-_ON_HOST = {np.ndarray, type(None)}
-_OWN = _ON_HOST | {StructuredChain}  # what no other library made
+Kind = TypeVar("Kind")  # of arrays, NumPy's or another library's
 
 
-def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm=None):
+@checked
+def backprop(
+    jacobians_T: Annotated[Any, "float[T, B, H, H] or float[T, H, H], a StructuredChain, or a list"],
+    grad_output: Annotated[Kind, "float[B, H]"],
+    *,
+    local_grads: Annotated[Any, "float[T + 1, B, H]"] = None,
+    method: Method = "auto",
+    backend: Backend = "auto",
+    levels: int | None = None,
+    comm: Comm = None,
+) -> Kind:
     """Compute the gradients at every point of a chain x_0 -> x_1 -> ... -> x_T (Equations 3-5).
 
     ``g_T = grad_output + local_grads[T]`` and ``g_t = jacobians_T[t] @ g_{t+1} + local_grads[t]``.
 
     Parameters
     ----------
-    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], StructuredChain, or list
-        Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch; or the weights
-        and diagonals that they are made of. A list holds T links whose sizes chain and may differ: SciPy sparse
-        matrices and arrays [shape=(n_t, n_{t+1})], or for a batch arrays [shape=(B, n_t, n_{t+1})] or [shape=(1, n_t,
-        n_{t+1})], which run on backend ``"numpy"``; or `BatchedCSR`, which run on any, and whose products are planned
-        once per pattern.
-    grad_output : np.ndarray [shape=(B, H)]
+    jacobians_T
+        Transposed Jacobians, ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``: one for each step and sample, or for each
+        step alone if all samples share them, or a `StructuredChain` of weights and diagonals. A list holds T links
+        whose sizes chain and may differ: SciPy sparse matrices and arrays [shape=(n_t, n_{t+1})], or for a batch arrays
+        [shape=(B, n_t, n_{t+1})] or [shape=(1, n_t, n_{t+1})], which run on backend ``"numpy"``; or `BatchedCSR`, which
+        run on any, and whose products are planned once per pattern.
+    grad_output
         Gradient of the loss at x_T; one sample is a batch of one. For a list [shape=(n,)], or [shape=(B, n)] where
         its links are of a batch.
-    local_grads : np.ndarray [shape=(T + 1, B, H)], optional
+    local_grads
         Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
-    method : {"auto", "linear", "blelloch", "truncated", "chunked"}
+    method
         ``"auto"`` takes the method that `explain` names. A structured chain's Jacobians are never stored by
         ``"linear"`` and ``"chunked"``; ``"blelloch"`` and ``"truncated"`` write them out.
-    backend : {"auto", "numpy", "cpu", "cuda"}
-    levels : int, optional
-        The k of ``"truncated"``: k = 0 is the linear scan, the tree's depth and beyond is Blelloch's.
-    comm : mpi4py.MPI.Intracomm, optional
+    backend
+        What computes. ``"auto"`` is a GPU if there is one, and otherwise compiled CPU code.
+    levels
+        The k of ``"truncated"``: k = 0 is the linear scan; k at or above the depth of the tree is the Blelloch scan.
+    comm
         Ranks that hold runs of the chain, in the order of time: rank 0 begins at x_0, the last rank ends at x_T. All of
         them must call, each with its own run (of any length, 0 included) in `jacobians_T`. `grad_output` is given on
         the last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
@@ -59,15 +71,6 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         result, and nothing passes through the host, not even for checks. With `comm`, the gradients at the points of
         this rank's run, both ends included.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For dtypes other than float32 and float64, a mixture of the two, shapes that do not chain, an empty batch, NaN
-        or infinity, an unknown method or backend. With `comm`, an error on one rank is a ValueError on the others,
-        which names it.
-    RuntimeError, MemoryError
-        For ``backend="cuda"`` without a GPU; if Jacobians written out, or products of chunks, do not fit.
-
     Notes
     -----
     Matrix products carry exact powers of two, so that they neither overflow nor underflow. Where the entries of one
@@ -83,22 +86,21 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
-    if not {type(jacobians_T), type(grad_output), type(local_grads)} <= _OWN:
-        given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
-        chain, end, terms = (interop.as_numpy(name, array) for name, array in given.items())
-        convert = interop.converter_to("grad_output", grad_output)
-        return convert(_backprop(chain, end, terms, method, backend, levels, comm))
-    return _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm)
-
-
-def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm):
-    """Compute what `backprop` computes, of NumPy's arrays or those on a GPU."""
+    if type(jacobians_T) is type(grad_output) is np.ndarray and local_grads is None and comm is None:
+        return _backprop(jacobians_T, grad_output, None, method, backend, levels)
+    given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
+    parts = [interop.as_numpy(name, array) for name, array in given.items()]
+    convert = interop.converter_to("grad_output", grad_output)
     if comm is not None:
-        how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
-        return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
-    ends = getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads
-    if not set(map(type, ends)) <= _ON_HOST and any(map(on_gpu, ends)):
-        return implementation(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
+        how = {"local_grads": parts.pop(), "method": method, "backend": backend, "levels": levels, "comm": comm}
+        return convert(over_ranks("solver").solve(*parts, **how).gradients)
+    gpu = any(on_gpu(getattr(part, "slopes", part)) for part in parts)
+    run = implementation(__name__, "cuda").backprop if gpu else _backprop
+    return convert(run(*parts, method, backend, levels))
+
+
+def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
+    """Compute what `backprop` computes, of NumPy's arrays."""
     chain, end, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = chain.num_weights if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, end.dtype, weights)
@@ -118,11 +120,11 @@ def choose(method, backend, levels, shape, dtype, weights=0):
 
     `shape` is (T, B, H) of a dense or structured chain, None for a list; `weights` is K, 0 for a dense one.
     """
-    check_choice("method", method, (*METHODS, "auto"))
+    if type(method) is not str or method not in (*METHODS, "auto"):
+        check_choice("method", method, (*METHODS, "auto"))
     if method == "truncated":
-        if not is_integer(levels) or levels < 0:
-            raise ValueError(f"levels must be an integer >= 0 with method='truncated', got {levels!r}")
-        levels = int(levels)
+        if levels is None or levels < 0:
+            raise ValueError(f"levels must be an integer of at least 0 with method='truncated', got {levels!r}")
     elif levels is not None:
         raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
     backend = backends.resolve(backend)

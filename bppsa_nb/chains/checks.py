@@ -1,13 +1,18 @@
 """What a chain's arguments are checked for, on one machine or on many."""
 
+from typing import Annotated
+
 import numpy as np
 from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_choice, check_dtype, check_finite, check_floats, wrong_shape
+from bppsa_nb.machine.arguments import Array, look_of
+from bppsa_nb.machine.checks import check_dtype, check_finite, check_floats, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
+_JACOBIANS = look_of(Annotated[Array, "float[T, B, H, H] or float[T, H, H]"])
+_END = look_of(Annotated[Array, "float[B, H]"])
+_TERMS = look_of(Annotated[Array, "float[T, B, H]"]), look_of(Annotated[Array, "float[T + 1, B, H]"])
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
 
 
@@ -26,26 +31,31 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         if not planned and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
             backend = numpy_only(backend)
         shape = None
-    elif isinstance(jacobians_T, StructuredChain):
-        jacobians_T.check()  # what was changed in place since it was made
-        batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
-        shape = jacobians_T.shape
-        if (batch, hidden) != shape[1:]:
-            raise other_shape("grad_output", grad_output, shape[1:], f"to chain with {jacobians_T}")
     else:
-        check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
-        batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
-        shape, shared = (len(jacobians_T), batch, hidden), jacobians_T.ndim == 3
-        expected = (len(jacobians_T), hidden, hidden) if shared else (*shape, hidden)
-        if jacobians_T.shape != expected:
-            raise other_shape("jacobians_T", jacobians_T, expected, f"to chain with grad_output {grad_output.shape}")
-        jacobians_T = jacobians_T[:, None] if shared else jacobians_T
-    if local_grads is not None and shape is not None:
-        check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
-        check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
-        if local_grads.shape != (shape[0] + 1, *grad_output.shape):
-            raise other_shape("local_grads", local_grads, (shape[0] + 1, *grad_output.shape), "(T + 1, B, H)")
+        known = check_dense(jacobians_T, grad_output, local_grads)
+        shape = known["T"], known["B"], known["H"]
+        if not isinstance(jacobians_T, StructuredChain) and jacobians_T.ndim == 3:
+            jacobians_T = jacobians_T[:, None]
     return jacobians_T, with_last_term(grad_output, local_grads), shape, backend
+
+
+def check_dense(jacobians_T, grad_output, local_grads, last=True):
+    """Check a dense or structured chain and its gradients; return what is known: sizes T, B, H and the dtype.
+
+    Where the chain goes on after the `last` link, on another rank, there is neither a gradient nor a loss term there.
+    """
+    if isinstance(jacobians_T, StructuredChain):
+        jacobians_T.check()  # what was changed in place since it was made
+        known = dict(zip("TBH", jacobians_T.shape, strict=True))
+        known |= {"dtype": jacobians_T.dtype, "of": "jacobians_T", ("jacobians_T", ""): ["TBH"]}
+    else:
+        known = {}
+        _JACOBIANS("jacobians_T", jacobians_T, known)
+    if last:
+        _END("grad_output", grad_output, known)
+    if local_grads is not None:
+        _TERMS[last]("local_grads", local_grads, known)
+    return known
 
 
 def with_last_term(grad_output, local_grads):
@@ -58,7 +68,6 @@ def with_last_term(grad_output, local_grads):
 
 def numpy_only(backend):
     """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
-    check_choice("backend", backend, (*backends.BACKENDS, "auto"))
     if backend not in ("numpy", "auto"):
         got = f"got {backend!r}; links of type BatchedCSR run on all backends"
         raise ValueError(f"backend must be 'numpy' or 'auto' for a list of matrices, {got}")
@@ -68,17 +77,6 @@ def numpy_only(backend):
 def other_shape(name, array, expected, because):
     """Return a ValueError that says why an array must have another shape."""
     return ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(array.shape)}")
-
-
-def check_gradient(grad_output, dtype):
-    """Check the gradient at the end of a dense or structured chain; return its B and H."""
-    check_floats("grad_output", grad_output, ("B", "H"))
-    if dtype != grad_output.dtype:
-        check_dtype("jacobians_T", dtype, grad_output.dtype)
-    batch, hidden = grad_output.shape
-    if batch == 0 or hidden == 0:
-        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
-    return batch, hidden
 
 
 def check_links(links, end):

@@ -15,7 +15,8 @@ import numpy as np
 from bppsa_nb.chains import costs, prices
 from bppsa_nb.chains.counts import CHECK_EVERY, KINDS, fills, linear, price, product, solving, workers
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_flag, float_dtype, is_integer
+from bppsa_nb.machine.arguments import Backend, Count, Dtype, Size, checked
+from bppsa_nb.machine.checks import check_count
 from bppsa_nb.scan.levels import down_levels, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
@@ -45,19 +46,29 @@ class Explanation:
         return "\n".join(textwrap.fill(line, width, **how) for line in lines)
 
 
-def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
+@checked
+def explain(
+    T: Count,
+    B: Size,
+    H: Size,
+    dtype: Dtype = np.float32,
+    backend: Backend = "auto",
+    weights: Count = 0,
+    forward: bool = False,
+) -> Explanation:
     """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why.
 
     Parameters
     ----------
-    T, B, H : int
+    T, B, H
         Length of the chain, batch size, size of each x_t.
-    dtype : np.dtype
+    dtype
         float32 or float64.
-    backend : {"auto", "numpy", "cpu", "cuda"}
-    weights : int
+    backend
+        What computes, as in `backprop`.
+    weights
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
-    forward : bool
+    forward
         Whether to explain the forward pass of a layer of such cells, of H hidden units; `weights` is then 1 or more.
 
     Returns
@@ -65,15 +76,10 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     Explanation
         Its `method` and `backend` are those that run. `seconds` has the predicted time of every method, `reason` says
         why in a sentence, and `source` says where the prices come from. Printing it shows all of this.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is not a valid one.
     """
-    check_flag("forward", forward)
-    sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
-    return _explain(_kind(sizes[-1], forward), *sizes)
+    if weights < forward:
+        raise ValueError(f"weights must be at least 1 with forward=True, got {weights}: an RNN has 1, and a GRU 3")
+    return _explain(_kind(weights, forward), *_sizes(T, B, H, dtype, backend, weights))
 
 
 def known(T, B, H, dtype, backend, weights, forward=False):
@@ -83,7 +89,7 @@ def known(T, B, H, dtype, backend, weights, forward=False):
 
 def run_seconds(T, B, H, dtype, backend, weights):
     """Predict the seconds that going back along a run takes, and multiplying it into one matrix; see `explain`."""
-    T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
+    T, B, H, width, backend, weights = _sizes(T, B, H, dtype, backend, weights)
     prices = _priced(backend)[0][_kind(weights)]
     sizes = T, B, H, weights, backend
     return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
@@ -91,7 +97,7 @@ def run_seconds(T, B, H, dtype, backend, weights):
 
 def solve_seconds(solved, T, B, H, dtype, backend, weights):
     """Predict the seconds of a forward pass in chunks from what it took, a `bppsa_nb.cells.chunked.Solved`."""
-    T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights, fewest=1)
+    T, B, H, width, backend, weights = _sizes(T, B, H, dtype, backend, weights)
     # One more pass for the guess.
     counts = solving(solved.passes + 1, solved.steps, round(solved.work * T * B), H, weights, backend)
     return price(counts, _priced(backend)[0]["forward"]["chunked"], width)
@@ -101,11 +107,16 @@ def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=F
     """Return how many steps a chunk has, from 1 to max(T, 1): of several lengths, the one predicted to be the fastest.
 
     Tried are the powers of two up to T, and T divided among the workers; forward, T divided by powers of two.
-    Parameters and errors are those of `explain`.
+    Parameters are those of `explain`.
     """
-    sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
     imposed = None if forward else _imposed.get()
-    return _chunk_length(_kind(sizes[-1], forward), *sizes) if imposed is None else min(imposed, max(sizes[0], 1))
+    if imposed is not None:
+        return min(imposed, max(T, 1))
+    return _chunk_length(_kind(weights, forward), *_sizes(T, B, H, dtype, backend, weights))
+
+
+def _sizes(T, B, H, dtype, backend, weights):
+    return T, B, H, np.dtype(dtype).itemsize // 4, backends.resolve(backend), weights
 
 
 def candidate_lengths(T, workers):
@@ -118,23 +129,13 @@ def _kind(weights, forward=False):
     return "forward" if forward else "structured" if weights else "dense"
 
 
-def _checked(T, B, H, dtype, backend, weights, fewest=0):
-    for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, fewest)):
-        if not is_integer(value) or value < least:
-            of = ": forward, an RNN has 1, and a GRU 3" if least and name == "weights" else ""
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}{of}")
-    return int(T), int(B), int(H), float_dtype(dtype).itemsize // 4, backends.resolve(backend), int(weights)
-
-
 @contextmanager
 def chunks_of(length):
     """Have every chunk be of `length` steps inside the block, whatever is predicted: for measuring what lengths cost.
 
     None is for what is predicted; a chain that is shorter is one chunk. Raises ValueError for a length below 1.
     """
-    if length is not None and (not is_integer(length) or length < 1):
-        raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
-    before = _imposed.set(length)
+    before = _imposed.set(None if length is None else check_count("length", length, 1))
     try:
         yield
     finally:

@@ -34,7 +34,7 @@ def load(backend):
     machine, or in a format of another version, are left alone; this is logged. Raises files.CorruptFileError, a
     ValueError, if the file is damaged, and OSError if there may be a file, but this user cannot read it.
     """
-    record = (_read(path()) or {}).get(backend)
+    record = stored().get(backend)
     if record is None:
         return None
     here = machine(backend)
@@ -67,10 +67,7 @@ def kinds_and_methods():
 
 def stored():
     """Read the prices of all backends in this machine's file, wherever they come from."""
-    try:
-        return _read(path()) or {}
-    except ValueError:  # it is damaged, so nothing of it is lost
-        return {}
+    return _read(path()) or {}
 
 
 def _read(where):
@@ -90,8 +87,6 @@ def _read(where):
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise files.CorruptFileError(
-            f"{where} is damaged: {error.__cause__ or error!r}. Run `bppsa-nb calibrate` to measure this machine "
-            "again, or delete the file"
-        ) from error
+        advice = "delete it, and `bppsa-nb calibrate` measures this machine again"
+        raise files.CorruptFileError(f"{where} is damaged: {error.__cause__ or error!r}; {advice}") from error
     return content["backends"]

@@ -4,12 +4,17 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 """
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from bppsa_nb.machine.checks import Fixed, check_dtype, check_floats, is_number, on_gpu, on_host
+from bppsa_nb.machine.arguments import Array, look_of
+from bppsa_nb.machine.checks import Fixed, is_number, on_gpu
 from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.operands import rows
+
+_WEIGHTS, _SLOPES = look_of(Annotated[Array, "float[K, H, H]"]), look_of(Annotated[Array, "float[K, T, B, N]"])
+_CARRY = look_of(Annotated[Array, "float[T, B, N]"]), look_of(Annotated[Array, "float[S, T, B, N]"])
 
 
 class StructuredChain(Fixed):
@@ -22,18 +27,14 @@ class StructuredChain(Fixed):
 
     Parameters
     ----------
-    weights : np.ndarray [shape=(K, H, H)]
+    weights
         The K matrices that multiply the state, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be
         on a GPU instead, from any library.
-    slopes : np.ndarray [shape=(K, T, B, S H)]
-    carry : np.ndarray [shape=(T, B, H)] or float, or [shape=(S, T, B, S H)] where S > 1, optional
-        An axis along which it is constant may have length one, or be left out. S is the number of states, 2 in an LSTM.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For dtypes other than float32 and float64, a mixture of the two, or what is not an array; for shapes that do not
-        fit together, an empty batch or state.
+    slopes
+        Derivatives of the next state by each sum. S is the number of states, 2 in an LSTM.
+    carry
+        Derivatives of the next state by the state. An axis along which they are constant may have length one, or be
+        left out.
 
     Examples
     --------
@@ -50,7 +51,12 @@ class StructuredChain(Fixed):
 
     _fixed = ("weights", "slopes", "carry")
 
-    def __init__(self, weights, slopes, carry=None):
+    def __init__(
+        self,
+        weights: Annotated[Array, "float[K, H, H]"],
+        slopes: Annotated[Array, "float[K, T, B, S H]"],
+        carry: Annotated[Array | float | None, "float[T, B, H], or float[S, T, B, S H] where S > 1"] = None,
+    ):
         parts = {"weights": weights, "slopes": slopes} | ({} if carry is None else {"carry": carry})
         if any(map(on_gpu, parts.values())):
             from bppsa_nb.machine.arrays_cuda import as_device_array
@@ -70,25 +76,18 @@ class StructuredChain(Fixed):
 
     def check(self):
         """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
-        weights, slopes, carry = map(on_host, (self.weights, self.slopes, self.carry))
-        _check("weights", weights, ("K", "H", "H"), weights)
-        _check("slopes", slopes, ("K", "T", "B", "H"), weights)
-        (count, steps, batch, size), H = slopes.shape, weights.shape[2]
-        if batch == 0 or size == 0:
-            raise ValueError(f"slopes must have at least one sample and one entry each, got shape {slopes.shape}")
-        if weights.shape != (count, H, H) or not H or size % H:
-            wanted = f"(K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}"
-            raise ValueError(f"weights must have shape {wanted}, got {weights.shape}")
-        if carry is not None:
-            axes, shape = ("T", "B", "H"), (steps, batch, size)
-            if size > H:
-                axes, shape = ("S", "T", "B", "S H"), (size // H, *shape)
-            _check("carry", carry, axes, weights)
-            if carry.shape != shape:
-                expected = f"({', '.join(axes)}) = {shape} to go with slopes {slopes.shape}"
-                raise ValueError(f"carry must have shape {expected}, got {carry.shape}")
-        elif count == 0:
-            raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {slopes.shape}")
+        known = {}
+        _WEIGHTS("weights", self.weights, known)
+        _SLOPES("slopes", self.slopes, known)
+        size, H = known["N"], known["H"]
+        if size % H:
+            raise ValueError(f"slopes must have shape (K, T, B, S H) with H = {H} of weights, got {self.slopes.shape}")
+        if self.carry is not None:
+            known["S"] = size // H
+            _CARRY[size > H]("carry", self.carry, known)
+        elif not known["K"]:
+            got = self.slopes.shape
+            raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {got}")
 
     @property
     def shape(self):
@@ -173,11 +172,6 @@ def _spread(carry, weights, slopes):
         return np.ascontiguousarray(np.broadcast_to(carry, shape))
     except ValueError:
         return carry
-
-
-def _check(name, array, shape, like):
-    check_floats(name, array, shape)
-    check_dtype(name, array.dtype, like.dtype, "weights")
 
 
 def _fold(grads, size):

@@ -2,10 +2,4 @@
 
 from bppsa_nb.machine import dispatch as _dispatch
 
-__getattr__, __dir__, __all__ = _dispatch.names(
-    __name__,
-    {
-        "distributed.solver": ["Solution", "solve"],
-        "machine.ranks": ["partition"],
-    },
-)
+__getattr__, __dir__, __all__ = _dispatch.names(__name__)

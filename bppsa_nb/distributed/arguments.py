@@ -10,7 +10,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict, ranks
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_array, check_dtype, check_finite, check_floats
+from bppsa_nb.machine.checks import check_array, check_finite
 
 METHODS = ("auto", "linear", "chunked")
 _SHARED, _LIST = "of shape (T, H, H)", "a list"
@@ -82,30 +82,11 @@ def check_grad_logits(group, grad_logits, model, batch, part):
 
 def _check_dense(links, grad_output, local_grads, backend):
     """Check a dense or structured segment; return its backend and its `_Part`."""
-    backend = backends.resolve(backend)
-    if isinstance(links, StructuredChain):
-        links.check()
-        kind, (steps, batch, size) = "a StructuredChain", links.shape
-    else:
-        check_floats("jacobians_T", links, ("T", "B", "H", "H"), ("T", "H", "H"))
-        kind, steps, size = _SHARED if links.ndim == 3 else "of shape (T, B, H, H)", len(links), links.shape[-1]
-        batch = None if kind == _SHARED else links.shape[1]
-        if links.shape[-2] != size or 0 in links.shape[1:]:
-            raise ValueError(f"jacobians_T must hold square matrices, at least one per step, got shape {links.shape}")
-    last = grad_output is not None
-    if last:
-        found = chain_checks.check_gradient(grad_output, links.dtype)
-        batch = found[0] if batch is None else batch
-        if found != (batch, size):
-            raise chain_checks.other_shape("grad_output", grad_output, (batch, size), "to chain with jacobians_T")
-    if local_grads is not None:
-        check_floats("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
-        check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
-        batch = local_grads.shape[1] if batch is None else batch
-        points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
-        if local_grads.shape != (steps + last, batch, size):
-            raise chain_checks.other_shape("local_grads", local_grads, (steps + last, batch, size), points)
-    return backend, _Part(kind, links.dtype.name, batch, local_grads is not None, size, size)
+    known = chain_checks.check_dense(links, grad_output, local_grads, grad_output is not None)
+    kind = "a StructuredChain" if isinstance(links, StructuredChain) else "of shape (T, B, H, H)"
+    kind = _SHARED if getattr(links, "ndim", 4) == 3 else kind
+    H = known["H"]
+    return backends.resolve(backend), _Part(kind, links.dtype.name, known.get("B"), local_grads is not None, H, H)
 
 
 def _check_list(links, grad_output, local_grads, backend):

@@ -41,7 +41,8 @@ def forward(model, x, h0, backend, comm, options):
             logits = stack.logits(model.head, states[-1, 0, -1])
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
-    return recurrent.Activations(x, states, kept, logits, layers.solved if any(layers.solved) else None)
+    solved = layers.solved if any(layers.solved) else None
+    return recurrent.Activations(x, states, kept, logits, solved, made_by=model.kind)
 
 
 class Ranks:

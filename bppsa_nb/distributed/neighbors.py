@@ -37,9 +37,7 @@ class Ranks(Alone):
             "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
             "whether initial is given": str(initial is not None),
         }
-        for name, value in vars(options).items():
-            given[name] = repr(value.item() if isinstance(value, np.generic) else value)
-        layers = self._gather(len(net), given)
+        layers = self._gather(len(net), given | {name: repr(value) for name, value in vars(options).items()})
         coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
         if any(count % unit for count in layers[:-1]):

@@ -168,17 +168,11 @@ class Group:
             yield gather
         except Exception as error:
             if not gathered:  # the others wait for this rank
-                self.share((error if type(error) is FloatingPointError else _words(error), None, None))
+                words = f"{type(error).__name__}: {error}"
+                self.share((error if type(error) is FloatingPointError else words, None, None))
             raise
         if not gathered:
             gather()
-
-
-def _words(error):
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # of an error whose text cannot be made, the others must hear all the same
-        return type(error).__name__
 
 
 def check_same(name, every):

@@ -25,7 +25,8 @@ def forward(model, x, backend, comm):
     with group.collective_check() as gather:
         model.check_input(x)
         opening = run(model.opening, model.params, x)  # on all ranks: each knows x, and it is quick
-        net, given = models.network_of(model, layers_of(model, comm)[comm.rank]), _given(model, x)
+        layers = layers_of(model, comm)[group.rank]
+        net, given = models.network_of(model, layers), _given(model, x)
         gather(alike=given)
     first = np.ascontiguousarray(opening[-1] if opening else x)
     solved = solver.solve(net, first, **models.solver_options(model), backend=backend, comm=comm)
@@ -33,7 +34,7 @@ def forward(model, x, backend, comm):
     with group.collective_check():
         if group.rank == group.size - 1:
             closing = run(model.closing, model.params, states[-1])
-    return models.ResidualActivations(x, opening, states, closing)
+    return models.ResidualActivations(x, opening, states, closing, models.made_by(model, layers))
 
 
 def backward(model, activations, grad_logits, method, backend, levels, comm):
@@ -43,7 +44,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     with group.collective_check() as gather:
         model.check_method(method, backend, levels, comm)
         layers = layers_of(model, comm)[group.rank]
-        models.check_activations(model, activations, layers, last)
+        models.check_activations(model, activations, layers)
         arguments.check_grad_logits(group, grad_logits, model, len(activations.x), "layer")
         net, given = models.network_of(model, layers), _given(model, activations.x) | {"method": method}
         gather(alike=given)

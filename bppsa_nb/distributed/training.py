@@ -11,7 +11,6 @@ import numpy as np
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import check_count, check_kind
-from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 from bppsa_nb.training.step import Local, check_batch, check_gradients, check_parts, whole_samples
@@ -37,7 +36,7 @@ class ReplicaStrategy(Local):
     def __init__(self, comm, sequence_ranks):
         self.group = ranks.group(comm)
         self.is_main_process = self.group.rank == 0
-        self._arrived, self._stop, self._seconds = [], False, 0.0  # Ctrl-C here, and on some rank
+        self._seconds = 0.0
         size = self.group.size
         with self.group.collective_check() as gather:
             places = size if sequence_ranks is None else check_count("sequence_ranks", sequence_ranks, 1)
@@ -64,26 +63,6 @@ class ReplicaStrategy(Local):
     def broadcast(self, value, rank=0):
         """Return what a rank has."""
         return self.group.timed(self.group.comm.bcast, value, rank)
-
-    @contextmanager
-    def stoppable(self):
-        """Hold Ctrl-C back: if one rank stopped by itself, the others would hang. Where it arrived on one, all stop."""
-
-        def stop_if_asked():
-            if self._stop:
-                time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
-                raise KeyboardInterrupt
-
-        with interrupts_held() as self._arrived:
-            yield stop_if_asked
-
-    def take(self, trainer, *batch):
-        """Take a step; return its loss."""
-        with self.stoppable() as stop_if_asked:
-            loss, update = self.step(trainer, lambda: batch)
-            update()
-            stop_if_asked()
-        return loss
 
     def seconds(self):
         """Return how long the last step took on rank 0."""
@@ -173,9 +152,8 @@ class ReplicaStrategy(Local):
         with self.group.collective_check() as gather:
             if len(y) or self.replicas == 1:  # a replica of several may have no samples
                 numbers, grads = compute(x, y, samples)
-            found = bool(self._arrived), numbers, time.perf_counter() - began
-            stops, every, seconds = zip(*gather(found), strict=True)
-        self._stop, self._seconds = any(stops), seconds[0]
+            every, seconds = zip(*gather((numbers, time.perf_counter() - began)), strict=True)
+        self._seconds = seconds[0]
         return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):

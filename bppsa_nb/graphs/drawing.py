@@ -1,11 +1,15 @@
 """Draw a differentiable graph as a circuit: forward up and to the right, backward down and to the left."""
 
 import itertools
+from typing import Literal
 
+from bppsa_nb.graphs.graph import Graph
 from bppsa_nb.graphs.nodes import SOURCES
 from bppsa_nb.machine import extras
+from bppsa_nb.machine.arguments import checked
 
 with extras.explained():
+    from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle, FancyBboxPatch
@@ -23,15 +27,14 @@ _SIZES = {"+": 12, "×": 13, r"$\odot$": 12, "σ": 10, "σ′": 10}  # of symbol
 _SMALL = 6  # of longer ones
 
 
-def draw(graph, ax, direction="forward"):
+@checked
+def draw(graph: Graph, ax: Axes, direction: Literal["forward", "backward"] = "forward") -> Axes:
     """Draw a graph whose nodes have places, ``"forward"`` or, as the graph derived from it, ``"backward"``.
 
     Circles are elementwise operations, squares matrix products; parameters are gray. A dot, where a wire splits, is a
     copy; wires that cross without one have nothing to do with each other. Operations that read activations on the way
     back have a thick orange border, and backward these activations below them. `Graph.label` says what is written.
     """
-    if direction not in INKS:
-        raise ValueError(f"direction must be 'forward' or 'backward', got {direction!r}")
     drawn = [node for node in graph.nodes if node.op != "repeat"]  # a bias goes straight to its sum
     missing = [node.name for node in drawn if node.name not in graph.places]
     if missing:
@@ -49,7 +52,7 @@ def draw(graph, ax, direction="forward"):
     return ax
 
 
-def legend_handles():
+def legend_handles() -> list[Line2D]:
     """Return what a legend needs to explain `draw`."""
     ring = {"ls": "", "marker": "o", "ms": 10, "mfc": "white", "mec": INKS["forward"]}
     thick = ring | {"mec": NEEDS, "mew": 2.2, "mfc": "#FCE5D8"}

@@ -1,14 +1,18 @@
 """Differentiable graphs: operations are nodes, activations are the wires between them, and parameters are nodes too."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit
 
 from bppsa_nb.graphs import rules
 from bppsa_nb.graphs.nodes import SOURCES, Node, expression, sizes_text
-from bppsa_nb.machine.checks import as_list, check_kind, check_plain
+from bppsa_nb.machine.arguments import checked
+
+Values = Mapping[str, Annotated[np.ndarray, "floating[...]"]]
 
 _COMPUTE = {
     "sum": lambda *terms: reduce(np.add, terms),
@@ -31,7 +35,7 @@ class Graph:
 
     Parameters
     ----------
-    name : str
+    name
         What is computed.
 
     Attributes
@@ -48,18 +52,18 @@ class Graph:
         For drawings: see `place` and `label`.
     """
 
-    def __init__(self, name):
-        check_kind("name", name, str, "a text")
+    @checked
+    def __init__(self, name: str):
         self.name = name
-        self.nodes = []
-        self.outputs = {}
-        self.needs = {}
-        self.places = {}
-        self.labels = {}
+        self.nodes: list[Node] = []
+        self.outputs: dict[str, Node] = {}
+        self.needs: dict[str, tuple[str, ...]] = {}
+        self.places: dict[str, tuple[float, ...]] = {}
+        self.labels: dict[str, str] = {}
         self.prefix = ""
-        self._by_name = {}
+        self._by_name: dict[str, Node] = {}
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Node:
         """Return the node of that name; a KeyError lists those there are."""
         if name not in self._by_name:
             raise KeyError(f"no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
@@ -78,19 +82,19 @@ class Graph:
         return "\n".join(lines)
 
     @property
-    def saved(self):
+    def saved(self) -> list[str]:
         """Names of the forward activations that a derived graph reads, in the order of the forward pass."""
         return [node.name for node in self.nodes if node.op == "saved"]
 
-    def input(self, name, *shape):
+    def input(self, name: str, *shape: str | int) -> Node:
         """Add an activation that comes from outside, such as ``g.input("h", "B", "H")``."""
         return self.source("input", name, shape)
 
-    def parameter(self, name, *shape):
+    def parameter(self, name: str, *shape: str | int) -> Node:
         """Add a parameter, such as ``g.parameter("U", "H", "H")``; weights are laid out (outputs, inputs)."""
         return self.source("parameter", name, shape)
 
-    def output(self, **nodes):
+    def output(self, **nodes: Node) -> None:
         """Let activations leave the graph: ``g.output(h_next=node)``; also names a node that has no name yet."""
         for name, node in nodes.items():
             self.own(name, node)
@@ -100,28 +104,28 @@ class Graph:
                 self.rename(node, name)
             self.outputs[name] = node
 
-    def place(self, **places):
+    def place(self, **places: tuple[float, ...]) -> None:
         """Put nodes and outputs on a grid, for drawings: (column, row), or (column, row, column of the wire's rise).
 
         A wire runs right, up at its consumer's column, or at the column given here, and right again.
         """
         self.places |= self._known(places)
 
-    def label(self, **labels):
+    def label(self, **labels: str) -> None:
         r"""Say how activations are written in drawings, in TeX: ``g.label(h=r"h_{t-1}")``."""
         self.labels |= self._known(labels)
 
-    def copies(self):
-        """Return how many wires, outputs too, activations split into, where that is not one: a dict of str to int."""
+    def copies(self) -> dict[str, int]:
+        """Return how many wires, outputs too, activations split into, where that is not one."""
         uses = Counter(taken.name for node in self.nodes for taken in node.inputs)
         uses.update(node.name for node in self.outputs.values())
         return {node.name: uses[node.name] for node in self.nodes if uses[node.name] > 1}
 
-    def path(self, given, wanted):
-        """List the operations that must run, in order, between what is given and what is wanted: a list of Node.
+    @checked
+    def path(self, given: Iterable[str], wanted: Sequence[str]) -> list[Node]:
+        """List the operations that must run, in order, between what is given and what is wanted.
 
-        Both are names of nodes; nothing before a given one is run. Raises TypeError or ValueError if `wanted` are no
-        names of nodes, or an input or a parameter that must be read is not given.
+        Both are names of nodes; nothing before a given one is run.
         """
         given, left, needed = set(given), self._named("wanted", wanted), set()
         while left:
@@ -134,32 +138,27 @@ class Graph:
             left += node.inputs
         return [node for node in self.nodes if node in needed]
 
-    def run(self, values, wanted=None):
+    @checked
+    def run(self, values: Values, wanted: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Compute activations.
 
         Parameters
         ----------
-        values : dict of str to np.ndarray
+        values
             Inputs and parameters, by name. The activation of any other node may be given too: it is taken as it
             is, and nothing that only leads to it is computed.
-        wanted : iterable of str, optional
-            The nodes to compute; all of them by default.
+        wanted
+            The names of the nodes to compute; all of them by default.
 
         Returns
         -------
         dict of str to np.ndarray
             `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `values` is no dict of arrays of floats, or `wanted` no names; if the graph has no node of a name, an
-            input is missing, or the shapes of values contradict each other.
         """
-        sizes = self._sizes("values", values)
+        sizes = self._sizes(values)
         everything = wanted is None
         known = dict(values)
-        for node in self.path(values, self._by_name if everything else wanted):
+        for node in self.path(values, [*self._by_name] if everything else wanted):
             taken = [known[each.name] for each in node.inputs]
             if node.op == "matmul":
                 left, right = (a.T if flip else a for a, flip in zip(taken, node.transposed, strict=True))
@@ -172,41 +171,39 @@ class Graph:
             known |= {name: known[node.name] for name, node in self.outputs.items()}
         return known
 
-    def gradients(self, values, grad_outputs, saved=None):
+    @checked
+    def gradients(
+        self, values: Values, grad_outputs: Values, saved: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
         """Run forward, keep some activations, recompute the others that the backward graph reads, and run that graph.
 
         Parameters
         ----------
-        values : dict of str to np.ndarray
+        values
             Inputs and parameters; they are always kept.
-        grad_outputs : dict of str to np.ndarray
+        grad_outputs
             The error term of every output.
-        saved : iterable of str, optional
+        saved
             The activations kept from the forward pass; by default all that the backward graph reads.
 
         Returns
         -------
         dict of str to np.ndarray
             The gradient of every input and parameter.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `run` does.
         """
-        if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
-            given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__
+        if grad_outputs.keys() != self.outputs.keys():
+            given = sorted(map(str, grad_outputs))
             raise ValueError(f"grad_outputs must have an entry for each of {sorted(self.outputs)}, got {given}")
         back = self.backward()
         forward = self.run(values)
         saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
-        again = self.run({name: forward[name] for name in saved} | values, back.saved)
+        again = self.run({name: forward[name] for name in saved} | dict(values), back.saved)
         read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
         errors = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
         return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
-    def backward(self):
-        """Derive the Graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
+    def backward(self) -> "Graph":
+        """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
 
         Its inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward activations
         that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which forward node reads
@@ -257,22 +254,16 @@ class Graph:
         return looks
 
     def _named(self, argument, names):
-        """Return the nodes of these names, or raise TypeError or ValueError."""
-        nodes = []
-        for name in as_list(argument, names, f"names of nodes, as in {argument}=['h']"):
-            if not isinstance(name, str) or name not in self:
+        """Return the nodes of these names, or raise ValueError."""
+        for name in names:
+            if name not in self:
                 raise ValueError(f"{argument}: no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
-            nodes.append(self[name])
-        return nodes
+        return [self[name] for name in names]
 
-    def _sizes(self, argument, values):
-        check_kind(argument, values, dict, "a dict of arrays by the names of nodes")
+    def _sizes(self, values):
         sizes = {}
-        for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
+        for node, (name, value) in zip(self._named("values", values), values.items(), strict=True):
             shape = node.shape
-            check_plain(name, value)
-            if value.dtype.kind != "f":
-                raise TypeError(f"{name} must be an array of floats, got {value.dtype}")
             expected = [sizes.get(size, size) for size in shape]
             if len(shape) != value.ndim or any(
                 isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)

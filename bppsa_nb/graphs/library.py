@@ -9,9 +9,10 @@ A step takes the hidden state ``h`` and puts out ``h_next``.
 
 from bppsa_nb.graphs.graph import Graph
 from bppsa_nb.graphs.nodes import relu, sigmoid, tanh
+from bppsa_nb.machine.arguments import checked
 
 
-def operations():
+def operations() -> dict[str, Graph]:
     """Describe "sum", "copy", "multiply", "matmul" and "nonlinearity", each a graph from ``a`` to the last letter."""
     graphs = {name: Graph(name) for name in ("sum", "copy", "multiply", "matmul", "nonlinearity")}
     a = {name: graph.input("a", "B", "H") for name, graph in graphs.items()}
@@ -29,7 +30,7 @@ def operations():
     return graphs
 
 
-def fully_connected():
+def fully_connected() -> Graph:
     """Describe a fully connected layer, ``y = relu(x @ W.T + b)``."""
     g = Graph("fully connected layer")
     x = g.input("x", "B", "I")
@@ -40,7 +41,7 @@ def fully_connected():
     return g
 
 
-def vanilla_rnn():
+def vanilla_rnn() -> Graph:
     """Describe a step of a vanilla RNN, ``h_next = tanh(x + h @ U.T)``."""
     g = Graph("vanilla RNN")
     x, h = g.input("x", "B", "H"), g.input("h", "B", "H")
@@ -51,7 +52,7 @@ def vanilla_rnn():
     return g
 
 
-def gru():
+def gru() -> Graph:
     """Describe a step of the original GRU, where the reset gate comes before the recurrent product.
 
     Where z is 0, the hidden state stays as it is. (PyTorch and Equation 10 of BPPSA have 1 - z in place of z.)
@@ -62,7 +63,8 @@ def gru():
     return g
 
 
-def gru_moved_reset(bias=False):
+@checked
+def gru_moved_reset(bias: bool = False) -> Graph:
     """Describe a step of the GRU whose reset gate is moved behind the recurrent product.
 
     All three recurrent products take the same input then, and can be one. With a `bias` of its own the moved product is
@@ -94,7 +96,7 @@ def _gru(name, recurrent):
     return g
 
 
-def lstm():
+def lstm() -> Graph:
     """Describe a step of long short-term memory, which has two states, `h` and `c`."""
     g = Graph("LSTM")
     h, c = g.input("h", "B", "H"), g.input("c", "B", "H")

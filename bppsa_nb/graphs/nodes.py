@@ -1,11 +1,14 @@
 """Nodes: operations, the activations on the wires between them, and the arithmetic that describes a graph."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from bppsa_nb.machine.arguments import checked
 
 SOURCES = ("input", "parameter", "saved")
 
 
-def _matmul(left, right):
+def _matmul(left: "Node | _Transposed", right: "Node | _Transposed") -> "Node":
     nodes = [side.node if isinstance(side, _Transposed) else side for side in (left, right)]
     owner = next(node for node in nodes if isinstance(node, Node)).graph
     owner.own("@", *nodes)
@@ -41,26 +44,26 @@ class Node:
         In a derived graph: the forward node whose rule this operation belongs to.
     """
 
-    graph: object = field(repr=False)
+    graph: Any = field(repr=False)
     op: str
-    inputs: tuple = field(repr=False)
-    shape: tuple
+    inputs: tuple["Node", ...] = field(repr=False)
+    shape: tuple[str | int, ...]
     name: str
-    transposed: tuple = (False, False)
+    transposed: tuple[bool, ...] = (False, False)
     rule_of: str | None = None
     automatic: bool = field(default=True, repr=False)  # whether the name was made up
 
-    def named(self, name):
+    def named(self, name: str) -> "Node":
         """Give the activation a name, and return the node."""
         self.graph.rename(self, name)
         return self
 
     @property
-    def T(self):
+    def T(self) -> "_Transposed":
         """The transposed activation, as an operand of ``@``."""
         return _Transposed(self)
 
-    def __add__(self, other):
+    def __add__(self, other: "Node") -> "Node":
         self.graph.own("+", self, other)
         shapes = {self.shape, other.shape}
         longer, shorter = sorted((self, other), key=lambda node: len(node.shape), reverse=True)
@@ -72,20 +75,20 @@ class Node:
             raise ValueError(f"+ takes two activations of one shape, got {_show(self)} and {_show(other)}")
         return self.graph.operation("sum", (self, other), self.shape)
 
-    def __mul__(self, other):
+    def __mul__(self, other: "Node") -> "Node":
         self.graph.own("*", self, other)
         if self.shape != other.shape:
             raise ValueError(f"* takes two activations of one shape, got {_show(self)} and {_show(other)}")
         return self.graph.operation("multiply", (self, other), self.shape)
 
-    def __neg__(self):
+    def __neg__(self) -> "Node":
         return self.graph.operation("negate", (self,), self.shape)
 
-    def __sub__(self, other):
+    def __sub__(self, other: "Node") -> "Node":
         self.graph.own("-", self, other)
         return self + -other
 
-    def __rsub__(self, one):
+    def __rsub__(self, one: int) -> "Node":
         if isinstance(one, bool) or one != 1:
             raise TypeError(f"only 1 can have an activation subtracted from it, got {one!r} - {self.name}")
         return self.graph.operation("one_minus", (self,), self.shape)
@@ -99,25 +102,22 @@ class _Transposed:
     __matmul__ = _matmul
 
 
-def sigmoid(node):
+@checked
+def sigmoid(node: Node) -> Node:
     """Apply the logistic function to every element of a `node`; its derivative is a (1 - a), where a is the result."""
-    return _nonlinearity("sigmoid", node)
+    return node.graph.operation("sigmoid", (node,), node.shape)
 
 
-def tanh(node):
+@checked
+def tanh(node: Node) -> Node:
     """Apply the hyperbolic tangent to every element of a `node`; its derivative is 1 - a², where a is the result."""
-    return _nonlinearity("tanh", node)
+    return node.graph.operation("tanh", (node,), node.shape)
 
 
-def relu(node):
+@checked
+def relu(node: Node) -> Node:
     """Replace negative numbers of a `node` by zero; the derivative is 1 where the result is positive."""
-    return _nonlinearity("relu", node)
-
-
-def _nonlinearity(op, node):
-    if not isinstance(node, Node):
-        raise TypeError(f"{op} takes a node of a graph, got {type(node).__name__}")
-    return node.graph.operation(op, (node,), node.shape)
+    return node.graph.operation("relu", (node,), node.shape)
 
 
 def expression(node):

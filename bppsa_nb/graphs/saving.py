@@ -1,21 +1,27 @@
 """Save or recompute: which activations to keep for the backward pass, and what computing the others again costs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import prod
+from typing import Annotated
 
 import numpy as np
 
+from bppsa_nb.graphs.graph import Graph, Values
+from bppsa_nb.machine.arguments import Count, Size, checked
 from bppsa_nb.machine.reprs import with_repr
+
+State = Annotated[np.ndarray, "float[B, H]"]
 
 
 @dataclass(frozen=True)
 class Choice:
     """Which activations of a step are kept for the backward pass, and what follows from it."""
 
-    saved: tuple  # names of what is kept
-    recomputed: tuple  # names of the operations that run again, in order
-    inputs_read: tuple  # names of the inputs that they read, which must still be there
+    saved: tuple[str, ...]  # names of what is kept
+    recomputed: tuple[str, ...]  # names of the operations that run again, in order
+    inputs_read: tuple[str, ...]  # names of the inputs that they read, which must still be there
     kept: int  # numbers kept per step, inputs not counted
     kept_inputs: int  # numbers in inputs_read
     products: int  # matrix products that run again
@@ -24,17 +30,20 @@ class Choice:
     elementwise: int  # numbers that these put out
 
     @property
-    def work(self):
-        """int: multiply-adds and elementwise operations together."""
+    def work(self) -> int:
+        """Multiply-adds and elementwise operations together."""
         return self.multiply_adds + self.elementwise
 
 
-def choose(graph, saved, sizes, at_hand=("h", "h_next")):
+@checked
+def choose(
+    graph: Graph, saved: Sequence[str], sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")
+) -> Choice:
     """Find what must be recomputed if some activations are saved; `sizes` are such as ``{"B": 16, "H": 64}``.
 
     What is `at_hand` is kept anyway, and not counted: hidden states, the layer's output. So are parameters.
     """
-    saved, at_hand = tuple(saved), tuple(name for name in at_hand if name in graph)
+    at_hand = tuple(name for name in at_hand if name in graph)
     sources = [node.name for node in graph.nodes if not node.inputs]
     again = graph.path({*saved, *at_hand, *sources}, graph.backward().saved)
     taken = {node for each in again for node in each.inputs}
@@ -54,7 +63,8 @@ def choose(graph, saved, sizes, at_hand=("h", "h_next")):
     )
 
 
-def choices(graph, sizes, at_hand=("h", "h_next")):
+@checked
+def choices(graph: Graph, sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")) -> list[Choice]:
     """Make a list of `choose` for all subsets of the activations that the backward pass reads, from none to all."""
     read = [name for name in graph.backward().saved if name not in at_hand]
     subsets = [subset for count in range(len(read) + 1) for subset in combinations(read, count)]
@@ -71,22 +81,23 @@ def front(points):
 class ChainRun:
     """What back-propagation through a chain gave, and what it took."""
 
-    grads: dict = field(default_factory=dict)  # of the parameters, by name, and "h" for that of the initial state
+    grads: dict[str, np.ndarray] = field(default_factory=dict)  # by the parameters' names; "h" is the initial state's
     steps: int = 0  # forward steps that ran, those that ran again included
     held: int = 0  # the most arrays (B, H) held at a time, hidden states and other activations; not the inputs
 
 
-def backpropagate(step, inputs, parameters, h0, grad_output, every):
+@checked
+def backpropagate(
+    step: Graph, inputs: Sequence[Values], parameters: Values, h0: State, grad_output: State, every: Count | None
+) -> ChainRun:
     """Run a recurrent step over time and back-propagate, keeping everything, nothing, or a hidden state now and then.
 
     `step` is a graph with an input ``h`` and an output ``h_next``; `inputs` are dicts of its other inputs, one for
-    every step. `h0` and `grad_output` [shape=(B, H)] are the initial state and the gradient at the last one. `every`
+    every step. `h0` and `grad_output` are the initial state and the gradient at the last one. `every`
     says what the first pass keeps: with 0, all activations that the backward pass reads; with k > 0, the hidden state
     at every k-th step, from which k steps are recomputed and held at a time; with None, nothing, so that every step is
     recomputed from `h0`.
     """
-    if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 0):
-        raise ValueError(f"every must be None or an integer of at least 0, got {every!r}")
     steps, back, run = len(inputs), step.backward(), ChainRun()
     run.grads = {name: np.zeros_like(value) for name, value in parameters.items()}
     at_hand = {node.name: parameters[node.name] for node in back.nodes if node.op == "parameter"}
@@ -94,7 +105,7 @@ def backpropagate(step, inputs, parameters, h0, grad_output, every):
     def forward(h, start, stop):
         """Yield what the backward pass reads, step by step."""
         for t in range(start, stop):
-            known = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
+            known = step.run({**parameters, **inputs[t], "h": h}, [*back.saved, "h_next"])
             run.steps += 1
             yield {name: known[name] for name in back.saved}
             h = known["h_next"]

@@ -25,15 +25,22 @@ Parameters have PyTorch's layout: ``weight_ih`` [shape=(3H, I)], ``weight_hh`` [
 differs. Where r acts first, only the sum of both biases matters.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from bppsa_nb.graphs import variant_pieces as pieces
 from bppsa_nb.graphs.counter import Counter
 from bppsa_nb.machine import checks
+from bppsa_nb.machine.arguments import Dtype, Rng, Size, checked
 from bppsa_nb.machine.reprs import with_repr
 
+Variant = Literal["original", "concatenated", "moved", "saved"]
+Params = Mapping[str, Annotated[np.ndarray, "float[...]"]]
+Inputs = Annotated[np.ndarray, "float[T, B, I]"]
+States = Annotated[np.ndarray, "float[T, B, H]"]
 NAMES = {"original": "Original", "concatenated": "Concatenated", "moved": "Moved Reset Gate"}
 NAMES["saved"] = "Different Saved Activations"
 _GRADIENTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh", "x", "h0"
@@ -54,19 +61,20 @@ class Activations:
     product: np.ndarray | None
 
     @property
-    def kept(self):
-        """int: numbers that the forward pass has written and left, all steps and samples together."""
+    def kept(self) -> int:
+        """Numbers that the forward pass has written and left, all steps and samples together."""
         return self.hidden[1:].size + self.gates.size + (0 if self.product is None else self.product.size)
 
 
-def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
+@checked
+def parameters(input_size: Size, hidden_size: Size, rng: Rng = 0, dtype: Dtype = np.float32) -> dict[str, np.ndarray]:
     """Draw parameters by name, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch."""
-    shapes = _shapes(checks.check_count("input_size", input_size, 1), checks.check_count("hidden_size", hidden_size, 1))
-    rng, bound, dtype = checks.generator(rng), 1 / np.sqrt(hidden_size), checks.float_dtype(dtype)
+    rng, bound, shapes = np.random.default_rng(rng), 1 / np.sqrt(hidden_size), _shapes(input_size, hidden_size)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
 
 
-def to_pytorch(params):
+@checked
+def to_pytorch(params: Params) -> dict[str, np.ndarray]:
     """Translate parameters or gradients of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
 
     PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the article's how much is replaced. One is 1
@@ -79,38 +87,40 @@ def to_pytorch(params):
     return translated
 
 
-def forward(variant, params, x, h0, xp=np):
-    """Run a variant over time, on inputs x [shape=(T, B, I)] from the state h0 [shape=(B, H)]: `Activations`.
+@checked
+def forward(
+    variant: Variant, params: Params, x: Inputs, h0: Annotated[np.ndarray, "float[B, H]"], xp: Any = np
+) -> Activations:
+    """Run a variant over time, on inputs x from the state h0.
 
-    `xp` computes: ``numpy``, or a `Counter`, which counts besides. Raises TypeError for other arrays and dtypes than
-    float32 and float64, and ValueError for an unknown variant and shapes that do not fit; NaN may be.
+    `xp` computes: ``numpy``, or a `Counter`, which counts besides. NaN and infinity are not looked for.
     """
-    _check(variant, params, x, h0)
+    _check(params, *x.shape[2:], *h0.shape[1:])
     if variant in ("original", "concatenated"):
         return Activations(variant, *_forward_reset_first(params, x, h0, variant == "concatenated", xp))
     return Activations(variant, *_forward_reset_moved(params, x, h0, variant == "saved", xp))
 
 
-def backward(params, x, activations, grad_hidden, xp=np):
+@checked
+def backward(
+    params: Params, x: Inputs, activations: Activations, grad_hidden: States, xp: Any = np
+) -> dict[str, np.ndarray]:
     """Back-propagate through the variant that ran forward: gradients by name, ``x`` and ``h0`` included.
 
-    `activations` are what `forward` returned for these `params` and `x`; they are not changed. `grad_hidden` [shape=(T,
-    B, H)] is the gradient of the loss at every state but the initial one, as it comes from the layer above.
+    `activations` are what `forward` returned for these `params` and `x`; they are not changed. `grad_hidden` is the
+    gradient of the loss at every state but the initial one, as it comes from the layer above.
     """
-    checks.check_kind("activations", activations, Activations, "what forward returned")
-    variant = activations.variant
-    _check(variant, params, x, activations.hidden[0])
-    checks.check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
-    checks.check_array("grad_hidden", grad_hidden, x.dtype, activations.hidden[1:].shape)
+    variant, (T, B, H) = activations.variant, grad_hidden.shape
+    _check(params, x.shape[2], H)
+    checks.check_array("activations.hidden", activations.hidden, x.dtype, (T + 1, B, H))
     if variant in ("original", "concatenated"):
         return _backward_reset_first(params, x, activations, grad_hidden, variant == "concatenated", xp)
     return _backward_reset_moved(params, x, activations, grad_hidden, xp)
 
 
-def count(variant, T, B, I, H):
+@checked
+def count(variant: Variant, T: Size, B: Size, I: Size, H: Size) -> dict[str, int]:
     """Run a variant on zeros: what `Counter` counts, by name, and the numbers ``kept`` between the passes."""
-    checks.check_choice("variant", variant, NAMES)
-    T, B, I, H = (checks.check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
     rng, xp = np.random.default_rng(0), Counter()
     params = parameters(I, H, rng)
     x, h0 = np.zeros((T, B, I), np.float32), np.zeros((B, H), np.float32)
@@ -225,16 +235,9 @@ def _shapes(I, H):
     return {"weight_ih": (3 * H, I), "weight_hh": (3 * H, H), "bias_ih": (3 * H,), "bias_hh": (3 * H,)}
 
 
-def _check(variant, params, x, h0):
-    checks.check_choice("variant", variant, NAMES)
-    checks.check_floats("x", x, ("T", "B", "I"))
-    if 0 in x.shape[1:]:
-        raise ValueError(f"x must have shape (T, B, I), with B and I at least 1, got {x.shape}")
-    checks.check_array("h0", h0, x.dtype, (x.shape[1], "H"))
-    if h0.shape[1] == 0:
-        raise ValueError(f"h0 must have shape (B, H), both at least 1, got {h0.shape}")
-    checks.check_kind("params", params, dict, "a dict of arrays")
-    for name, shape in _shapes(x.shape[2], h0.shape[1]).items():
+def _check(params, I, H):
+    for name, shape in _shapes(I, H).items():
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
-        checks.check_array(f"params[{name!r}]", params[name], x.dtype, shape)
+        if params[name].shape != shape:
+            raise checks.wrong_shape(f"params[{name!r}]", params[name], shape)

@@ -53,7 +53,8 @@ def resolve(backend):
     what stands in for one is never chosen by itself. Other names are a ValueError; "cuda" without a usable GPU is an
     UnavailableError, as is compiled code where Numba must not compile.
     """
-    check_choice("backend", backend, (*BACKENDS, "auto"))
+    if type(backend) is not str or backend not in (*BACKENDS, "auto"):
+        check_choice("backend", backend, (*BACKENDS, "auto"))
     if backend == "auto":
         if not compiles():
             return "numpy"

@@ -20,7 +20,7 @@ class Fixed:
     """Attributes named in `_fixed` are set once, by `_fix`: compiled code relies on what they were checked for."""
 
     __slots__ = ()
-    _fixed = ()
+    _fixed: tuple[str, ...] = ()
 
     def _fix(self, **attributes):
         for name, value in attributes.items():
@@ -62,9 +62,9 @@ def read_only(array):
 
 
 def as_list(name, value, what):
-    """Return `value` as a list, or raise TypeError for a text or what cannot be gone through; `what` it should be."""
+    """Return `value` as a list, or raise TypeError for texts, sets, dicts, and what is none; `what` it should be."""
     try:
-        if isinstance(value, (str, bytes)):
+        if isinstance(value, (str, bytes, set, frozenset, dict)):
             raise TypeError
         return list(value)
     except TypeError:
@@ -108,26 +108,21 @@ def check_array(name, array, dtype, shape):
         raise wrong_shape(name, array, shape)
 
 
-def check_samples(x, dtype, shape):
-    """Raise TypeError or ValueError unless `x` has the dtype and the shape, ("B", ...), and one sample or more."""
-    check_array("x", x, dtype, shape)
-    if x.shape[shape.index("B")] == 0:
-        raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-
-
-def wrong_shape(name, array, *shapes):
+def wrong_shape(name, array, *shapes, expected=""):
     """Return a ValueError that says which shapes an array may have: sizes, and names of axes that may have any.
 
-    If the array lacks an axis of weights, steps or samples, the error says how to give it one.
+    If the array lacks an axis of weights, steps or samples, the error says how to give it one; `expected` says the
+    shapes in other words.
     """
-    expected = " or ".join(str(shape).replace("'", "") for shape in shapes)
+    expected = expected or " or ".join(str(shape).replace("'", "") for shape in shapes)
     single = [
         f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]"
         for shape in shapes
         for place, axis in enumerate(shape)
         if axis in _SINGLE and len(shape) == len(array.shape) + 1
     ]
-    return ValueError("; ".join([f"{name} must have shape {expected}, got {tuple(array.shape)}", *single]))
+    got = f"{tuple(array.shape)}{', which is empty' * (0 in array.shape)}"
+    return ValueError("; ".join([f"{name} must have shape {expected}, got {got}", *single]))
 
 
 def all_finite(array):
@@ -153,12 +148,6 @@ def why_lost(function, *given):
     except FloatingPointError as error:
         return f": {error}"
     return ""
-
-
-def check_integers(name, array):
-    """Raise TypeError unless an array's dtype is one of integers."""
-    if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"{name} must hold integers, got {array.dtype}")
 
 
 def check_finite(**arrays):
@@ -206,20 +195,6 @@ def as_float(name, value):
         return math.inf if value > 0 else -math.inf
 
 
-def check_amount(name, value):
-    """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
-    number = as_float(name, value)
-    if not 0 <= number < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return number
-
-
-def check_between(name, value, low, high):
-    """Raise TypeError or ValueError unless `value` is a number, not less than `low` and less than `high`."""
-    if not low <= as_float(name, value) < high:
-        raise ValueError(f"{name} must be at least {low} and below {high}, got {short_repr(value)}")
-
-
 def check_choice(name, value, choices):
     """Raise ValueError unless `value` is one of a few texts."""
     if not isinstance(value, str) or value not in choices:
@@ -238,14 +213,14 @@ def check_kind(name, value, kind, what, show=lambda value: type(value).__name__)
         raise TypeError(f"{name} must be {what}, got {show(value)}")
 
 
-def float_dtype(dtype):
+def float_dtype(dtype, name="dtype"):
     """Return float32 or float64 as a `numpy.dtype`, or raise TypeError for everything else."""
     try:
         found = None if dtype is None else np.dtype(dtype)  # NumPy makes float64 of None
     except Exception as error:  # whatever NumPy makes of what is no dtype
-        raise TypeError(f"dtype must be float32 or float64, got {short_repr(dtype)}") from error
+        raise TypeError(f"{name} must be float32 or float64, got {short_repr(dtype)}") from error
     if found is None or found not in FLOATS:
-        raise TypeError(f"dtype must be float32 or float64, got {found}")
+        raise TypeError(f"{name} must be float32 or float64, got {found}")
     return found
 
 

@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 import warnings
-from contextlib import suppress
 from pathlib import Path
 
 import numba
@@ -59,10 +58,7 @@ def cfunc(signature, **options):
 
 
 class _Cache(FunctionCache):
-    """Numba's files, under names by content: no edit is missed, and no two processes write different code to one.
-
-    Without them a program is slower, but not wrong: no full disk and no damaged file stops it.
-    """
+    """Numba's files, under names by content: no edit is missed, and no two processes write different code to one."""
 
     options = None
 
@@ -89,34 +85,24 @@ class _Cache(FunctionCache):
             return None
         try:
             return super().load_overload(signature, context)
-        except Exception as error:  # a damaged file shows itself in many ways
-            warnings.warn(f"compiled code in {self.cache_path} is damaged, and made anew: {error!r}", RuntimeWarning, 2)
-            with suppress(OSError):  # which saving says
-                self.flush()
+        except Exception:  # a damaged file shows itself in many ways: it is made anew
+            self.flush()
             return None
 
     def save_overload(self, signature, compiled):
-        try:
-            if self._find(signature, compiled.codegen):
-                super().save_overload(signature, compiled)
-                content.forget_old(Path(self.cache_path), f"{self._name_of_files()}-*")
-        except OSError as error:
-            _cannot_keep(f"{self.cache_path}: {error.strerror or error}")
+        if self._find(signature, compiled.codegen):
+            super().save_overload(signature, compiled)
+            content.forget_old(Path(self.cache_path), f"{self._name_of_files()}-*")
 
 
 def _cache(function, options):
     try:
         cache = _Cache(function)
-        cache.options = options
-        return cache
     except RuntimeError as error:  # neither the package's folder nor the user's can be written
-        _cannot_keep(error)
+        warnings.warn(f"every process compiles anew: {error}; NUMBA_CACHE_DIR can name a folder", RuntimeWarning, 2)
         return NullCache()
-
-
-def _cannot_keep(why):
-    advice = "NUMBA_CACHE_DIR can name a folder"
-    warnings.warn(f"compiled code is not kept, so every process compiles anew: {why}; {advice}", RuntimeWarning, 2)
+    cache.options = options
+    return cache
 
 
 class _Compiles(event.Listener):
@@ -137,8 +123,7 @@ class _Compiles(event.Listener):
         if not self.said and module.startswith("bppsa_nb."):
             self.said = True
             if _watched():
-                with suppress(OSError):  # a terminal that is gone
-                    print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
+                print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
 
     def on_end(self, happens):
         self.nested -= 1

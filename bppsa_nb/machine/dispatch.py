@@ -15,18 +15,22 @@ def implementation(module, backend):
     return import_module(module if backend == "numpy" else f"{module}_{backend}")
 
 
-def names(module, homes):
+def names(module):
     """Return `__getattr__`, `__dir__` and `__all__` of a module, whose ``__name__`` is given (PEP 562).
 
-    So importing it stays quick. `homes` are modules, seen from the package's top, and those of their names that it has.
+    So importing it stays quick. Where its names are says the stub beside it, by which editors complete, too: in lines
+    such as ``from bppsa_nb.chains.backprop import backprop as backprop``.
     """
-    home = {name: place for place, names in homes.items() for name in names}
+    spec = sys.modules[module].__spec__
+    stub = spec.loader.get_data(f"{spec.origin.rpartition('.')[0]}.pyi").decode()  # in a zip, too
+    lines = [line.split() for line in stub.splitlines() if line.startswith("from ")]
+    home = {name: place for _, place, _, name, *_ in lines}
     public = sorted(home)
 
     def __getattr__(name):
         if name not in home:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = getattr(import_module(f"bppsa_nb.{home[name]}"), name)
+        value = getattr(import_module(home[name]), name)
         setattr(sys.modules[module], name, value)
         return value
 

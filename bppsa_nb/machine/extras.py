@@ -1,9 +1,6 @@
 """What is not the core's: which extra brings a package, and a progress bar where tqdm is there."""
 
-from contextlib import contextmanager, nullcontext
-from functools import cache
-
-from bppsa_nb.machine.interrupts import interrupts_held
+from contextlib import contextmanager, nullcontext, suppress
 
 # By the name that each package is imported by.
 BRINGS = {
@@ -39,7 +36,7 @@ def explained():
 class _NoBar(nullcontext):
     """What shows nothing where tqdm would."""
 
-    def __init__(self, iterable=(), **how):
+    def __init__(self, iterable=(), *_, **how):
         super().__init__(self)
         self._iterable, self.n = iterable, 0
 
@@ -52,21 +49,13 @@ class _NoBar(nullcontext):
     def set_postfix_str(self, text, refresh=True):
         pass
 
-
-@cache
-def _bars():
-    """Return tqdm's bars, but Ctrl-C waits while one holds the lock of them all: other threads would wait for ever."""
-    from tqdm.auto import tqdm
-
-    held = {name: interrupts_held()(getattr(tqdm, name)) for name in ("close", "refresh")}
-    return type("Bar", (tqdm,), held | {"__del__": staticmethod(bool)})  # nothing: Ctrl-C would be lost in it
+    set_postfix = set_postfix_str
 
 
-def bar(*iterable, **how):
-    """Return a progress bar of tqdm's with these arguments; without tqdm, one that shows nothing."""
-    try:
-        kind = _bars()
-    except ModuleNotFoundError:
-        kind = _NoBar
-    with interrupts_held():
-        return kind(*iterable, **how)
+def bar(*iterable, disable=False, **how):
+    """Return a progress bar of tqdm's with these arguments; without tqdm, or disabled, one that shows nothing."""
+    kind = _NoBar
+    if disable is not True:
+        with suppress(ModuleNotFoundError):
+            from tqdm.auto import tqdm as kind
+    return kind(*iterable, disable=disable, **how)

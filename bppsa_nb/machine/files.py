@@ -4,10 +4,10 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import stat
 import sys
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -69,22 +69,20 @@ def atomic_write(path, mode="wb"):
     """Write a file so that a reader sees the old one or the new one, never half of one: bytes, or with "w" UTF-8.
 
     The block gets a temporary sibling, which replaces `path` at its end, and is removed if the block raises. Missing
-    folders are made, a symbolic link is followed, and permissions stay. Raises what `check_writable` does.
+    folders are made, a symbolic link is followed, and permissions stay. Raises OSError where that cannot be done,
+    TypeError or ValueError for what names no file.
     """
-    if mode not in ("wb", "w"):
-        raise ValueError(f'mode must be "wb" or "w", got {mode!r}')
-    target, permissions = _target(path)
+    target = Path(os.path.realpath(check_path(path)))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
     text = {"encoding": "utf-8", "newline": ""} if mode == "w" else {}
     try:
-        opener = partial(os.open, mode=0o666 if permissions is None else permissions)
-        with open(temporary, mode.replace("w", "x"), opener=opener, **text) as file:
+        with open(temporary, mode.replace("w", "x"), **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if permissions is not None:
-            os.chmod(temporary, permissions)
+        if target.exists():
+            shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except BaseException as error:
         with suppress(OSError):
@@ -95,30 +93,17 @@ def atomic_write(path, mode="wb"):
 
 
 def check_writable(path):
-    """Raise an OSError that names a path unless `atomic_write` could write there, TypeError or ValueError if none."""
-    target, _ = _target(path)
+    """Raise an OSError that names a path if it is a folder, or no file can be made there; raise as `check_path`."""
+    target = Path(os.path.realpath(check_path(path)))
     folder = next(folder for folder in target.parents if folder.exists())
     try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-
-
-def _target(path):
-    """Return the file that a path leads to, and its permissions, None for a new one; raise if it cannot be replaced."""
-    target = Path(os.path.realpath(check_path(path)))
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return target, None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "a file can be replaced, a device, a pipe or a socket cannot", os.fspath(path))
-    if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
-    return target, stat.S_IMODE(mode)
+        error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager

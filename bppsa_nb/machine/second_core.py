@@ -179,15 +179,15 @@ def helped(table):
     if workers.THREADS == 1 or time.perf_counter() < _rest_until:
         yield table
         return
-    (sharing, helping), table, found = _compiled(), table.copy(), False
+    (sharing, helping), table = _compiled(), table.copy()
+    table[SHARE] = sharing.address
     began, computing = time.perf_counter(), time.thread_time()
     try:
-        found = workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
-        table[SHARE] = sharing.address if found else 0
+        workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
         yield table
     finally:
         table[_LEFT] = -1
         ended = time.perf_counter()
         seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
-        if found and missed > _MISSED * seconds + _TICK:
+        if missed > _MISSED * seconds + _TICK:
             _rest_until = ended + min(_REST * seconds, _LONGEST_REST)

@@ -9,7 +9,7 @@ takes the next chunk.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import nullcontext
 from queue import SimpleQueue
 
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
@@ -35,17 +35,10 @@ def _serve(tasks):
 
 
 def _wake(count):
-    """Have so many threads serve, or as many as start; return how many do."""
-    if len(_serving) < count:
-        with interrupts_held():
-            while len(_serving) < count:
-                thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:  # Python is shutting down and starts no more threads
-                    break
-                _serving.append(thread)
-    return min(count, len(_serving))
+    while len(_serving) < count:
+        thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
+        thread.start()
+        _serving.append(thread)
 
 
 def _forget_threads():
@@ -60,11 +53,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def beside(task):
-    """Have another thread call a function, as soon as one is free; tell whether there is one."""
-    found = _wake(1) == 1
-    if found:
-        _tasks.put(task)
-    return found
+    """Have another thread call a function, as soon as one is free."""
+    _wake(1)
+    _tasks.put(task)
 
 
 def parallel_for(function, count, *arguments, parallel=True, chunks=0):
@@ -101,7 +92,8 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
         news.put(True)
 
     try:
-        for _ in range(_wake(THREADS - 1)):
+        _wake(THREADS - 1)
+        for _ in range(THREADS - 1):
             _tasks.put(help_out)
         done = take_chunks()
         while len(ended) < len(begun):
@@ -146,28 +138,13 @@ except ModuleNotFoundError:  # an extra's: without it, BLAS starts what threads 
     _blas = None
 else:
     _blas = ThreadpoolController()
-_blas_limit = None  # what knows the limits of before, while one holds
 
 
-@contextmanager
 def one_blas_thread():
-    """Keep BLAS from starting threads of its own while ours keep every core busy.
+    """Return a context that keeps BLAS from starting threads of its own while ours keep every core busy.
 
     The limit holds for the whole process. It is the main thread's to set and to lift, since OpenBLAS does not listen
-    to others; in those, nothing changes, and nowhere without threadpoolctl. A limit that Ctrl-C kept from being lifted
-    is lifted the next time.
+    to others; in those, nothing changes, and nowhere without threadpoolctl.
     """
-    global _blas_limit
-    if _blas is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    try:
-        with interrupts_held():
-            if _blas_limit is None:
-                _blas_limit = _blas.limit(limits=1, user_api="blas")
-        yield
-    finally:
-        with interrupts_held():
-            if _blas_limit is not None:
-                _blas_limit.restore_original_limits()
-                _blas_limit = None
+    here = threading.current_thread() is threading.main_thread()
+    return _blas.limit(limits=1, user_api="blas") if _blas and here else nullcontext()

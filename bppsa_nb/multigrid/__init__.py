@@ -2,12 +2,4 @@
 
 from bppsa_nb.machine import dispatch as _dispatch
 
-__getattr__, __dir__, __all__ = _dispatch.names(
-    __name__,
-    {
-        "multigrid.model": ["ResidualModel"],
-        "networks.residual": ["ResidualNetwork"],
-        "multigrid.solver": ["Solution", "solve", "solve_adjoint"],
-        "multigrid.grids": ["partition"],
-    },
-)
+__getattr__, __dir__, __all__ = _dispatch.names(__name__)

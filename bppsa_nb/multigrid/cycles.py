@@ -9,45 +9,40 @@ is the coarse solution itself.
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_float, check_choice, check_count, check_flag
+from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.multigrid.grids import Coarsening
 
-RELAXATIONS = ("F", "FC", "FCF")
-CYCLES = ("V", "F")
+Tolerance = Annotated[float, ">= 0"]
+Error = Annotated[float, "> 0"]
+Relaxation = Literal["F", "FC", "FCF"]
+Cycle = Literal["V", "F"]
+RELAXATIONS, CYCLES = get_args(Relaxation), get_args(Cycle)
 _PATIENCE = 10  # cycles without progress before giving up
 _TOO_FAR = "coarse steps are too large for the network: take fewer levels, a smaller coarsening or a smaller h"
 
 
+@checked
 @dataclass(frozen=True)
 class Options:
     """How to cycle; see `bppsa_nb.multigrid.solve`."""
 
-    cycles: int | None = None
-    tol: float = 1e-9
-    coarsening: int = 4
-    levels: int | None = None
-    relaxation: str = "FCF"
-    cycle: str = "V"
-    error: float | None = None
+    cycles: Size | None = None
+    tol: Tolerance = 1e-9
+    coarsening: Coarsening = 4
+    levels: Size | None = None
+    relaxation: Relaxation = "FCF"
+    cycle: Cycle = "V"
+    error: Error | None = None
     nested_iteration: bool = False
     skip_downcycle: bool = False
 
     def __post_init__(self):
-        if self.cycles is not None:
-            check_count("cycles", self.cycles, 1)
-        if not 0 <= as_float("tol", self.tol) < math.inf:
-            raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
-        if self.error is not None:
-            if not 0 < as_float("error", self.error) < math.inf:
-                raise ValueError(f"error must be > 0 and finite, got {self.error}")
-            if self.cycles is not None:
-                raise ValueError(f"cycles and error both say when to stop, got {self.cycles} and {self.error}")
-        for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
-            check_choice(name, getattr(self, name), known)
-        for name in ("nested_iteration", "skip_downcycle"):
-            check_flag(name, getattr(self, name))
+        if self.cycles is not None and self.error is not None:
+            raise ValueError(f"cycles and error both say when to stop, got {self.cycles} and {self.error}")
         if self.nested_iteration and self.skip_downcycle:
             raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
 

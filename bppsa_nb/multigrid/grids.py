@@ -1,10 +1,13 @@
 """Which layers each level of the hierarchy visits, and how they form blocks (Figure 2)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.arguments import Size, checked
+
+Coarsening = Annotated[int, ">= 2"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +49,21 @@ def hierarchy(depth, coarsening, levels):
 
 
 def check_levels(depth, coarsening, levels):
-    """Return coarsening c and levels, checked; None levels leave no more than c steps on the coarsest."""
-    coarsening = check_count("coarsening", coarsening, 2)
+    """Return coarsening c, at least 2, and levels, not too many; None levels leave at most c steps on the coarsest."""
     most, fewest, steps = 1, 1, depth
     while steps > 1:
         fewest += steps > coarsening
         steps, most = -(-steps // coarsening), most + 1
     if levels is None:
         return coarsening, fewest
-    levels = check_count("levels", levels, 1)
     if levels > most:
         why = f"for {depth} layers and coarsening={coarsening}: level {most} has a single step"
         raise ValueError(f"levels must be at most {most} {why}; got {levels}")
     return coarsening, levels
 
 
-def partition(depth, ranks, coarsening=4, levels=None):
+@checked
+def partition(depth: Size, ranks: Size, coarsening: Coarsening = 4, levels: Size | None = None) -> list[slice]:
     """Split layers into contiguous parts, one for each rank (Section III-D).
 
     Parts end where a block of the second coarsest level does, so that ranks only communicate in C-relaxations and in
@@ -69,24 +71,18 @@ def partition(depth, ranks, coarsening=4, levels=None):
 
     Parameters
     ----------
-    depth : int
+    depth
         Layers of the network.
-    ranks : int
-    coarsening : int
-    levels : int, optional
+    ranks
+        At most as many as there are steps on the coarsest level.
+    coarsening, levels
         As in `solve`.
 
     Returns
     -------
     list of slice
         Which layers each rank holds.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For what are no integers, coarsening below 2, too many levels, or more ranks than steps on the coarsest one.
     """
-    depth, ranks = check_count("depth", depth, 1), check_count("ranks", ranks, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
     unit = coarsening ** (levels - 1)
     steps = -(-depth // unit)

@@ -1,21 +1,24 @@
 """A residual network that can be trained: opening layers, residual layers that multigrid solves, closing layers."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import checks
+from bppsa_nb.machine.arguments import Backend, Comm, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
-from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import check_operators, check_outputs, initial, param_shapes, run, run_back, shapes_along
+from bppsa_nb.networks.layers import Operator, initial, param_shapes, run, run_back, shapes_along
 from bppsa_nb.networks.network import check_method
 from bppsa_nb.networks.residual import ResidualNetwork
+from bppsa_nb.networks.residual_steps import Activation
 
 _OPTIONS = [field.name for field in fields(Options)]  # what a model's `solver` may say
 
@@ -34,10 +37,11 @@ class ResidualActivations:
     opening: tuple
     states: np.ndarray
     closing: tuple
+    made_by: tuple | None = None  # `ResidualModel.kind`, and the layers
 
     @property
-    def logits(self):
-        """np.ndarray [shape=(B, classes)]: the last output; None where `closing` is empty."""
+    def logits(self) -> np.ndarray | None:
+        """The last output [shape=(B, classes)]; None where `closing` is empty."""
         return self.closing[-1] if self.closing else None
 
 
@@ -47,29 +51,30 @@ class ResidualModel(Parametrized):
 
     Parameters
     ----------
-    input_shape : tuple of int
+    input_shape
         Of one sample: (C, H, W) or (n,).
-    opening : list of Operator
+    opening
         From the input to the first state, which is a vector (q,) or an image (C, H, W); operators are those of
         `bppsa_nb.sparse`, such as ``sparse.Linear("opening", 64, 32)``. Empty if the input is the first state.
-    depth : int
+    depth
         Residual layers, N.
-    closing : list of Operator
+    closing
         From the last state to the logits.
-    h : float, optional
+    h
         Step size; 1 / depth if not given, so that T = N h = 1.
-    kernel_size : int
+    kernel_size
         k of the residual convolutions, odd; not used where states are vectors.
-    activation : {"tanh", "relu"}
+    activation
         σ.
-    solver : dict, optional
+    solver
         How multigrid solves for the states and for their gradients: arguments of `solve`, from `cycles` to
         `skip_downcycle`, such as ``{"cycles": 2}``, the paper's, or ``{"error": 0.01}``: as many cycles as the network
         needs then. None propagates serially. It may be changed at any time. With neither of the two, a `tol` decides;
         in float32, the default dtype, rounding keeps residuals above the usual 1e-9: give a larger one.
-    rng : int or np.random.Generator
+    rng
         Where the initial parameters come from: uniform up to ``1 / sqrt(fan_in)``, PyTorch's default.
-    dtype : {np.float32, np.float64}
+    dtype
+        float32 or float64.
 
     Attributes
     ----------
@@ -79,12 +84,6 @@ class ResidualModel(Parametrized):
         [shape=(N, C)].
     cycles : dict of str to int
         How many cycles the last ``"forward"`` and the last ``"backward"`` took; a serial pass counts as one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown dtype, operators that are none, whose shapes do not chain or whose names occur twice, a last
-        output that is no vector, an even kernel, unknown or contradicting options.
 
     Examples
     --------
@@ -98,80 +97,74 @@ class ResidualModel(Parametrized):
     True
     """
 
+    @checked
     def __init__(
-        self,
-        input_shape,
-        opening,
-        depth,
-        closing,
-        *,
-        h=None,
-        kernel_size=3,
-        activation="tanh",
-        solver=None,
-        rng=0,
-        dtype=np.float32,
-    ):
-        self.dtype = checks.float_dtype(dtype)
-        self.opening, self.closing = check_operators("opening", opening), check_operators("closing", closing)
+        self, input_shape: Sequence[Size], opening: Sequence[Operator], depth: Size, closing: Sequence[Operator], *,
+        h: Annotated[float, "> 0"] | None = None, kernel_size: Size = 3, activation: Activation = "tanh",
+        solver: Mapping[str, Any] | None = None, rng: Rng = 0, dtype: Dtype = np.float32,
+    ):  # fmt: skip
+        self.dtype, self.input_shape, self.opening, self.closing = np.dtype(dtype), input_shape, opening, closing
         names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, and none be 'residual', got {names[1:]}")
-        self.input_shape = sizes("input_shape", input_shape)
-        self.state_shape = shapes_along(self.opening, self.input_shape)[-1]
+        opened = shapes_along(self.opening, self.input_shape)
+        self.state_shape = opened[-1]
         if len(self.state_shape) not in (1, 3):
             raise ValueError(f"opening must end in a vector or an image (C, H, W), got {self.state_shape}")
-        output = shapes_along(self.closing, self.state_shape)[-1]
-        if not self.closing or len(output) != 1:
-            raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
-        self.num_classes = output[0]
-        depth, width = checks.check_count("depth", depth, 1), self.state_shape[0]
-        if checks.check_count("kernel_size", kernel_size, 1) % 2 == 0:
+        closed = shapes_along(self.closing, self.state_shape)
+        if not self.closing or len(closed[-1]) != 1:
+            raise ValueError(f"closing must end in a vector of logits, got an output of shape {closed[-1]}")
+        if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
-        kernel = (kernel_size,) * (len(self.state_shape) - 1)
+        # What activations of one model that fit another have in common.
+        self.kind = opened, closed, tuple(map(type, self.opening + self.closing)), depth, self.dtype
+        self.num_classes, (width, *image) = closed[-1][0], self.state_shape
+        kernel = (kernel_size,) * len(image)
         self.h, self.activation = 1 / depth if h is None else h, activation
         self._shapes = param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
         self._shapes |= param_shapes(self.closing)
-        self.params = initial(self._shapes, checks.generator(rng), self.dtype, stacked="residual.")
+        self.params = initial(self._shapes, np.random.default_rng(rng), self.dtype, stacked="residual.")
         network_of(self)  # refuses what does not fit
         self.solver, self.cycles = solver, {}
 
     @property
-    def depth(self):
-        """int: N, how many residual layers there are."""
+    def depth(self) -> int:
+        """N, how many residual layers there are."""
         return len(self.params["residual.weight"])
 
     @property
-    def solver(self):
+    def solver(self) -> dict[str, Any] | None:
         """How multigrid solves for states and gradients: a dict of options of `solve`, or None for serially."""
         return None if self._solver is None else dict(self._solver)
 
     @solver.setter
-    def solver(self, solver):
+    @checked
+    def solver(self, solver: Mapping[str, Any] | None):
         if solver is not None:
-            checks.check_kind("solver", solver, dict, "a dict of options, such as {'cycles': 2}, or None", repr)
             if solver.keys() - set(_OPTIONS):
                 raise ValueError(f"solver may have the options {', '.join(_OPTIONS)}, got {list(solver)}")
             options = Options(**solver)
-            check_levels(len(self.params["residual.weight"]), options.coarsening, options.levels)
+            check_levels(self.depth, options.coarsening, options.levels)
             solver = dict(solver)
         self._solver = solver
 
-    def forward(self, x, backend="auto", comm=None):
+    @checked
+    def forward(
+        self, x: Annotated[np.ndarray, "float[B, *input_shape]"], backend: Backend = "auto", comm: Comm = None
+    ) -> ResidualActivations:
         """Compute every operator's output and all states: by multigrid if there is a `solver`.
 
         Parameters
         ----------
-        x : np.ndarray [shape=(B, ...)]
-            Samples of the model's input shape, in its dtype.
-        backend : {"auto", "numpy", "cpu", "cuda"}
-            Where residual layers are computed; opening and closing are NumPy's matrix products on all of them.
-        comm : mpi4py.MPI.Intracomm, optional
+        x
+            Samples, in the model's dtype.
+        backend
+            What computes residual layers; opening and closing are NumPy's matrix products with all of them.
+        comm
             Ranks that share out the residual layers; each has the states of the layers that
             ``multigrid.partition(depth, comm.size, coarsening, levels)`` gives it. All of them give the same batch, and
-            have the same parameters. Logits are found on the last one. An error on one rank is a ValueError on the
-            others, which names it.
+            have the same parameters. Logits are found on the last one.
 
         Returns
         -------
@@ -179,8 +172,6 @@ class ResidualModel(Parametrized):
 
         Raises
         ------
-        TypeError, ValueError
-            For another dtype than the model's, shapes that do not fit, an empty batch, NaN or infinity.
         FloatingPointError, RuntimeError
             If an output leaves the range of the dtype, or cycles diverge; if they do not reach `error` or `tol`.
         """
@@ -191,28 +182,34 @@ class ResidualModel(Parametrized):
         first = np.ascontiguousarray(opening[-1] if opening else x)
         solved = solve(network_of(self), first, **solver_options(self), backend=backend)
         self.cycles["forward"] = solved.cycles
-        return ResidualActivations(x, opening, solved.states, run(self.closing, self.params, solved.states[-1]))
+        closing = run(self.closing, self.params, solved.states[-1])
+        return ResidualActivations(x, opening, solved.states, closing, made_by(self))
 
-    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
+    @checked
+    def backward(
+        self, activations: ResidualActivations, grad_logits: Annotated[np.ndarray | None, "float[B, num_classes]"],
+        method: Literal["auto", "multigrid", "ordinary", "linear", "blelloch", "truncated", "chunked"] = "auto",
+        backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 
         Parameters
         ----------
-        activations : ResidualActivations
+        activations
             What `forward` returned, with the parameters unchanged since.
-        grad_logits : np.ndarray [shape=(B, classes)]
+        grad_logits
             Gradient of the loss at the logits.
-        method : {"auto", "multigrid", "ordinary", "linear", "blelloch", "truncated", "chunked"}
+        method
             How to find the gradients at the states. ``"multigrid"`` solves for them as the `solver` says;
             ``"ordinary"`` goes from layer to layer; ``"auto"`` takes the former if there is a solver. The others scan
             the transposed Jacobians of dense layers, as `bppsa_nb.backprop` does.
-        backend : {"auto", "numpy", "cpu", "cuda"}
+        backend
             As in `forward`.
-        levels : int, optional
-            For ``"truncated"``; those of multigrid are an option of the `solver`.
-        comm : mpi4py.MPI.Intracomm, optional
-            As in `forward`. `grad_logits` is that of the last rank, and None on all others; gradients of all parameters
-            are returned on all ranks. Scans are not available: they would need all Jacobians in one place.
+        levels
+            For ``"truncated"``; the levels of multigrid are an option of the `solver`.
+        comm
+            As in `forward`. `grad_logits` is given on the last rank, and None on the others. Gradients of all
+            parameters are returned on all ranks. Scans are not available: they would need all Jacobians in one place.
 
         Returns
         -------
@@ -221,8 +218,8 @@ class ResidualModel(Parametrized):
 
         Raises
         ------
-        TypeError, ValueError, FloatingPointError, RuntimeError
-            As from `forward`; for activations of another kind, and an unknown method or backend.
+        FloatingPointError, RuntimeError
+            As from `forward`.
         """
         if comm is not None:
             return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
@@ -245,8 +242,7 @@ class ResidualModel(Parametrized):
         return {name: grads[name] for name in self.params}
 
     def check_input(self, x):
-        """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
-        checks.check_samples(x, self.dtype, ("B", *self.input_shape))
+        """Raise ValueError unless samples and parameters are finite."""
         self.params.seal()
         checks.check_finite(x=x, **checks.named_params(self.params))
 
@@ -282,13 +278,13 @@ def run_operators_back(model, operators, x, outputs, grad, grads):
     return np.ascontiguousarray(grad)
 
 
-def check_activations(model, activations, layers=None, closed=True):
-    """Raise TypeError or ValueError for what `forward` did not return, for some layers, or for all of them."""
-    if not isinstance(activations, ResidualActivations):
-        raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
-    checks.check_array("activations.x", activations.x, model.dtype, ("B", *model.input_shape))
-    depth, shape = model.depth if layers is None else layers.stop - layers.start, activations.x.shape
-    state = shape[0], *model.state_shape
-    checks.check_array("activations.states", activations.states, model.dtype, (depth + 1, *state))
-    check_outputs("activations.opening", activations.opening, model.opening, model.dtype, shape)
-    check_outputs("activations.closing", activations.closing, model.closing if closed else (), model.dtype, state)
+def made_by(model, layers=None):
+    """Return what activations of a model are known by: its kind, and for which layers they are, as a rule all."""
+    return model.kind, (0, model.depth) if layers is None else (layers.start, layers.stop)
+
+
+def check_activations(model, activations, layers=None):
+    """Raise ValueError for what `forward` of another kind of model returned, or for other layers."""
+    if activations.made_by != made_by(model, layers):
+        where = "without comm" if layers is None else f"with comm, for layers {layers.start} to {layers.stop - 1} here"
+        raise ValueError(f"activations must come from forward of {model}, {where}, got {activations}")

@@ -6,15 +6,20 @@ values that blocks begin with.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_finite, check_kind
+from bppsa_nb.machine.arguments import Backend, Comm, Size, checked
+from bppsa_nb.machine.checks import check_dtype, check_finite
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
-from bppsa_nb.multigrid.grids import hierarchy
+from bppsa_nb.multigrid.cycles import Cycle, Cycles, Error, GridLevel, Options, Relaxation, Tolerance
+from bppsa_nb.multigrid.grids import Coarsening, hierarchy
 from bppsa_nb.multigrid.neighbors import connect
 from bppsa_nb.networks.residual import ResidualNetwork
+
+State = Annotated[np.ndarray, "float[B, *net.axes]"]
+States = Annotated[np.ndarray, "float[net.depth + 1, B, *net.axes]"]
 
 
 @with_repr("states", "residuals", "communication")
@@ -37,65 +42,57 @@ class Solution:
     communication: float = 0.0
 
     @property
-    def cycles(self):
-        """int: how many cycles it took."""
+    def cycles(self) -> int:
+        """How many cycles it took."""
         return len(self.residuals)
 
 
+@checked
 def solve(
-    net,
-    u0,
-    cycles=None,
-    tol=1e-9,
-    coarsening=4,
-    levels=None,
-    relaxation="FCF",
-    cycle="V",
-    *,
-    error=None,
-    nested_iteration=False,
-    skip_downcycle=False,
-    initial=None,
-    backend="auto",
-    comm=None,
-):
+    net: ResidualNetwork, u0: State, cycles: Size | None = None, tol: Tolerance = 1e-9,
+    coarsening: Coarsening = 4, levels: Size | None = None, relaxation: Relaxation = "FCF",
+    cycle: Cycle = "V", *, error: Error | None = None, nested_iteration: bool = False, skip_downcycle: bool = False,
+    initial: States | None = None, backend: Backend = "auto", comm: Comm = None,
+) -> Solution:  # fmt: skip
     """Solve for all states of a residual network.
 
     Parameters
     ----------
-    net : ResidualNetwork
-    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
-        The first state, in the network's dtype.
-    cycles : int, optional
+    net
+        The network.
+    u0
+        The first state, in the network's dtype: vectors (B, q), or images (B, C, H, W).
+    cycles
         Stop after so many cycles, whatever the residual: early stopping (Section IV-A). If not given, `error` decides,
         or else `tol`.
-    tol : float
+    tol
         Stop when ||R_h|| is at most this: absolute, whatever the size of the states. Rounding may keep the residual
         above it; in float32, at some 1e-7 times the norm of all states, so give a larger one there, or `cycles`.
-    coarsening : int
-        Layers in a block, c, at least 2. Where it does not divide the layers, the last block is shorter.
-    levels : int, optional
+    coarsening
+        Layers in a block, c. Where it does not divide the layers, the last block is shorter.
+    levels
         1 is ordinary propagation. If not given, as many as leave at most c steps on the coarsest.
-    relaxation : {"FCF", "FC", "F"}
+    relaxation
         ``"F"`` propagates within blocks. ``"FCF"`` also passes on what they end with, and propagates again, before the
         coarse correction; ``"FC"`` passes it on after the correction: done before, it would leave no residual at
         C-points for the coarse level to correct.
-    cycle : {"V", "F"}
+    cycle
         Visits of each coarser level: one, or an F-visit and then a V-visit.
-    error : float, optional
+    error
         Stop when the estimated relative error is at most this, in the 2-norm over all C-points and samples. The
         estimate is the last correction, which is the error before it as the coarse level sees it, times the share of
         the residual that the cycle left. Estimates of 0.1 and less are close; above, where cycles do not converge yet,
         they may be far too small.
-    nested_iteration : bool
+    nested_iteration
         Start on the coarsest level, and interpolate up with one V-cycle on every level between.
-    skip_downcycle : bool
+    skip_downcycle
         Do without the first cycle's way down: it solves on the coarsest level and interpolates up, with F-relaxation.
-    initial : np.ndarray [shape=(N + 1, batch, ...)], optional
-        Where to start; u0 on all layers if not given. Its first state is taken from `u0`.
-    backend : {"auto", "numpy", "cpu", "cuda"}
-        ``"cpu"`` counts numbers below the smallest normal one (1.2e-38 in float32) as zero.
-    comm : mpi4py.MPI.Comm, optional
+    initial
+        Where to start: states of all layers, and the last; `u0` everywhere if not given. The first is taken from `u0`.
+    backend
+        What computes. ``"auto"`` is a GPU if there is one, and otherwise compiled CPU code. ``"cpu"`` counts numbers
+        below the smallest normal one (1.2e-38 in float32) as zero.
+    comm
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
         those from the first of its layers to the one after the last. `initial` is cut as the states are; all other
         arguments are the same on all ranks. Every rank's layers count: the whole network on every rank is a network
@@ -108,8 +105,6 @@ def solve(
 
     Raises
     ------
-    TypeError, ValueError
-        For another dtype than the network's, shapes that do not fit, NaN or infinity, unknown or contradicting options.
     FloatingPointError
         If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
     RuntimeError
@@ -121,30 +116,19 @@ def solve(
     Equation 1.
     """
     with connect(comm) as neighbors:
-        check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
+        check_dtype("u0", u0.dtype, net.dtype, "net")
         steps = net.forward_steps(u0, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle)
         return _solve(net, u0, *steps, initial, options, neighbors)
 
 
+@checked
 def solve_adjoint(
-    net,
-    states,
-    grad_output,
-    cycles=None,
-    tol=1e-9,
-    coarsening=4,
-    levels=None,
-    relaxation="FCF",
-    cycle="V",
-    *,
-    error=None,
-    nested_iteration=False,
-    skip_downcycle=False,
-    initial=None,
-    backend="auto",
-    comm=None,
-):
+    net: ResidualNetwork, states: States, grad_output: State, cycles: Size | None = None, tol: Tolerance = 1e-9,
+    coarsening: Coarsening = 4, levels: Size | None = None, relaxation: Relaxation = "FCF",
+    cycle: Cycle = "V", *, error: Error | None = None, nested_iteration: bool = False, skip_downcycle: bool = False,
+    initial: States | None = None, backend: Backend = "auto", comm: Comm = None,
+) -> Solution:  # fmt: skip
     """Solve for the gradients at all states: the adjoint equations, from the last layer to the first.
 
     The equations are linear, g^n = g^{n+1} + h J_n^T g^{n+1} with the Jacobian of F at u^n; the cycles are those of
@@ -152,15 +136,16 @@ def solve_adjoint(
 
     Parameters
     ----------
-    net : ResidualNetwork
-    states : np.ndarray [shape=(N + 1, batch, ...)]
-        The states of `solve` or `ResidualNetwork.forward`.
-    grad_output : np.ndarray [shape=(batch, ...)]
+    net
+        The network.
+    states
+        What `solve` or `ResidualNetwork.forward` found.
+    grad_output
         Gradient of the loss at the last state.
     cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle, backend, comm
         As in `solve`. `tol` is absolute here, too: for a gradient that is divided by the size of the batch, or small
         for other reasons, give a smaller one.
-    initial : np.ndarray [shape=(N + 1, batch, ...)], optional
+    initial
         Where to start; grad_output on all layers if not given. Its last entry is taken from `grad_output`.
 
     Returns
@@ -170,11 +155,11 @@ def solve_adjoint(
 
     Raises
     ------
-    TypeError, ValueError, FloatingPointError, RuntimeError
+    FloatingPointError, RuntimeError
         As in `solve`.
     """
     with connect(comm, backward=True) as neighbors:
-        check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
+        check_dtype("states", states.dtype, net.dtype, "net")
         steps = net.adjoint_steps(states, grad_output, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle)
         found = _solve(net, grad_output, *steps, initial, options, neighbors)
@@ -184,7 +169,6 @@ def solve_adjoint(
 def _solve(net, first, ops, sweep, initial, options, neighbors):
     shape = (len(net) + 1, *first.shape)
     if initial is not None:
-        check_array("initial", initial, net.dtype, shape)
         check_finite(initial=initial)
     coarsening, count = neighbors.agree(net, first, initial, options)
     if initial is None:

@@ -1,34 +1,25 @@
 """Sliding windows: which outputs an input reaches, along one axis."""
 
 from copy import copy
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
-from bppsa_nb.machine.checks import is_integer
+from bppsa_nb.machine.checks import as_list, check_count, is_integer
+from bppsa_nb.machine.reprs import short_repr
 
 
-def pair(name, value, least):
-    """Return an integer, or two of them, from `least` to below 2**31 as two; or raise TypeError or ValueError."""
-    values = value if isinstance(value, (tuple, list)) else (value, value)
-    if len(values) != 2 or not all(map(is_integer, values)):
-        raise TypeError(f"{name} must be an integer or two, got {value!r}")
-    if min(values) < least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    if max(values) >= 2**31:
-        raise ValueError(f"{name} must be less than 2**31, got {value!r}")
-    return tuple(map(int, values))
+def pair(value, name="value", least=0):
+    """Return an integer twice, and two as they are, a tuple; raise TypeError or ValueError for anything else."""
+    both = [value] * 2 if is_integer(value) else as_list(name, value, "an integer or two")
+    if len(both) != 2:
+        raise ValueError(f"{name} must be an integer or two, got {short_repr(value)}")
+    return tuple(check_count(name, each, least) for each in both)
 
 
-def sizes(name, shape, count=None):
-    """Return a shape as a tuple of integers from 1 to below 2**31, `count` of them if given; or raise an error."""
-    if not isinstance(shape, (tuple, list)) or not all(map(is_integer, shape)):
-        raise TypeError(f"{name} must be a tuple of integers, got {shape!r}")
-    if min(shape, default=0) < 1 or len(shape) != (count or len(shape)):
-        expected = f"{count} sizes, (C, h, w)" if count == 3 else "sizes"
-        raise ValueError(f"{name} must be {expected}, each at least 1, got {tuple(shape)}")
-    if max(shape, default=0) >= 2**31:
-        raise ValueError(f"{name} must be sizes, each less than 2**31, got {tuple(shape)}")
-    return tuple(map(int, shape))
+Pair = Annotated[int | tuple[int, int], partial(pair, least=1)]  # vertical and horizontal
+Padding = Annotated[int | tuple[int, int], pair]
 
 
 class Axis:

@@ -11,17 +11,21 @@ image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only
 
 import math
 from abc import ABC, abstractmethod
+from typing import Annotated
 
 import numpy as np
 
 from bppsa_nb.machine import memory
-from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype, wrong_shape
+from bppsa_nb.machine.arguments import Dtype, checked
+from bppsa_nb.machine.checks import check_finite
+from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.networks import fills
-from bppsa_nb.networks.geometry import Axis, pair, sizes
+from bppsa_nb.networks.geometry import Axis, pair
 from bppsa_nb.operands.pattern import CSRPattern
 
-CONVOLUTION, LINEAR, IMAGE = "(C_out, C_in, kh, kw)", "(out, in)", "(C, h, w)"  # shapes of weights, and of an input
+Out = Annotated[np.ndarray, "float[...]"] | None
+_Samples = Annotated[np.ndarray, "float[*input_shape] or float[B, *input_shape]"]
 _THRESHOLD = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
@@ -42,22 +46,19 @@ class Jacobian(ABC):
 
         What they are made from is finite: the weight [shape=mask.shape], zero wherever the mask is false, for
         convolutions and linear layers; the input for ReLU and max-pooling, the output for tanh and sigmoid, of one
-        sample [shape=input_shape] or of B; and only a dtype for flattening and average pooling. Raises TypeError or
-        ValueError if `source` or `out` is something else.
+        sample [shape=input_shape] or of B; and only a dtype for flattening and average pooling.
         """
 
-    def _out(self, out, lead, dtype):
-        """Return where to write values: `out`, if it can take them, or a new array."""
-        shape = (*lead, self.pattern.nnz)
+    def _out(self, out, dtype, given=()):
+        """Return where to write values: `out`, if it can take those of what has the shape `given`, or a new array."""
+        shape = (*given[: len(given) - len(self.input_shape)], self.pattern.nnz)
         if out is None:
             size = math.prod(shape) * dtype.itemsize
             if size >= _LARGE:
                 memory.require(size, f"an array of values of {self!r}, of shape {shape},")
             return np.empty(shape, dtype)
-        if not isinstance(out, np.ndarray) or out.dtype != dtype:
-            raise TypeError(f"out must be an array of {dtype}, got {getattr(out, 'dtype', type(out).__name__)}")
-        if out.shape != shape or not out.flags.carray:
-            raise ValueError(f"out must be contiguous and writeable, of shape {shape}; got shape {out.shape}")
+        if out.shape != shape or out.dtype != dtype or not out.flags.carray:
+            raise ValueError(f"out must be {dtype}{list(shape)}, contiguous and writeable, got {short_repr(out)}")
         return out
 
 
@@ -68,15 +69,14 @@ class Convolution(Jacobian):
     values are looked up in the weight for one row of each kind, and copied from there to all others.
 
     `mask` [shape=(C_out, C_in, kh, kw)] says which weights may be non-zero; the others are guaranteed zeros, as after
-    pruning. Other arguments and errors are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
+    pruning. Other arguments are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
     """
 
     def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
-        mask = _mask(mask, CONVOLUTION)
-        channels, *size = sizes("input_shape", input_shape, 3)
+        mask, (channels, *size) = np.asarray(mask, order="C"), input_shape
         if mask.shape[1] != channels:
             raise ValueError(f"input_shape must have {mask.shape[1]} channels as the filters have, got {input_shape}")
-        options = pair("stride", stride, 1), pair("padding", padding, 0), pair("dilation", dilation, 1)
+        options = map(pair, (stride, padding, dilation))
         axes = [Axis(*numbers) for numbers in zip(size, mask.shape[2:], *options, strict=True)]
         output_shape = (len(mask), *(axis.outputs for axis in axes))
         self._prepare(mask, mask, axes, (channels, *size), output_shape)
@@ -94,17 +94,15 @@ class Convolution(Jacobian):
         self._begin = begin[:, kinds[0][:, None], kinds[1]].reshape(-1)
         self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
 
-    def fill(self, weight, out=None):
+    @checked
+    def fill(self, weight: Annotated[np.ndarray, "float[*mask.shape]"], out: Out = None) -> np.ndarray:
         """Write the values, by a weight; see `Jacobian.fill`."""
-        weight = floats("weight", weight)
-        if weight.shape != self.mask.shape:
-            raise wrong_shape("weight", weight, self.mask.shape)
-        flat = weight.reshape(-1)
+        flat = np.asarray(weight, order="C").reshape(-1)
         if not parallel_for(fills.usable, flat.size, flat, self.mask.reshape(-1), parallel=flat.size > _THRESHOLD):
             check_finite(weight=weight)
             place = np.argwhere((weight != 0) & ~self.mask)[0]
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
-        out = self._out(out, (), weight.dtype)
+        out = self._out(out, weight.dtype)
         how = {"parallel": out.size > _THRESHOLD}
         if not self._repeats:  # every row is of a kind of its own, and they are in order
             parallel_for(fills.gather, out.size, flat, self._source, out, **how)
@@ -119,7 +117,7 @@ class Linear(Convolution):
     """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel."""
 
     def __init__(self, mask, input_shape=None):  # which the mask tells
-        mask = _mask(mask, LINEAR)
+        mask = np.asarray(mask, order="C")
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
 
@@ -130,13 +128,12 @@ class Elementwise(Jacobian):
     _argument, _function, _expected = "y", fills.RELU, ""
 
     def __init__(self, input_shape):
-        shape = sizes("input_shape", input_shape)
-        super().__init__(shape, shape, *_diagonal(shape))
+        super().__init__(input_shape, input_shape, *_diagonal(input_shape))
 
-    def fill(self, x, out=None):
+    @checked
+    def fill(self, x: _Samples, out: Out = None) -> np.ndarray:
         """Write the values, by an input or an output; see `Jacobian.fill`."""
-        x, lead = _samples(self._argument, x, self.input_shape)
-        out = self._out(out, lead, x.dtype)
+        x, out = np.asarray(x, order="C"), self._out(out, x.dtype, x.shape)
         arrays = x.reshape(-1), out.reshape(-1)
         if not parallel_for(fills.slopes, x.size, self._function, *arrays, parallel=x.size > _THRESHOLD):
             check_finite(**{self._argument: x})
@@ -166,12 +163,12 @@ class Flatten(Jacobian):
     """The transposed Jacobian of flattening: the identity."""
 
     def __init__(self, input_shape):
-        shape = sizes("input_shape", input_shape)
-        super().__init__(shape, (math.prod(shape),), *_diagonal(shape))
+        super().__init__(input_shape, (math.prod(input_shape),), *_diagonal(input_shape))
 
-    def fill(self, dtype=np.float32, out=None):
+    @checked
+    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
         """Write the values, 1 each; see `Jacobian.fill`."""
-        out = self._out(out, (), float_dtype(dtype))
+        out = self._out(out, np.dtype(dtype))
         out.fill(1)
         return out
 
@@ -179,14 +176,14 @@ class Flatten(Jacobian):
 class Pooling(Jacobian):
     """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
 
-    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments and errors are those of
+    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments are those of
     `bppsa_nb.networks.matrices.avg_pool2d_jacobian_T`.
     """
 
     def __init__(self, input_shape, kernel_size, *, stride=None):
-        channels, *size = sizes("input_shape", input_shape, 3)
-        self.kernel_size = pair("kernel_size", kernel_size, 1)
-        self.stride = self.kernel_size if stride is None else pair("stride", stride, 1)
+        channels, *size = input_shape
+        self.kernel_size = pair(kernel_size)
+        self.stride = self.kernel_size if stride is None else pair(stride)
         self._axes = [Axis(*numbers) for numbers in zip(size, self.kernel_size, self.stride, strict=True)]
         # Every channel is a convolution of one channel with one filter.
         self._filter = np.ones((1, 1, *self.kernel_size), bool)
@@ -212,10 +209,10 @@ class MaxPool2d(Pooling):
         slot[self.pattern.indices[:nnz] * taps + tap] = np.arange(nnz)
         self._slot = slot.reshape(*self.output_shape[1:], taps)
 
-    def fill(self, x, out=None):
+    @checked
+    def fill(self, x: _Samples, out: Out = None) -> np.ndarray:
         """Write the values, by an input; see `Jacobian.fill`."""
-        x, lead = _samples("x", x, self.input_shape)
-        out = self._out(out, lead, x.dtype)
+        x, out = np.asarray(x, order="C"), self._out(out, x.dtype, x.shape)
         _, height, width = self.input_shape
         planes, values = x.reshape(-1, height * width), out.reshape(-1, self._slot.size)
         options = width, self.kernel_size, self.stride, self._slot
@@ -227,40 +224,12 @@ class MaxPool2d(Pooling):
 class AvgPool2d(Pooling):
     """The transposed Jacobian of average pooling, 1 / (kh kw); see `Pooling` for the arguments."""
 
-    def fill(self, dtype=np.float32, out=None):
+    @checked
+    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
         """Write the values, all alike; see `Jacobian.fill`."""
-        out = self._out(out, (), float_dtype(dtype))
+        out = self._out(out, np.dtype(dtype))
         out.fill(1 / math.prod(self.kernel_size))
         return out
-
-
-def _mask(mask, shape):
-    """Return a mask, contiguous; `shape` names its axes."""
-    check_plain("mask", mask)
-    if mask.dtype != bool:
-        raise TypeError(f"mask must be an array of bool, got {mask.dtype}")
-    check_axes("mask", mask, shape)
-    return np.asarray(mask, order="C")
-
-
-def check_axes(name, array, shape):
-    """Raise ValueError unless an array has the axes that `shape` names, none of them empty."""
-    if array.ndim != shape.count(",") + 1 or array.size == 0:
-        raise ValueError(f"{name} must have shape {shape}, without empty axes, got {array.shape}")
-
-
-def floats(name, array):
-    """Return an array of floating-point numbers, contiguous."""
-    check_floats(name, array)
-    return array if array.flags.c_contiguous else array.copy(order="C")
-
-
-def _samples(name, x, shape):
-    """Return one sample or a batch of them, contiguous, and the shape of the batch: () or (B,)."""
-    x = floats(name, x)
-    if shape not in (x.shape, x.shape[1:]):
-        raise wrong_shape(name, x, shape, ("B", *shape))
-    return x, x.shape[: x.ndim - len(shape)]
 
 
 def _require(input_shape, output_shape, nnz, size):

@@ -10,13 +10,15 @@ A new operator is a class here; `bppsa_nb.networks.jacobians` needs another one 
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
-from bppsa_nb.machine.checks import check_array, check_choice, check_finite, check_kind, named_params
-from bppsa_nb.networks.geometry import pair, sizes
+from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.machine.checks import check_finite, named_params
+from bppsa_nb.networks.geometry import Padding, Pair, pair
 
 
 def _samples_last(x):
@@ -36,21 +38,23 @@ class Operator(ABC):
     must know of a window that slides over the input.
     """
 
-    reads, jacobian_class, window = "x", "", {}
+    reads, jacobian_class = "x", ""
+    window: dict[str, Any] = {}
 
-    def __init__(self, name):
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"name must be text, got {name!r}")
+    @checked
+    def __init__(self, name: str):
+        if not name:
+            raise ValueError("name must not be empty, got ''")
         self.name = name
-        self.param_shapes = {}
+        self.param_shapes: dict[str, tuple[int, ...]] = {}
 
-    def output_shape(self, input_shape):
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return one sample's output shape, or raise ValueError where the input's does not fit."""
         return input_shape
 
     @property
-    def shared(self):
-        """bool: whether all samples have the same Jacobian."""
+    def shared(self) -> bool:
+        """Whether all samples have the same Jacobian."""
         return self.reads in ("weight", "dtype")
 
     @abstractmethod
@@ -93,14 +97,6 @@ def shapes_along(operators, shape):
     for operator in operators:
         shapes.append(operator.output_shape(shapes[-1]))
     return tuple(shapes)
-
-
-def check_operators(name, operators):
-    """Return operators as a tuple, or raise TypeError for what is no list of them."""
-    check_kind(name, operators, (list, tuple), "a list of operators", repr)
-    for i, operator in enumerate(operators):
-        check_kind(f"{name}[{i}]", operator, Operator, "an operator, as bppsa_nb.sparse.ReLU is", repr)
-    return tuple(operators)
 
 
 def param_shapes(operators):
@@ -147,7 +143,6 @@ def run_back(operators, params, x, outputs, grad, grads, to_input):
 
 def initial(shapes, rng, dtype, init="uniform", stacked=""):
     """Draw parameters as `Network` does; where names begin with `stacked`, those of many layers, each by itself."""
-    check_choice("init", init, ("uniform", "he"))
     params, fan_in = {}, 1
     for name, shape in shapes.items():  # a weight comes before its bias
         one = shape[1:] if stacked and name.startswith(stacked) else shape
@@ -161,20 +156,11 @@ def initial(shapes, rng, dtype, init="uniform", stacked=""):
     return params
 
 
-def check_outputs(name, outputs, operators, dtype, shape):
-    """Raise TypeError or ValueError unless these are the operators' outputs for an input of a shape (B, ...)."""
-    if not isinstance(outputs, tuple) or len(outputs) != len(operators):
-        raise ValueError(f"{name} must be a tuple of {len(operators)} arrays")
-    for i, one in enumerate(shapes_along(operators, shape[1:])[1:]):
-        check_array(f"{name}[{i}]", outputs[i], dtype, (shape[0], *one))
-
-
 class _Sliding(Operator):
     """What slides a window over an image."""
 
     def _slide(self, kernel_size, stride, padding=0, dilation=1):
-        self.kernel_size, self.stride = pair("kernel_size", kernel_size, 1), pair("stride", stride, 1)
-        self.padding, self.dilation = pair("padding", padding, 0), pair("dilation", dilation, 1)
+        self.kernel_size, self.stride, self.padding, self.dilation = map(pair, (kernel_size, stride, padding, dilation))
         self._span = tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True))
 
     def _output_size(self, size):
@@ -206,17 +192,22 @@ class Conv2d(_Sliding):
 
     Parameters
     ----------
-    name : str
-    in_channels, out_channels : int
-    kernel_size, stride, padding, dilation : int or tuple of two
-        For height and width.
+    name
+        What its parameters are called by.
+    in_channels, out_channels
+        How many channels the input and the output have.
+    kernel_size, stride, padding, dilation
+        As in PyTorch, for height and width.
     """
 
     reads, jacobian_class = "weight", "Convolution"
 
-    def __init__(self, name, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
+    @checked
+    def __init__(
+        self, name: str, in_channels: Size, out_channels: Size, kernel_size: Pair, stride: Pair = 1,
+        padding: Padding = 0, dilation: Pair = 1,
+    ):  # fmt: skip
         super().__init__(name)
-        in_channels, out_channels = sizes("(in_channels, out_channels)", (in_channels, out_channels))
         self._slide(kernel_size, stride, padding, dilation)
         self.window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         self.param_shapes = {"weight": (out_channels, in_channels, *self.kernel_size), "bias": (out_channels,)}
@@ -266,15 +257,17 @@ class Linear(Operator):
 
     Parameters
     ----------
-    name : str
-    in_features, out_features : int
+    name
+        What its parameters are called by.
+    in_features, out_features
+        How many numbers the input and the output have.
     """
 
     reads, jacobian_class = "weight", "Linear"
 
-    def __init__(self, name, in_features, out_features):
+    @checked
+    def __init__(self, name: str, in_features: Size, out_features: Size):
         super().__init__(name)
-        in_features, out_features = sizes("(in_features, out_features)", (in_features, out_features))
         self.param_shapes = {"weight": (out_features, in_features), "bias": (out_features,)}
 
     def output_shape(self, input_shape):
@@ -339,7 +332,8 @@ class Sigmoid(_Elementwise):
 class _Pool(_Sliding):
     """What pooling operators share. The stride is the kernel's size if not given, so that windows do not overlap."""
 
-    def __init__(self, name, kernel_size, stride=None):
+    @checked
+    def __init__(self, name: str, kernel_size: Pair, stride: Pair | None = None):
         super().__init__(name)
         self._slide(kernel_size, kernel_size if stride is None else stride)
         self.window = {"kernel_size": self.kernel_size, "stride": self.stride}

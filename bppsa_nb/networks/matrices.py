@@ -1,13 +1,19 @@
 """Transposed Jacobians as SciPy matrices, made from scratch; `bppsa_nb.networks.jacobians` keeps the patterns."""
 
 import math
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
 
 from bppsa_nb.machine import memory
+from bppsa_nb.machine.arguments import Dtype, Size, checked
 from bppsa_nb.networks import jacobians
+from bppsa_nb.networks.geometry import Padding, Pair
 from bppsa_nb.operands.pattern import CSRPattern
+
+Entries = Annotated[np.ndarray, "float[N, ...]"]
 
 # What the docstrings of those that follow end with.
 _MADE = """
@@ -19,8 +25,6 @@ _MADE = """
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument does not fit or is not finite, or a kernel is larger than the padded input.
     MemoryError
         If the matrix does not fit into memory.
     """
@@ -34,111 +38,114 @@ def _makes_matrix(function):
 
 
 @_makes_matrix
-def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
+@checked
+def conv2d_jacobian_T(
+    weight: Annotated[np.ndarray, "float[O, C, k, l]"], input_shape: tuple[Size, Size, Size], *,
+    stride: Pair = 1, padding: Padding = 0, dilation: Pair = 1,
+) -> sparse.csr_array:  # fmt: skip
     """Make the transposed Jacobian of a two-dimensional convolution.
 
     Parameters
     ----------
-    weight : np.ndarray of float32 or float64 [shape=(C_out, C_in, kh, kw)]
-        Weights that are exactly zero count as pruned: nothing is stored for them.
-    input_shape : tuple of int
-        ``(C_in, h, w)``.
-    stride, padding, dilation : int or (int, int)
+    weight
+        Filters of k x l pixels. Weights that are exactly zero count as pruned: nothing is stored for them.
+    input_shape
+        ``(C, h, w)``: channels, height and width.
+    stride, padding, dilation
         As in PyTorch; vertical and horizontal.
     """
-    weight = _floats("weight", weight, jacobians.CONVOLUTION)
     how = {"stride": stride, "padding": padding, "dilation": dilation}
     return _matrix(jacobians.Convolution(weight != 0, input_shape, **how), weight)
 
 
 @_makes_matrix
-def linear_jacobian_T(weight):
+@checked
+def linear_jacobian_T(weight: Annotated[np.ndarray, "float[O, I]"]) -> sparse.csr_array:
     """Make the transposed Jacobian of a fully connected layer.
 
     Parameters
     ----------
-    weight : np.ndarray of float32 or float64 [shape=(out, in)]
-        Weights that are exactly zero count as pruned: nothing is stored for them.
+    weight
+        A row for each output. Weights that are exactly zero count as pruned: nothing is stored for them.
     """
-    weight = _floats("weight", weight, jacobians.LINEAR)
     return _matrix(jacobians.Linear(weight != 0), weight)
 
 
 @_makes_matrix
-def relu_jacobian_T(x):
-    """Make the transposed Jacobian of ReLU at an input: 1 where x > 0, else a stored 0.
-
-    Parameters
-    ----------
-    x : np.ndarray of float32 or float64
-        The input; of one axis or more, none of them empty.
-    """
-    return _at(jacobians.ReLU, "x", x)
+@checked
+def relu_jacobian_T(x: Entries) -> sparse.csr_array:
+    """Make the transposed Jacobian of ReLU at an input x: 1 where x > 0, else a stored 0."""
+    return _matrix(jacobians.ReLU(x.shape), x)
 
 
 @_makes_matrix
-def tanh_jacobian_T(y):
+@checked
+def tanh_jacobian_T(y: Entries) -> sparse.csr_array:
     """Make the transposed Jacobian of tanh, 1 - y², from its output y; `relu_jacobian_T` takes the input."""
-    return _at(jacobians.Tanh, "y", y)
+    return _matrix(jacobians.Tanh(y.shape), y)
 
 
 @_makes_matrix
-def sigmoid_jacobian_T(y):
+@checked
+def sigmoid_jacobian_T(y: Entries) -> sparse.csr_array:
     """Make the transposed Jacobian of sigmoid, y (1 - y), from its output y; `relu_jacobian_T` takes the input."""
-    return _at(jacobians.Sigmoid, "y", y)
+    return _matrix(jacobians.Sigmoid(y.shape), y)
 
 
 @_makes_matrix
-def flatten_jacobian_T(input_shape, *, dtype=np.float32):
+@checked
+def flatten_jacobian_T(input_shape: Sequence[Size], *, dtype: Dtype = np.float32) -> sparse.csr_array:
     """Make the transposed Jacobian of flattening: the identity.
 
     Parameters
     ----------
-    input_shape : tuple of int
-    dtype : {np.float32, np.float64}
-        There is no input or weight to take it from.
+    input_shape
+        One sample's shape.
+    dtype
+        float32 or float64: there is no input or weight to take it from.
     """
     return _matrix(jacobians.Flatten(input_shape), dtype)
 
 
 @_makes_matrix
-def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
+@checked
+def max_pool2d_jacobian_T(
+    x: Annotated[np.ndarray, "float[C, h, w]"], kernel_size: Pair, *, stride: Pair | None = None
+) -> sparse.csr_array:
     """Make the transposed Jacobian of max-pooling at an input: 1 at a window's first maximum, else a stored 0.
 
     Parameters
     ----------
-    x : np.ndarray of float32 or float64 [shape=(C, h, w)]
-    kernel_size : int or (int, int)
-        Vertical and horizontal.
-    stride : int or (int, int), optional
-        By default `kernel_size`.
+    x
+        The input, of one sample.
+    kernel_size, stride
+        Vertical and horizontal. The stride is `kernel_size` if not given.
     """
-    x = _floats("x", x, jacobians.IMAGE)
     return _matrix(jacobians.MaxPool2d(x.shape, kernel_size, stride=stride), x)
 
 
 @_makes_matrix
-def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.float32):
+@checked
+def avg_pool2d_jacobian_T(
+    input_shape: tuple[Size, Size, Size], kernel_size: Pair, *, stride: Pair | None = None, dtype: Dtype = np.float32
+) -> sparse.csr_array:
     """Make the transposed Jacobian of average pooling: 1 / (kh kw) wherever a window reads.
 
     Parameters
     ----------
-    input_shape : tuple of int
-        ``(C, h, w)``.
+    input_shape
+        ``(C, h, w)``: channels, height and width.
     kernel_size, stride
         As for `max_pool2d_jacobian_T`.
-    dtype : {np.float32, np.float64}
-        There is no input or weight to take it from.
+    dtype
+        float32 or float64: there is no input or weight to take it from.
     """
     return _matrix(jacobians.AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
 
 
-def kinds_of_zeros(jacobian_T):
-    """Tell guaranteed zeros, possible zeros and other entries apart (Figure 5).
-
-    Parameters
-    ----------
-    jacobian_T : scipy.sparse.csr_array [shape=(m, n)]
+@checked
+def kinds_of_zeros(jacobian_T: sparse.csr_array | sparse.csr_matrix) -> np.ndarray:
+    """Tell guaranteed zeros, possible zeros and other entries of `jacobian_T` apart (Figure 5).
 
     Returns
     -------
@@ -147,30 +154,14 @@ def kinds_of_zeros(jacobian_T):
 
     Raises
     ------
-    TypeError, MemoryError
-        If `jacobian_T` is no SciPy CSR matrix, or the dense array does not fit into memory.
+    MemoryError
+        If the dense array does not fit into memory.
     """
-    if not sparse.issparse(jacobian_T) or jacobian_T.format != "csr":
-        raise TypeError(f"jacobian_T must be a SciPy CSR matrix, got {type(jacobian_T).__name__}")
     pattern = CSRPattern.of(jacobian_T)
     memory.require(math.prod(pattern.shape), f"a dense array of shape {pattern.shape}")
     kinds = np.zeros(pattern.shape, np.int8)
     kinds[np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices] = 1 + (jacobian_T.data != 0)
     return kinds
-
-
-def _floats(name, array, shape):
-    array = jacobians.floats(name, array)
-    jacobians.check_axes(name, array, shape)
-    return array
-
-
-def _at(kind, name, x):
-    """Make the matrix of a function of each entry at one input or output."""
-    x = jacobians.floats(name, x)
-    if x.ndim == 0 or x.size == 0:
-        raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
-    return _matrix(kind(x.shape), x)
 
 
 def _matrix(jacobian, source):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.networks.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU
+from bppsa_nb.machine.arguments import Dtype, Rng
+from bppsa_nb.networks.layers import Conv2d, Flatten, Linear, MaxPool2d, Operator, ReLU
 from bppsa_nb.networks.network import Network
 
 
@@ -15,12 +16,11 @@ class LeNet5(Network):
 
     Parameters
     ----------
-    rng : int or np.random.Generator
-        Where the initial parameters come from.
-    dtype : {np.float32, np.float64}
+    rng, dtype
+        Where the initial parameters come from, and what they are: float32 or float64.
     """
 
-    def __init__(self, rng=0, dtype=np.float32):
+    def __init__(self, rng: Rng = 0, dtype: Dtype = np.float32):
         operators = [
             Conv2d("conv1", 3, 6, 5),
             ReLU("relu1"),
@@ -53,8 +53,9 @@ class VGG11(Network):
         As for `LeNet5`.
     """
 
-    def __init__(self, rng=0, dtype=np.float32):
-        operators, channels = [], 3
+    def __init__(self, rng: Rng = 0, dtype: Dtype = np.float32):
+        operators: list[Operator] = []
+        channels = 3
         for entry in (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"):
             if entry == "M":
                 operators.append(MaxPool2d(f"features.{len(operators)}", 2))

@@ -1,21 +1,26 @@
 """A network as a chain of operators: ordinary backward, and backward through the scan over sparse Jacobians."""
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import levels as listed
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.arguments import Backend, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.networks import layers
-from bppsa_nb.networks.geometry import sizes
 from bppsa_nb.operands.batched import BatchedCSR
-from bppsa_nb.operands.pattern import Pattern
+from bppsa_nb.operands.pattern import CSRPattern, Pattern
 from bppsa_nb.scan import scan
+
+if TYPE_CHECKING:
+    from bppsa_nb.networks.jacobians import Jacobian
 
 _SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
@@ -27,11 +32,12 @@ class Activations:
     """What a forward pass leaves for the backward pass: the input `x` [shape=(B, C, H, W)], and the `outputs`."""
 
     x: np.ndarray
-    outputs: tuple
+    outputs: tuple[np.ndarray, ...]
+    made_by: tuple | None = None  # `Network.kind`
 
     @property
-    def logits(self):
-        """np.ndarray [shape=(B, classes)]: the last output."""
+    def logits(self) -> np.ndarray:
+        """The last output [shape=(B, classes)]."""
         return self.outputs[-1]
 
     def read_by(self, i):
@@ -45,18 +51,18 @@ class Network(Parametrized):
 
     Parameters
     ----------
-    input_shape : tuple of int
-        Of one sample: (C, H, W).
-    operators : list of Operator
+    input_shape
+        One sample's shape: (C, H, W).
+    operators
         From the image to the logits; the last one's output is a vector.
-    scan_until : str, optional
-        The name of the last operator whose gradients the scan computes. Ordinary backward computes those of the
-        operators after it. By default the last of all.
-    init : {"uniform", "he"}
+    scan_until
+        The name of the last operator whose gradients the scan computes. Ordinary backward computes the gradients of the
+        operators after it. By default, the scan computes all.
+    init
         ``"uniform"``: weights and biases uniform up to ``1 / sqrt(fan_in)``, PyTorch's default. ``"he"``: weights
         normal with variance ``2 / fan_in`` (He et al., 2015), biases zero.
-    rng : int or np.random.Generator
-    dtype : {np.float32, np.float64}
+    rng, dtype
+        Where the initial parameters come from, and what they are: float32 or float64.
 
     Attributes
     ----------
@@ -66,49 +72,54 @@ class Network(Parametrized):
     shapes : tuple of tuple of int
         One sample's shape at the input and after every operator.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown dtype, `scan_until` or `init`; for no operators, or objects of another type; for operators whose
-        shapes do not chain, that do not end in a vector, or whose names occur twice.
-
     Notes
     -----
     The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
     product for it is the most expensive of all.
     """
 
-    def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = checks.float_dtype(dtype)
-        self.operators = layers.check_operators("operators", operators)
+    @checked
+    def __init__(
+        self, input_shape: Sequence[Size], operators: Sequence[layers.Operator], *, scan_until: str | None = None,
+        init: Literal["uniform", "he"] = "uniform", rng: Rng = 0, dtype: Dtype = np.float32,
+    ):  # fmt: skip
+        self.dtype, self.operators = np.dtype(dtype), tuple(operators)
         names = [operator.name for operator in self.operators]
-        if not names:
-            raise ValueError("operators must be one or more, got none")
+        for name, given in ("input_shape", input_shape), ("operators", names):
+            if not given:
+                raise ValueError(f"{name} must be one or more, got none")
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None:
             checks.check_choice("scan_until", scan_until, names)
-        self.shapes = shapes = layers.shapes_along(self.operators, sizes("input_shape", input_shape))
+        self.input_shape, self.shapes = input_shape, (shapes := layers.shapes_along(self.operators, input_shape))
         if len(shapes[-1]) != 1:
             got = f"{names[-1]!r} has an output of shape {shapes[-1]}"
             raise ValueError(f"operators must end in a vector of logits, as after a Flatten, but {got}")
+        self.num_classes = shapes[-1][0]
         weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
         self._param_shapes = layers.param_shapes(self.operators)
-        self.params = layers.initial(self._param_shapes, checks.generator(rng), self.dtype, init)
+        self.params = layers.initial(self._param_shapes, np.random.default_rng(rng), self.dtype, init)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
 
-    def forward(self, x, backend="auto"):
+    @property
+    def kind(self):
+        """What activations of one network that fit another have in common: shapes, kinds of operators, dtype."""
+        return self.shapes, tuple(map(type, self.operators)), self.dtype
+
+    @checked
+    def forward(self, x: Annotated[np.ndarray, "float[B, *input_shape]"], backend: Backend = "auto") -> Activations:
         """Compute every operator's output.
 
         Parameters
         ----------
-        x : np.ndarray [shape=(B, C, H, W)]
+        x
             Images, in the network's dtype.
-        backend : {"auto", "numpy", "cpu", "cuda"}
+        backend
             Must be available, but makes no difference: all of them use NumPy's matrix products going forward.
 
         Returns
@@ -117,33 +128,36 @@ class Network(Parametrized):
 
         Raises
         ------
-        TypeError, ValueError, FloatingPointError
-            For another dtype than the network's, shapes that do not fit, an empty batch, NaN or infinity, a weight
-            outside the masks that is not zero; if finite inputs and parameters give an output that is not.
+        FloatingPointError
+            If finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        checks.check_samples(x, self.dtype, ("B", *self.shapes[0]))
         self.params.seal()
         checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         with self._blas(len(x)):
-            return Activations(x, layers.run(self.operators, self.params, x))
+            return Activations(x, layers.run(self.operators, self.params, x), self.kind)
 
-    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+    @checked
+    def backward(
+        self, activations: Activations, grad_logits: Annotated[np.ndarray, "float[B, num_classes]"],
+        method: Literal["auto", "ordinary", "linear", "blelloch", "truncated", "chunked"] = "auto",
+        backend: Backend = "auto", levels: int | None = None,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 
         Parameters
         ----------
-        activations : Activations
+        activations
             What `forward` returned, with the parameters unchanged since.
-        grad_logits : np.ndarray [shape=(B, classes)]
+        grad_logits
             Gradient of the loss at the logits.
-        method : {"auto", "ordinary", "linear", "blelloch", "truncated", "chunked"}
+        method
             ``"ordinary"`` goes from operator to operator without a stored Jacobian; it does the least work, so
             ``"auto"`` takes it. The others make sparse transposed Jacobians and scan them; see `links`.
-        backend : {"auto", "numpy", "cpu", "cuda"}
+        backend
             Where the scan runs; see `bppsa_nb.backprop`.
-        levels : int, optional
+        levels
             For ``"truncated"``; see `bppsa_nb.backprop`.
 
         Returns
@@ -151,18 +165,12 @@ class Network(Parametrized):
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`, zero where `masks` prune. A gradient too large for
             the dtype is infinite or NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For another dtype than the network's, activations of another kind, shapes that do not fit, NaN or infinity,
-            an unknown method or backend.
         """
         self._check_activations(activations)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         checks.check_finite(grad_logits=grad_logits)
         self.check_method(method, backend, levels)
-        grads = {}
+        grads: dict[str, np.ndarray] = {}
         with np.errstate(all="ignore"), self._blas(len(grad_logits)):
             stop = 0 if method in ("auto", "ordinary") or not self.linked() else self._scanned
             grad = self._ordinary(activations, grad_logits, stop, grads)
@@ -221,27 +229,28 @@ class Network(Parametrized):
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
         return self._pieces[method, levels]
 
-    def linked(self, from_input=False):
-        """Return the operators whose transposed Jacobians are `links`, a list of Operator; `from_input` as there."""
-        checks.check_flag("from_input", from_input)
+    @checked
+    def linked(self, from_input: bool = False) -> list[layers.Operator]:
+        """Return the operators whose transposed Jacobians are `links`; `from_input` as there."""
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
-    def links(self, activations, from_input=False):
+    @checked
+    def links(self, activations: Activations, from_input: bool = False) -> list[BatchedCSR]:
         """Make the transposed Jacobians that the scan multiplies, for `bppsa_nb.backprop`: a list of BatchedCSR.
 
         There is one for each operator of `linked`: all samples' values [shape=(B, nnz)], or [shape=(1, nnz)] where they
-        do not depend on the sample. The patterns are the network's, the values are the caller's. With `from_input` the
-        first is that of the first operator, which reads the image; training does without.
+        do not depend on the sample. The patterns are the network's, the values are the caller's. `activations` are what
+        `forward` returned. With `from_input`, the first operator has a link, too; training does without.
         """
         self._check_activations(activations)
-        checks.check_flag("from_input", from_input)
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
-    def patterns(self, from_input=False):
-        """Return the patterns of `links`, a list of CSRPattern, which need no activations; `from_input` as there."""
+    @checked
+    def patterns(self, from_input: bool = False) -> list[CSRPattern]:
+        """Return the patterns of `links`, which need no activations; `from_input` as there."""
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
-    def jacobian(self, name):
+    def jacobian(self, name: str) -> "Jacobian":
         """Return the object of `networks.jacobians` of an operator, by name, made once and kept until masks change."""
         names = [operator.name for operator in self.operators]
         checks.check_choice("name", name, names)
@@ -272,8 +281,8 @@ class Network(Parametrized):
         return links
 
     @property
-    def masks(self):
-        """Which weights are kept: a dict of str to np.ndarray of bool, as `bppsa_nb.sparse.prune` returns it, or None.
+    def masks(self) -> dict[str, np.ndarray] | None:
+        """Which weights are kept: arrays of bool by name, as `bppsa_nb.sparse.prune` returns them, or None.
 
         Setting them keeps the gradients of pruned weights at zero, and leaves those weights out of the Jacobians'
         patterns. Pruned weights must be zero already, and an optimizer must be a new one: one that remembers steps
@@ -282,7 +291,7 @@ class Network(Parametrized):
         return None if self._masks is None else dict(self._masks)
 
     @masks.setter
-    def masks(self, masks):
+    def masks(self, masks: dict[str, np.ndarray] | None) -> None:
         self.check_masks(masks, self.params)
         kept = {name: mask.copy() for name, mask in (masks or {}).items()}
         for mask in kept.values():
@@ -296,20 +305,17 @@ class Network(Parametrized):
             return
         shapes = {name: shape for name, shape in self._param_shapes.items() if len(shape) > 1}
         if not isinstance(masks, dict) or masks.keys() != shapes.keys():
-            got = sorted(masks) if isinstance(masks, dict) else type(masks).__name__
+            got = sorted(masks, key=str) if isinstance(masks, dict) else short_repr(masks)
             raise ValueError(f"masks must be a dict with the entries {sorted(shapes)}, got {got}")
         for name, mask in masks.items():
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
-                got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-                raise ValueError(f"masks[{name!r}] must be an array of bool of shape {shapes[name]}, got {got}")
+                expected = f"an array of bool of shape {shapes[name]}"
+                raise ValueError(f"masks[{name!r}] must be {expected}, got {short_repr(mask)}")
         _check_pruned(params, {name: ~mask for name, mask in masks.items()})
 
     def _check_activations(self, activations):
-        if not isinstance(activations, Activations):
-            raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
-        checks.check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
-        x, outputs = activations.x, activations.outputs
-        layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
+        if activations.made_by != self.kind:
+            raise ValueError(f"activations must come from forward of {self}, got {activations}")
 
 
 def check_method(own, method, backend, levels, dtype):

@@ -1,15 +1,22 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
 from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_between, check_choice, check_finite, check_kind, check_plain
+from bppsa_nb.machine.arguments import checked
+from bppsa_nb.machine.checks import check_finite
 
-SCHEMES = ("class_blind", "class_uniform", "class_distribution")
+Params = Mapping[str, Annotated[np.ndarray, "floating[...]"]]
+Scheme = Literal["class_blind", "class_uniform", "class_distribution"]
+SCHEMES = get_args(Scheme)
 
 
-def prune(params, rate, scheme="class_blind"):
+@checked
+def prune(
+    params: Params, rate: Annotated[float, ">= 0, < 1"], scheme: Scheme = "class_blind"
+) -> dict[str, np.ndarray]:
     """Set the smallest weights to zero, in place.
 
     Weights are the arrays of two or more axes; biases stay. Weights that are zero already are the smallest, so they go
@@ -17,11 +24,11 @@ def prune(params, rate, scheme="class_blind"):
 
     Parameters
     ----------
-    params : dict of str to np.ndarray
-        A network's parameters; pruned weights are set to zero in them.
-    rate : float
-        The share of weights to prune, from 0 to below 1.
-    scheme : {"class_blind", "class_uniform", "class_distribution"}
+    params
+        A network's parameters, of floating point numbers; pruned weights are set to zero in them.
+    rate
+        The share of weights to prune.
+    scheme
         ``"class_blind"``: one threshold of magnitude over all weights. ``"class_uniform"``: the same share of each
         array, ``round(rate * size)`` weights. ``"class_distribution"``: a threshold for each array, λ times its
         standard deviation, with one λ for all. The first and the last prune ``round(rate * count)`` of all weights.
@@ -31,12 +38,6 @@ def prune(params, rate, scheme="class_blind"):
     dict of str to np.ndarray of bool
         The masks, for `Network.masks`: for every array of weights, where they are kept.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For a rate out of range, an unknown scheme, no weights, NaN or infinity, anything else than arrays of floating
-        point numbers, or read-only arrays. Nothing is pruned then.
-
     Examples
     --------
     >>> params = {"fc.weight": np.array([[0.1, -3.0], [2.0, -0.2]]), "fc.bias": np.array([0.01, 0.02])}
@@ -45,8 +46,6 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    check_between("rate", rate, 0, 1)
-    check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
     sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
     if scheme == "class_uniform":
@@ -64,27 +63,13 @@ def prune(params, rate, scheme="class_blind"):
     return masks
 
 
-def masks_of(params):
-    """Return the masks of weights that were pruned before, as `prune` does: for every array, where it is not zero.
-
-    Parameters
-    ----------
-    params : dict of str to np.ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `prune`.
-    """
+@checked
+def masks_of(params: Params) -> dict[str, np.ndarray]:
+    """Return the masks of weights that were pruned before, as `prune` does: for every array, where it is not zero."""
     return {name: weight != 0 for name, weight in _weights(params).items()}
 
 
 def _weights(params):
-    check_kind("params", params, Mapping, "a dict of arrays")
-    for name, param in params.items():
-        check_plain(f"params[{name!r}]", param)
-        if param.dtype.kind != "f":
-            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {param.dtype}")
     weights = {name: param for name, param in params.items() if param.ndim > 1}
     if not weights:
         raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")

@@ -5,10 +5,13 @@ u (batch, channels, height, width), and W u slides weights (channels, channels, 
 preserve its shape. Its counterparts are `residual_steps_cpu` and `residual_steps_cuda`.
 """
 
+from typing import Literal, get_args
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-ACTIVATIONS = ("tanh", "relu")
+Activation = Literal["tanh", "relu"]
+ACTIVATIONS = get_args(Activation)
 TANH, RELU, ADJOINT, TANH_SLOPE, RELU_SLOPE = range(5)  # what a step of compiled code computes
 
 

@@ -1,27 +1,30 @@
 """Weights in files: written whole, read whole or not at all."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from bppsa_nb.machine.arguments import Path, checked
 from bppsa_nb.machine.checks import check_has, check_kind
 from bppsa_nb.machine.files import atomic_write, npz_entry, read_npz
 
 
-def save_weights(model, path):
+@checked
+def save_weights(model: Any, path: Path) -> None:
     """Write a model's parameters to an ``.npz`` file, atomically.
 
     Parameters
     ----------
-    model : Network or other
-        Anything with `params`.
-    path : str or os.PathLike
+    model
+        A `Network`, or anything with `params`.
+    path
         The file, named as given. Its entries have the parameters' names, which are PyTorch's.
 
     Raises
     ------
-    TypeError, ValueError, OSError
-        If `model` has no parameters, `path` names no file, a parameter is not finite, or the file cannot be written.
+    ValueError, OSError
+        If a parameter is not finite; if the file cannot be written.
     """
     _check_model(model)
     for name in model.params:
@@ -30,7 +33,8 @@ def save_weights(model, path):
         np.savez(file, **model.params)
 
 
-def load_weights(model, path):
+@checked
+def load_weights(model: Any, path: Path) -> None:
     """Take over parameters from an ``.npz`` file, all of them or, on an error, none.
 
     Masks are not kept in the file: pruned weights are those that are zero. A network that has masks takes only weights
@@ -39,17 +43,17 @@ def load_weights(model, path):
 
     Parameters
     ----------
-    model : Network or other
-        Anything with `params`, a mapping of names to arrays.
-    path : str or os.PathLike
+    model
+        A `Network`, or anything with `params`, a mapping of names to arrays.
+    path
         A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
         ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
 
     Raises
     ------
-    FileNotFoundError, TypeError, ValueError
-        If there is no such file, or `model` has no parameters; if an entry is missing, left over, not finite, or of
-        another shape or dtype than the model's; if a weight is not zero where the masks prune.
+    FileNotFoundError, ValueError
+        If there is no such file; if an entry is missing, left over, not finite, or of another shape or dtype than the
+        model's; if a weight is not zero where the masks prune.
     """
     _check_model(model)
     entries = read_npz(path, "save_weights")

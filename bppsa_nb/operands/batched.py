@@ -1,12 +1,16 @@
 """Sparse matrices of several samples that share one pattern: as links, and as operands whose products are planned."""
 
-import numpy as np
+from typing import Annotated
 
-from bppsa_nb.machine.checks import Fixed, check_floats, check_kind
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bppsa_nb.machine.arguments import checked
+from bppsa_nb.machine.checks import Fixed, wrong_shape
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
-from bppsa_nb.operands.pattern import CSRPattern
+from bppsa_nb.operands.pattern import CSRPattern, Length
 
 
 class BatchedCSR(Fixed):
@@ -14,46 +18,44 @@ class BatchedCSR(Fixed):
 
     Parameters
     ----------
-    values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
-        The entries of each sample, in the pattern's order, or those that all samples share.
-    indices, indptr : np.ndarray of int [shape=(nnz,)], [shape=(m + 1,)]
-        The pattern, in SciPy's CSR layout.
-    shape : tuple of int
-        ``(m, n)``, the shape of one sample's matrix.
+    values
+        A row of entries for each sample, in the pattern's order, or a single row, which all samples share.
+    indices, indptr, shape
+        The pattern, in SciPy's CSR layout; see `bppsa_nb.sparse.CSRPattern`.
 
     Attributes
     ----------
     pattern : CSRPattern
         The pattern, and the plans made for its products. Links of the next iteration need no new plans if `of` makes
         them from this pattern.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arrays are not a CSR pattern of integers and that shape, or `values` not float32 or float64 rows of nnz.
     """
 
     _fixed = ("pattern", "values")
+    pattern: CSRPattern
+    values: np.ndarray
 
-    def __init__(self, values, indices, indptr, shape):
+    @checked
+    def __init__(
+        self, values: Annotated[np.ndarray, "float[B, ...]"], indices: Annotated[ArrayLike, "int[...]"],
+        indptr: Annotated[ArrayLike, "int[i]"], shape: tuple[Length, Length],
+    ):  # fmt: skip
         self._hold(CSRPattern(indptr, indices, shape), values)
 
     @classmethod
-    def of(cls, pattern, values):
-        """Put values, a np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)], into a CSRPattern."""
-        check_kind("pattern", pattern, CSRPattern, "a CSRPattern")
+    @checked
+    def of(cls, pattern: CSRPattern, values: Annotated[np.ndarray, "float[B, ...]"]) -> "BatchedCSR":
+        """Put a row of values for each sample, or a single row for all, into a pattern."""
         link = object.__new__(cls)
         link._hold(pattern, values)
         return link
 
     def _hold(self, pattern, values):
-        check_floats("values", values, ("B", "nnz"))
-        if values.shape[1] != pattern.nnz:
-            raise ValueError(f"values must have shape (B, nnz) with nnz = {pattern.nnz}, got {values.shape}")
+        if values.shape[1:] != (pattern.nnz,):
+            raise wrong_shape("values", values, ("B", pattern.nnz))
         self._fix(pattern=pattern, values=values)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int]:
         """Shape ``(m, n)`` of one sample's matrix."""
         return self.pattern.shape
 

@@ -7,15 +7,20 @@ Without any number, patterns are operands, too, and count what their products wo
 """
 
 import weakref
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.arguments import Backend, checked
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.operands import products
+
+Length = Annotated[int, ">= 0, <= 2147483648"]  # 2**31: 32 bits hold the number of the last column
+Matrix: TypeAlias = sparse.csr_array | sparse.csr_matrix
 
 
 class CSRPattern(checks.Fixed):
@@ -26,32 +31,28 @@ class CSRPattern(checks.Fixed):
 
     Parameters
     ----------
-    indptr, indices : array_like of int [shape=(m + 1,)], [shape=(nnz,)]
+    indptr, indices
         Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Copied, as int32, or int64 for `indptr` if
         there are 2**31 entries or more; the copies are read-only.
-    shape : tuple of int
-        ``(m, n)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `indptr` and `indices` are no CSR pattern of that shape, of integers.
+    shape
+        Rows and columns, ``(m, n)``.
     """
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
     _fixed = __slots__
 
-    def __init__(self, indptr, indices, shape):
-        if not isinstance(shape, tuple) or len(shape) != 2 or not all(map(checks.is_integer, shape)) or min(shape) < 0:
-            raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
-        arrays = {"indptr": checks.as_array("indptr", indptr), "indices": checks.as_array("indices", indices)}
-        for name, array in arrays.items():
-            if array.dtype.kind not in "iu" and array.size:
-                raise TypeError(f"{name} must hold integers, got {array.dtype}")
-            if array.ndim != 1:
-                raise ValueError(f"{name} must be 1-d, got shape {array.shape}")
-        indptr, indices = arrays.values()
-        (rows, columns), nnz = map(int, shape), len(indices)
+    indptr: np.ndarray
+    indices: np.ndarray
+    shape: tuple[int, int]
+
+    @checked
+    def __init__(
+        self, indptr: Annotated[ArrayLike, "int[i]"], indices: Annotated[ArrayLike, "int[...]"],
+        shape: tuple[Length, Length],
+    ):  # fmt: skip
+        if indices.ndim != 1:
+            raise checks.wrong_shape("indices", indices, ("nnz",))
+        (rows, columns), nnz = shape, len(indices)
         if len(indptr) != rows + 1:
             raise ValueError(f"indptr must have m + 1 = {rows + 1} entries, got {len(indptr)}")
         if indptr[0] != 0 or indptr[-1] != nnz or np.any(indptr[1:] < indptr[:-1]):
@@ -59,8 +60,6 @@ class CSRPattern(checks.Fixed):
         if nnz and not 0 <= indices.min() <= indices.max() < columns:
             wrong = indices[(indices < 0) | (indices >= columns)][0]
             raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
-        if columns > 2**31:
-            raise ValueError(f"a pattern has at most 2**31 columns, got shape {shape}")
         self._hold(indptr.astype(np.int32 if nnz < 2**31 else np.int64), indices.astype(np.int32), (rows, columns), [])
 
     def _hold(self, indptr, indices, shape, on_device):
@@ -80,28 +79,28 @@ class CSRPattern(checks.Fixed):
         return CSRPattern.made, (self.indptr, self.indices, self.shape)
 
     @classmethod
-    def of(cls, matrix):
-        """Return the pattern of a SciPy CSR matrix, explicit zeros included; TypeError for what is none."""
+    def of(cls, matrix: "Matrix | CSRPattern") -> "CSRPattern":
+        """Return the pattern of a SciPy CSR matrix, explicit zeros included."""
         if isinstance(matrix, cls):
             return matrix
-        if not sparse.issparse(matrix) or matrix.format != "csr":
-            raise TypeError(f"expected a SciPy CSR matrix or a CSRPattern, got {type(matrix).__name__}")
+        if not isinstance(matrix, Matrix):
+            raise TypeError(f"matrix must be a SciPy CSR matrix or a CSRPattern, got {type(matrix).__name__}")
         return cls(matrix.indptr, matrix.indices, matrix.shape)
 
     @property
-    def nnz(self):
-        """int: how many entries may be non-zero."""
+    def nnz(self) -> int:
+        """How many entries may be non-zero."""
         return len(self.indices)
 
     @property
-    def sparsity(self):
-        """float: the share of guaranteed zeros among all entries (Table 1)."""
+    def sparsity(self) -> float:
+        """The share of guaranteed zeros among all entries (Table 1)."""
         rows, columns = self.shape
         return 1 - self.nnz / (rows * columns)
 
     @property
-    def canonical(self):
-        """bool: whether every row's columns are sorted, and none occurs twice."""
+    def canonical(self) -> bool:
+        """Whether every row's columns are sorted, and none occurs twice."""
         return sparse.csr_array((self.indices, self.indices, self.indptr), shape=self.shape).has_canonical_format
 
     def detached(self):
@@ -110,24 +109,23 @@ class CSRPattern(checks.Fixed):
         detached._hold(self.indptr, self.indices, self.shape, self.on_device)
         return detached
 
-    def times(self, other):
-        """Plan the product with another CSRPattern, once: a PlannedProduct, kept as long as both patterns are."""
+    def times(self, other: "CSRPattern") -> "PlannedProduct":
+        """Plan the product with another pattern, once: the plan is kept as long as both patterns are."""
         checks.check_kind("other", other, CSRPattern, "a CSRPattern")
         if other not in self._plans:
             self._plans[other] = PlannedProduct(self, other)
         return self._plans[other]
 
-    def matrix(self, values):
-        """Put values, a np.ndarray [shape=(nnz,)], into the pattern: a scipy.sparse.csr_array [shape=(m, n)].
+    @checked
+    def matrix(self, values: Annotated[np.ndarray, "any[...]"]) -> sparse.csr_array:
+        """Put values into the pattern: a matrix [shape=(m, n)].
 
-        Its index arrays are its own: SciPy changes them in place where zeros are eliminated, say. Raises TypeError or
-        ValueError for values that are no such array.
+        Its index arrays are its own: SciPy changes them in place where zeros are eliminated, say.
         """
-        checks.check_plain("values", values)
         if values.dtype.kind not in "biufc":
             raise TypeError(f"values must be numbers, got {values.dtype}")
         if values.shape != (self.nnz,):
-            raise ValueError(f"values must have shape (nnz,) = ({self.nnz},), got {values.shape}")
+            raise checks.wrong_shape("values", values, (self.nnz,))
         return sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     def __repr__(self):
@@ -140,8 +138,9 @@ class PlannedProduct(checks.Fixed):
 
     Parameters
     ----------
-    a, b : CSRPattern or scipy.sparse.csr_array [shape=(m, k)], [shape=(k, n)]
-        Of matrices, only the patterns are read: every stored entry, explicit zeros included.
+    a, b
+        Patterns [shape=(m, k)] and [shape=(k, n)]. Of matrices, only the patterns are read: every stored entry,
+        explicit zeros included.
 
     Attributes
     ----------
@@ -162,8 +161,8 @@ class PlannedProduct(checks.Fixed):
 
     Raises
     ------
-    TypeError, ValueError, MemoryError
-        If `a` or `b` is of another type, their shapes do not chain, or the product's pattern does not fit into memory.
+    MemoryError
+        If the product's pattern does not fit into memory.
 
     Examples
     --------
@@ -181,10 +180,17 @@ class PlannedProduct(checks.Fixed):
 
     _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind", "places")
 
-    def __init__(self, a, b):
+    left: CSRPattern
+    right: CSRPattern
+    pattern: CSRPattern
+    multiply_adds: int
+    kind: Literal["rows", "columns", "sums"]
+
+    @checked
+    def __init__(self, a: Matrix | CSRPattern, b: Matrix | CSRPattern):
         from bppsa_nb.operands.products_cpu import entries
 
-        a, b = _pattern("a", a), _pattern("b", b)
+        a, b = map(CSRPattern.of, (a, b))
         if a.shape[1] != b.shape[0]:
             raise ValueError(f"b must have {a.shape[1]} rows to be multiplied by a {a.shape}, got shape {b.shape}")
         multiply_adds = int(np.diff(b.indptr)[a.indices].sum(dtype=np.int64))
@@ -200,60 +206,53 @@ class PlannedProduct(checks.Fixed):
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
-    def performed(self, a):
-        """Count the multiply-adds that the numeric phase performs for certain values.
+    @checked
+    def performed(self, a: Annotated[np.ndarray, "float[...]"]) -> int:
+        """Count the multiply-adds that the numeric phase performs for `a`, one sample's values of the left matrix.
 
         Where entries are sums, an entry of `a` that happens to be zero is skipped, as for every pixel that max-pooling
-        did not choose. In products of the other kinds, skipping would take longer than multiplying. `a` is a np.ndarray
-        [shape=(nnz,)], one sample's values of the left matrix.
+        did not choose. In products of the other kinds, skipping would take longer than multiplying.
         """
-        checks.check_floats("a", a)
         if a.shape != (self.left.nnz,):
-            raise ValueError(f"a must have shape (nnz,) = ({self.left.nnz},), got {a.shape}")
+            raise checks.wrong_shape("a", a, (self.left.nnz,))
         if self.kind != "sums":
             return self.multiply_adds
         return int(np.diff(self.right.indptr)[self.left.indices[a != 0]].sum(dtype=np.int64))
 
-    def __call__(self, a, b, backend="auto", out=None):
+    @checked
+    def __call__(
+        self, a: Annotated[np.ndarray, "float[...]"], b: Annotated[np.ndarray, "float[...]"],
+        backend: Backend = "auto", out: Annotated[np.ndarray, "float[...]"] | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """Compute the values of the product: the numeric phase.
 
         Parameters
         ----------
-        a, b : np.ndarray [shape=(..., nnz)]
-            Finite values in the order of the patterns, which SciPy changes where it sorts indices; both float32 or both
-            float64. A leading axis are samples; one of the two may do without it, or have a single one, and then is
-            shared by all samples.
-        backend : {"auto", "numpy", "cpu", "cuda"}
-        out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
-            Where to put them: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
+        a, b
+            Finite values (nnz,) or (B, nnz), in the order of the patterns, which SciPy changes where it sorts indices.
+            If one of the two has no axis of samples, or a single sample, all samples of the other share it.
+        backend
+            What computes, as in `bppsa_nb.backprop`.
+        out
+            Where to put them: contiguous, not overlapping `a` or `b`.
 
         Returns
         -------
         np.ndarray [shape=(..., plan.pattern.nnz)]
             `out`, if given.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For other dtypes, or two different ones; for shapes that do not fit, NaN and infinity.
         """
         for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
-            checks.check_floats(name, values)
             if values.ndim not in (1, 2) or values.shape[-1] != pattern.nnz:
-                shapes = f"(nnz,) or (B, nnz) with nnz = {pattern.nnz}"
-                raise ValueError(f"{name} must have shape {shapes}, got {values.shape}")
+                raise checks.wrong_shape(name, values, (pattern.nnz,), ("B", pattern.nnz))
         checks.check_finite(a=a, b=b)  # the product might not show it, for zeros in the other
-        if a.dtype != b.dtype:
-            raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
         batches = {len(values) for values in (a, b) if values.ndim == 2}
         if len(batches - {1}) > 1:
             raise ValueError(f"a and b must have as many samples as each other, got {len(a)} and {len(b)}")
         shape = (*list(batches - {1} or batches), self.pattern.nnz)
         if out is None:
             out = np.empty(shape, a.dtype)
-        elif type(out) is not np.ndarray or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
-            got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-            raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
+        elif out.shape != shape or not out.flags.carray:
+            raise ValueError(f"out must be contiguous and writeable, of shape {shape}, got {short_repr(out)}")
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
             raise ValueError("out must not share memory with a or b: they are read while it is written")
         there = implementation(products.__name__, backends.resolve(backend))
@@ -289,10 +288,3 @@ class Pattern:
         plan = self.structure.times(other.structure)
         self.costs.append(Cost("mm", plan.multiply_adds, plan.pattern.nnz))
         return Pattern(plan.pattern, self.costs)
-
-
-def _pattern(name, matrix):
-    try:
-        return CSRPattern.of(matrix)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, extras, files, output
-from bppsa_nb.machine.interrupts import ended_once
 from bppsa_nb.papers import (
     check,
     cli_kernel,
@@ -62,7 +61,7 @@ def _run(argv):
             if words[:1] == [old] and (not option or option in [word.partition("=")[0] for word in words]):
                 parser.error(f"`bppsa-nb {old} {option}".rstrip() + f"` is now {new}")
         arguments = parser.parse_args(argv)
-    with ended_once() as signals:
+    with _ended_once() as signals:
         try:
             with extras.explained():
                 return arguments.command(arguments) or 0
@@ -75,6 +74,33 @@ def _run(argv):
     if rank == 0:
         print(said, file=sys.stderr)
     return code
+
+
+@contextmanager
+def _ended_once():
+    """Have SIGTERM raise KeyboardInterrupt as Ctrl-C does, and neither of them a second time within a second.
+
+    Whoever presses Ctrl-C twice means it once; what is saved for the next time must not be lost over that. Signals that
+    are ignored, or handled by something else, are left alone. The block gets the list of signals that arrived.
+    """
+    arrived, last = [], -1.0
+
+    def end(number, frame):
+        nonlocal last
+        arrived.append(number)
+        if time.monotonic() > last + 1:
+            last = time.monotonic()
+            raise KeyboardInterrupt
+
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    handlers = {number: handler for number, handler in handlers.items() if signal.getsignal(number) is handler}
+    try:
+        for number in handlers:
+            signal.signal(number, end)
+        yield arrived
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _measure(arguments):

@@ -11,7 +11,6 @@ from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files
 from bppsa_nb.machine.backends import BACKENDS
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.interrupts import interrupts_held
 
 FORESEEN = (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError)  # they explain themselves
 
@@ -49,8 +48,8 @@ def add_options(add):
         "BPPSA_NB_CUDA_GRAPH=0 does the same for any program")
     add("--seed", type=natural, default=0, help="seed of samples, order and parameters (default: %(default)s)")
     add("--save", type=Path, metavar="PATH",
-        help="save the trainer's state here, also after Ctrl-C; a file that exists is replaced only if --resume names "
-        "it, too")
+        help="save the trainer's state here, without --distributed also after Ctrl-C; a file that exists is replaced "
+        "only if --resume names it, too")
     add("--save-every", type=int, metavar="N", help="save after every N iterations, too")
     add("--resume", type=Path, metavar="PATH", help="resume from a file of --save, with the data of the other options")
     add("--distributed", action="store_true",
@@ -64,8 +63,8 @@ def add_options(add):
 def run(arguments):
     """Train as the command line says, in this process or on all that mpiexec started.
 
-    Errors are of the types `FORESEEN`, and say all there is to say; on several ranks they end all of them. After Ctrl-C
-    a KeyboardInterrupt says what is kept.
+    Errors are of the types `FORESEEN`, and say all there is to say; on several ranks they end all of them, as Ctrl-C
+    does. In one process, a KeyboardInterrupt says after Ctrl-C what is kept.
     """
     started = ranks.rank_and_size()[1]
     if arguments.save_every is not None and arguments.save is None:
@@ -80,18 +79,8 @@ def run(arguments):
     if comm is None or comm.size == 1:
         _train(arguments, comm)
         return
-    stopped = None
-    with ranks.abort_on_error(comm, FORESEEN), ranks.rank_0_output(comm.rank, "stdout"):
-        try:
-            _train(arguments, comm)
-        except KeyboardInterrupt as stop:
-            if not stop.args:  # not by all ranks together, at the end of an iteration
-                raise
-            stopped = stop
-    if stopped:
-        if comm.rank > 0:
-            sys.exit(130)
-        raise stopped
+    with ranks.abort_on_error(comm, (*FORESEEN, KeyboardInterrupt)), ranks.rank_0_output(comm.rank, "stdout"):
+        _train(arguments, comm)
 
 
 def _train(arguments, comm):
@@ -113,18 +102,15 @@ def _train(arguments, comm):
     try:
         trainer.fit(dataset, arguments.epochs, arguments.batch_size, **keep)
     except KeyboardInterrupt:
-        with interrupts_held() as again:
-            kept = _kept(trainer, save)
-            again.clear()  # what came meanwhile meant the same
+        kept = _kept(trainer, save) if alone else "what --save-every N saved last is kept"
         raise KeyboardInterrupt(kept) from None
     except FloatingPointError as error:  # nothing was updated by it: what there is, is worth keeping
         if save is None or len(trainer.history.loss) == before or not alone:
             raise
         raise FloatingPointError(f"{error}; {_kept(trainer, save)}") from error
     if save:
-        with interrupts_held():
-            trainer.save(save)
-            print(f"saved to {save}")
+        trainer.save(save)
+        print(f"saved to {save}")
     loss, seconds = trainer.history.loss, trainer.history.seconds[before:]
     if len(seconds):
         last, where = min(100, len(loss)), "" if alone else f" on {comm.size} ranks{_shares(arguments, comm)}"

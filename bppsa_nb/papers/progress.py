@@ -10,7 +10,6 @@ import numpy as np
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import generator
-from bppsa_nb.machine.interrupts import interrupts_held
 
 
 class Progress:
@@ -55,9 +54,8 @@ class Progress:
             for key, point, own in left:
                 shown.set_postfix(point)
                 rows = measure_point(point, own)
-                with interrupts_held():
-                    self._saved[key] = [point | _plain(row, "row") for row in rows]
-                    self._write()
+                self._saved[key] = [point | _plain(row, "row") for row in rows]
+                self._write()
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._saved[key]])
 

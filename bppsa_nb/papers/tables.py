@@ -45,10 +45,9 @@ def write(table, origin, path, notes=None):
         "columns": {name: _kind(name, values) for name, values in columns.items()},
         "sha256": _digest(text),
     }
-    with files.folder_lock(path.parent):  # two that record one table leave the CSV and the JSON of the same run
-        with files.atomic_write(path, "w") as file:
-            file.write(text)
-        files.write_json(path.with_suffix(".json"), described)
+    with files.atomic_write(path, "w") as file:
+        file.write(text)
+    files.write_json(path.with_suffix(".json"), described)
 
 
 @extras.explained()

@@ -3,7 +3,10 @@
 import difflib
 import re
 import textwrap
+from collections.abc import Callable, Sequence
 from html import escape
+from os import PathLike
+from typing import Any
 
 from bppsa_nb.machine import files
 from bppsa_nb.puzzles import answers, checker, contents
@@ -31,25 +34,20 @@ def puzzle(name):
     return PUZZLES[name]
 
 
-def check(name, yours):
+def check(name: str, yours: Any) -> Verdict:
     """Say whether an answer to a puzzle is right.
 
     Parameters
     ----------
-    name : str
-        Of the puzzle, which is also what the answer is called.
-    yours : callable
-        The answer.
+    name
+        The puzzle's name, which is also what the answer is called.
+    yours
+        The answer, a function.
 
     Returns
     -------
     Verdict
         True if it is right. As the last line of a cell it says what is wrong, and draws both, yours and the right one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such puzzle.
     """
     verdict = _judge(name, yours)
     if verdict:
@@ -70,13 +68,13 @@ def _judge(name, yours):
         return Verdict(False, str(wrong))
 
 
-def export(path="answers.json"):
+def export(path: str | PathLike[str] = "answers.json") -> int:
     """Write all right answers to one file, with the times at which puzzles were solved first.
 
     Parameters
     ----------
-    path : str or path
-        JSON, as `grade` reads it, and as the page of puzzles saves it.
+    path
+        A file of JSON, as `grade` reads it, and as the page of puzzles saves it.
 
     Returns
     -------
@@ -93,16 +91,16 @@ def export(path="answers.json"):
     return len(known)
 
 
-def grade(*paths, only=NAMES):
+def grade(*paths: str | PathLike[str], only: Sequence[str] = NAMES) -> dict[str, tuple[int, int, str]]:
     """Judge the answers in files, and count their points.
 
     Parameters
     ----------
-    *paths : str or path
-        Of one person: what `export` or the page of puzzles wrote; notebooks (.ipynb) or programs (.py) that define the
-        answers. Their imports, functions, classes and assignments are run, here: trust them, or grade them where they
-        can do no harm. Of two answers to a puzzle, the last one counts.
-    only : sequence of str
+    *paths
+        One person's files: what `export` or the page of puzzles wrote; notebooks (.ipynb) or programs (.py) that define
+        the answers. Their imports, functions, classes and assignments are run, here: trust them, or grade them where
+        they can do no harm. Of two answers to a puzzle, the last one counts.
+    only
         The puzzles that are asked.
 
     Returns
@@ -113,7 +111,7 @@ def grade(*paths, only=NAMES):
     Raises
     ------
     ValueError
-        If `only` has something else than puzzles, or a file is damaged.
+        If a file is damaged.
     """
     single = isinstance(only, str) or not hasattr(only, "__iter__") or getattr(only, "shape", None) == ()
     if single or not set(map(str, only)) <= set(NAMES):
@@ -134,14 +132,15 @@ def grade(*paths, only=NAMES):
     return grades
 
 
-def show(scan, letters, *more):
+def show(scan: Callable[..., Any], letters: str, *more: Any) -> "Watched":
     """Run a scan of one's own over letters.
 
     Parameters
     ----------
-    scan : callable
+    scan
         A generator ``scan(a, op, ...)``: works on a list in place, and pauses after each level. ``op(a, b)`` joins two.
-    letters : str
+    letters
+        What the list holds, such as "abcd".
     *more
         What else the scan takes, such as `IDENTITY`.
 
@@ -152,8 +151,8 @@ def show(scan, letters, *more):
 
     Raises
     ------
-    ValueError, TypeError, TimeoutError
-        If letters are none, or no text; if the scan does not pause; if it takes longer than `SECONDS`.
+    TypeError, TimeoutError
+        If the scan does not pause; if it takes longer than `SECONDS`.
     """
     if not isinstance(letters, str) or not letters:
         raise ValueError(f'letters must be a text such as "abcd", got {letters!r}')
@@ -187,7 +186,7 @@ class Watched:
         return watched(self)
 
 
-def hint(name, depth=1):
+def hint(name: str, depth: int = 1) -> None:
     """Print a hint on the puzzle `name`, of `depth` 1, or 2, which says more, or 3, which says nearly all."""
     hints = puzzle(name).hints
     if type(depth) is not int or not 1 <= depth <= len(hints):
@@ -195,13 +194,13 @@ def hint(name, depth=1):
     print(hints[depth - 1])
 
 
-def solution(name):
+def solution(name: str) -> None:
     """Print a solution of the puzzle `name`, and why it is as it is."""
     asked = puzzle(name)
     print(f"{asked.text()}\n\n{textwrap.fill(asked.explained, 88)}")
 
 
-def progress():
+def progress() -> "Progress":
     """Return which puzzles are solved, to be shown as the last line of a cell."""
     return Progress(answers.kept())
 

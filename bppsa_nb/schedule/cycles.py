@@ -4,14 +4,15 @@ Nothing here knows Algorithm 1. `bppsa_nb.multigrid.cycles` runs, with a sweep t
 every block, who does how many layer steps, and which blocks these wait for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
@@ -37,8 +38,8 @@ class Task(NamedTuple):
     needs: list
 
     @property
-    def label(self):
-        """str: what it does, such as ``"F of level 0, layers 4-7"``."""
+    def label(self) -> str:
+        """What it does, such as ``"F of level 0, layers 4-7"``."""
         span = f", layers {min(self.layers)}-{max(self.layers)}" if len(self.layers) else ""
         return f"{self.kind} of level {self.level}{span}"
 
@@ -55,29 +56,29 @@ class Recording:
     tasks: list
     stored: dict
 
-    def part(self, *kinds):
+    def part(self, *kinds: str) -> Self:
         """Return the recording of some kinds of tasks alone; what they need of others is there."""
         number = {i: n for n, i in enumerate(i for i, task in enumerate(self.tasks) if task.kind in kinds)}
         kept = (self.tasks[i] for i in number)
         tasks = [task._replace(needs=[number[j] for j in task.needs if j in number]) for task in kept]
-        return Recording(tasks, {kind: count for kind, count in self.stored.items() if kind in kinds})
+        return type(self)(tasks, {kind: count for kind, count in self.stored.items() if kind in kinds})
 
-    def durations(self, costs=COSTS):
-        """Return what each task takes if a step takes costs[kind]: list of float."""
+    def durations(self, costs: Mapping[str, float] = COSTS) -> list[float]:
+        """Return what each task takes if a step takes costs[kind]."""
         return [len(task.layers) and len(task.layers) * costs[task.kind] for task in self.tasks]
 
-    def work(self, costs=COSTS):
+    def work(self, costs: Mapping[str, float] = COSTS) -> float:
         """Return what all tasks take one after the other."""
         return sum(self.durations(costs))
 
-    def span(self, costs=COSTS):
+    def span(self, costs: Mapping[str, float] = COSTS) -> float:
         """Return what the longest chain of tasks that wait for each other takes; moving data is free."""
         ends = []
         for task, own in zip(self.tasks, self.durations(costs), strict=True):
             ends.append(own + max((ends[j] for j in task.needs), default=0))
         return max(ends, default=0)
 
-    def timeline(self, costs=COSTS, message=0):
+    def timeline(self, costs: Mapping[str, float] = COSTS, message: float = 0) -> tuple[list, list]:
         """Schedule the tasks on their workers, in the order of the program; return events, and what each needs.
 
         A step takes costs[kind], and `message` is what it takes to send a state or a gradient to another worker.
@@ -89,21 +90,23 @@ class Recording:
         return timeline.in_order(tasks, [task.needs for task in self.tasks], [message] * len(tasks))
 
 
-def record(depth, workers=1, cycles=1, coarsening=4, levels=None, **options):
+@checked
+def record(
+    depth: Size, workers: Size = 1, cycles: Size = 1, coarsening: Annotated[int, ">= 2"] = 4,
+    levels: Size | None = None, **options: Any,
+) -> Recording:  # fmt: skip
     """Record one step of training whose states and gradients come from multigrid: a `Recording`.
 
     The first state is with every worker; the gradient at the last one must be sent. Workers hold consecutive layers:
     whole blocks of the finest level, as equally many as possible. Blocks of coarser levels may reach over several
     workers, each doing the steps of its own layers; `multigrid.partition` avoids that, and so takes fewer ranks. There
     are as many `cycles` forward as backward. All other arguments are those of `multigrid.solve`; ``levels=1`` is
-    ordinary back-propagation. Raises TypeError or ValueError for what does not fit, such as more workers than blocks.
+    ordinary back-propagation.
     """
-    depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
     options = Options(cycles, 0.0, coarsening, levels, **options)
     block = coarsening if levels > 1 else 1
     blocks = -(-depth // block)
-    workers = check_count("workers", workers, 1)
     if workers > blocks:
         raise ValueError(f"workers must be at most the {blocks} blocks of the finest level, got {workers}")
     ends = [min(depth, block * (blocks * w // workers)) for w in range(workers + 1)]

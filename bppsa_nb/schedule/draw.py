@@ -1,15 +1,17 @@
 """Draw what ran: a scan as a tree, as in the paper's Figures 1 and 3, and any schedule as a timeline."""
 
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
 from bppsa_nb.machine import extras
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
+from bppsa_nb.machine.arguments import Count, checked
 from bppsa_nb.scan.operator import IDENTITY
-from bppsa_nb.scan.trace import Trace, span_label
+from bppsa_nb.scan.trace import Trace, Traced, span_label
 from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES
-from bppsa_nb.schedule.events import check_events
+from bppsa_nb.schedule.events import Event
 from bppsa_nb.schedule.traced import cleared_places
 
 with extras.explained():
@@ -26,7 +28,11 @@ _MOVE = "#777777"
 _INK = "#222222"
 
 
-def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=True):
+@checked
+def tree(
+    trace: Trace, ax: Axes | None = None, *, label: Callable[[Traced], str] = span_label,
+    names: tuple[Sequence[str], Sequence[str]] | None = None, highlight: Collection[Traced] = (), legend: bool = True,
+) -> Axes:  # fmt: skip
     """Draw a traced scan: the array from left to right, one row of it per level from top to bottom; return the axes.
 
     Squares are operands, labeled by `label` with the positions that went into them; faint ones have not changed, and
@@ -34,9 +40,6 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
     orange a matrix-vector product, dashed a move. `names` are texts above the inputs and below the result, by default a
     chain's; products in `highlight` are stressed. A chunked scan cannot be drawn so, and raises ValueError.
     """
-    check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
-    _check_axes(ax)
-    check_flag("legend", legend)
     if trace.method == "chunked":
         why = "'chunked' goes through its chunks twice and keeps products beside it"
         advice = "draw.timeline(scan_schedule(trace, workers)) shows what it does"
@@ -80,9 +83,9 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
     return ax
 
 
-def chain_names(n):
+@checked
+def chain_names(n: Count) -> tuple[list[str], list[str]]:
     """Name the entries of Equation 5's array and of the result; J_t is short for d x_t / d x_(t-1)."""
-    n = check_count("n", n)
     jacobians = [rf"$J_{{{t}}}^T$" for t in range(n, 0, -1)]
     gradients = [rf"$\nabla x_{{{t}}}$" for t in range(n, -1, -1)]
     return [gradients[0], *jacobians], ["$I$", *gradients]
@@ -148,9 +151,12 @@ def _readable_on(fill):
     return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.4 else "white"
 
 
+@checked
 def timeline(
-    events, ax=None, *, colors=None, names=None, unit="time", worker="worker", thin=(), until=None, legend=True
-):
+    events: Sequence[Event], ax: Axes | None = None, *, colors: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None, unit: str = "time", worker: str | Sequence[str] = "worker",
+    thin: Collection[int] = (), until: Annotated[float, ">= 0"] | None = None, legend: bool = True,
+) -> Axes:  # fmt: skip
     """Draw a schedule: one lane per worker, one bar per event, colored by kind; return the axes.
 
     `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, those of
@@ -159,15 +165,10 @@ def timeline(
     is where the axis of time ends, for schedules drawn below each other. Raises ValueError if there are more kinds than
     colors, or a worker has no name.
     """
-    events = check_events(events)
-    _check_axes(ax)
-    check_flag("legend", legend)
-    if until is not None:
-        check_amount("until", until)
     kinds = list(dict.fromkeys(event.kind for event in events))
     if colors is None:
         colors = _default_colors(kinds)
-    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | OPERATION_NAMES | (names or {})
+    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | OPERATION_NAMES | dict(names or {})
     lanes = 1 + max((event.worker for event in events), default=0)
     if not isinstance(worker, str):
         if lanes > len(worker):
@@ -193,11 +194,6 @@ def timeline(
         columns = min(len(handles), 6)
         ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
     return ax
-
-
-def _check_axes(ax):
-    if ax is not None:
-        check_kind("ax", ax, Axes, "Matplotlib's axes")
 
 
 def _points(ax):

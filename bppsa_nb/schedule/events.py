@@ -7,11 +7,12 @@ of training is a `bppsa_nb.schedule.timeline.Timeline`, which also knows the ope
 """
 
 import heapq
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_list, check_amount, check_count, check_kind
+from bppsa_nb.machine.arguments import Count, Size, checked
 from bppsa_nb.scan.trace import UNIT, Trace, span_label
 
 
@@ -25,45 +26,30 @@ class Event(NamedTuple):
     kind: str = ""
 
     @property
-    def end(self):
-        """float: when it is done."""
+    def end(self) -> float:
+        """When it is done."""
         return self.start + self.duration
 
 
-def makespan(events):
+@checked
+def makespan(events: Sequence[Event]) -> float:
     """Return when the last event ends; 0 for no events."""
-    return max((event.end for event in check_events(events)), default=0)
+    return max((event.end for event in events), default=0)
 
 
-def check_events(events):
-    """Return events as a list, or raise TypeError for what is none."""
-    events = as_list("events", events, "a list of Event")
-    for i, event in enumerate(events):
-        check_kind(f"events[{i}]", event, Event, "an Event")
-    return events
-
-
-def _check_needs(needs, count, what):
-    """Return what each event or task needs as a list of tuples, or raise TypeError or ValueError."""
-    needs = as_list("needs", needs, f"a list with an entry for every {what}")
-    if len(needs) != count:
-        raise ValueError(f"needs must have one entry per {what}, got {len(needs)} for {count} {what}s")
-    for i, before in enumerate(needs):
-        name = f"needs[{i}]"
-        needs[i] = tuple(check_count(name, j, 0, count - 1) for j in as_list(name, before, "a list of numbers"))
-    return needs
-
-
-def check(events, needs):
+@checked
+def check(events: Sequence[Event], needs: Sequence[Sequence[Count]]) -> None:
     """Raise ValueError unless events are a schedule: no worker does two things at once, nothing starts too early.
 
     ``needs[i]`` says which events must be over before ``events[i]`` starts.
     """
-    events = check_events(events)
-    needs = _check_needs(needs, len(events), "event")
+    if len(needs) != len(events):
+        raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
     table = np.full((len(events), max(map(len, needs), default=0)), -1)
     for row, before in zip(table, needs, strict=True):
         row[: len(before)] = before
+    if (table >= len(events)).any():
+        raise ValueError(f"needs must only hold numbers from 0 to {len(events) - 1}, got {table.max()}")
     workers = np.array([event.worker for event in events], np.int64)
     start, end = np.array([(event.start, event.end) for event in events], np.float64).reshape(-1, 2).T
     check_arrays(workers, start, end, table, lambda i: repr(events[i].label))
@@ -97,12 +83,9 @@ def list_schedule(durations, needs, workers):
     and start of each. No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any
     number is shorter than the longest chain of tasks.
     """
-    durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
-    for i, duration in enumerate(durations):
-        check_amount(f"durations[{i}]", duration)
     followers = [[] for _ in durations]
     waiting = []
-    for i, before in enumerate(_check_needs(needs, len(durations), "task")):
+    for i, before in enumerate(needs):
         waiting.append(len(before))
         for j in before:
             if not 0 <= j < i:
@@ -131,27 +114,28 @@ def list_schedule(durations, needs, workers):
     return placed
 
 
-def multiply_adds(hidden):
+@checked
+def multiply_adds(hidden: Size) -> dict[str, int]:
     """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
-    hidden = check_count("hidden", hidden, 1)
     return {"mm": hidden**3, "mv": hidden**2}
 
 
-def scan_schedule(trace, workers, cost=UNIT):
+@checked
+def scan_schedule(trace: Trace, workers: Size, cost: Mapping[str, Annotated[float, ">= 0"]] = UNIT) -> list[Event]:
     """Run a traced scan on a number of workers, greedily and without waiting between levels; moving data is free.
 
     `cost` is what a product of kind ``"mm"`` and ``"mv"`` takes. ``events[i]`` computes ``trace.products[i]``.
     """
-    check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
-    check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
-    for kind in UNIT:
-        check_amount(f"cost[{kind!r}]", cost.get(kind))
+    if not UNIT.keys() <= cost.keys():
+        raise ValueError(f"cost must have entries 'mm' and 'mv', got {cost!r}")
     durations = [cost[product.product] for product in trace.products]
     placed = zip(trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True)
     return [Event(*at, duration, span_label(product), product.product) for product, duration, at in placed]
 
 
-def in_order(tasks, needs, sending=None):
+def in_order(
+    tasks: Sequence[Event], needs: Sequence[Sequence[int]], sending: Sequence[float] | None = None
+) -> tuple[list[Event], list[list[int]]]:
     """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
 
     What a task gives is sent once to every other worker that needs it, as soon as it is done, and while workers go on.

@@ -1,19 +1,26 @@
 """Run any timeline on a real network: in one process, or with a process for every device."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bppsa_nb.machine.checks import check_count, check_kind
+from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.machine.checks import check_finite
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.reprs import repr_of, with_repr
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks.network import Network
-from bppsa_nb.schedule.layers import check_batch, split
+from bppsa_nb.schedule.events import Event
+from bppsa_nb.schedule.layers import Chain, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 from bppsa_nb.schedule.timeline import Timeline
 from bppsa_nb.training.loss import check_labels
 from bppsa_nb.training.optimizers import SGD, Adam
+
+Images = Annotated[np.ndarray, "float[batch_size, *input_shape]"]
+Labels = Annotated[ArrayLike, "int[batch_size]"]
 
 
 @with_repr("loss", "grads", "timeline")
@@ -27,17 +34,17 @@ class Result:
     """
 
     losses: np.ndarray
-    grads: dict
+    grads: dict[str, np.ndarray] | None
     timeline: Timeline
 
     @property
-    def loss(self):
-        """float: the batch's mean loss."""
+    def loss(self) -> float:
+        """The batch's mean loss."""
         return float(self.losses.mean())
 
     @property
-    def events(self):
-        """All operations as they ran, in seconds: list of Event."""
+    def events(self) -> list[Event]:
+        """All operations as they ran, in seconds."""
         return self.timeline.events
 
 
@@ -70,6 +77,7 @@ class _Plan:
         }  # fmt: skip
 
 
+@with_repr("timeline", "network", "batch_size", "optimizer", "processes")
 class Executor:
     """Run timelines of a network's layers, in a ``with`` block.
 
@@ -78,28 +86,24 @@ class Executor:
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline
         Of as many layers as `split` makes of the network.
-    network : sparse.Network
-    batch_size : int
+    network
+        Such as a `sparse.Network`.
+    batch_size
         Samples of each run. They are shared out evenly among replicas, and then micro-batches.
-    optimizer : SGD or Adam, optional
+    optimizer
         For timelines that update the weights themselves: every layer has a copy of it. With ``policy="1f1b"`` and
         ``flush=False`` every micro-batch makes an update, and its gradients are those for the weights that its
         forward pass had on that device (PipeDream with weight stashing). In timelines that end with the next forward
         pass, each F first updates its layer. Without an optimizer, nothing is updated, and the gradients are the
         caller's: ``optimizer.step(network.params, result.grads)``.
-    processes : bool, optional
+    processes
         Whether every device is a process; by default, if there are several. Otherwise all take turns in this one, in
         the order of the starts, which gives the same results. Two streams of one device always do.
-    replicas : int
+    replicas
         For timelines of `data_parallel`: how many processes train on a share of the batch each. S[δW] adds up their
         gradients, always in the same order. With one replica it has nothing to send.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, a timeline of another number of layers, or a batch that cannot be shared out.
 
     Notes
     -----
@@ -123,43 +127,40 @@ class Executor:
     (10,)
     """
 
-    def __init__(self, timeline, network, batch_size, optimizer=None, processes=None, replicas=1):
-        layers = split(network)
-        check_kind("timeline", timeline, Timeline, "a schedule.Timeline", repr)
-        ops, L = timeline.operations, len(layers)
+    @checked
+    def __init__(
+        self, timeline: Timeline, network: Chain, batch_size: Size, optimizer: SGD | Adam | None = None,
+        processes: bool | None = None, replicas: Size = 1,
+    ):  # fmt: skip
+        layers, ops = split(network), timeline.operations
+        L, share = len(layers), ops.micro_batches * replicas
         if ops.network.layers != L:
             raise ValueError(f"timeline must be for the network's {L} layers {layers}, got {ops.network.layers}")
         timeline.check()
-        replicas, share = check_count("replicas", replicas, 1), ops.micro_batches * replicas
         if replicas > 1 and not ops.synchronizes:
             raise ValueError(f"replicas are for timelines of data_parallel, got {replicas} with {timeline!r}")
-        if check_count("batch_size", batch_size, 1) % share:
+        if batch_size % share:
             parts = f"{share} equal {'replicas' if replicas > 1 else 'micro-batches'}"
             raise ValueError(f"batch_size must be a multiple of {share}, to make {parts}, got {batch_size}")
         if processes is None:
             processes = ops.devices > 1 or replicas > 1
-        check_kind("processes", processes, (bool, np.bool_), "True, False or None", repr)
         if replicas > 1 and not processes:
             raise ValueError("replicas are processes, got processes=False")
         if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
             raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
         each = timeline.policy == "1f1b" and not timeline.flush
-        check_kind("optimizer", optimizer, (SGD, Adam, type(None)), "an SGD or Adam", repr)
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or ops.ends_forward):
             advice = "with this one, call optimizer.step(network.params, result.grads)"
             raise ValueError(f"optimizer is for timelines that update the weights, not for {timeline!r}; {advice}")
         updates = None if optimizer is None else "each" if each else "before forward"
-        self._plan = _Plan(timeline, network, layers, int(batch_size), replicas, optimizer, updates, bool(processes))
+        self.timeline, self.network, self.batch_size, self.optimizer = timeline, network, batch_size, optimizer
+        self.input_shape, self.dtype, self.processes = layers[0].input_shape, network.dtype, processes
+        self._plan = _Plan(timeline, network, layers, batch_size, replicas, optimizer, updates, processes)
         self._running = self._stored = None
 
-    def __repr__(self):
-        told = vars(vars(self)["_plan"]) if "_plan" in vars(self) else {}
-        names = ("timeline", "network", "batch_size", "optimizer", "processes")
-        return repr_of(self, **{name: told[name] for name in names if told})
-
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self._running:
             raise RuntimeError("the executor runs already")
         self._stored = None
@@ -169,34 +170,29 @@ class Executor:
     def __exit__(self, *error):
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """End all processes; leaving the ``with`` block does."""
         running, self._running = self._running, None
         if running:
             with interrupts_held():
                 running.close()
 
-    def __call__(self, x, labels, following=None):
+    @checked
+    def __call__(self, x: Images, labels: Labels, following: tuple[Images, Labels] | None = None) -> Result:
         """Run the timeline once.
 
         Parameters
         ----------
-        x : np.ndarray [shape=(batch_size, C, H, W)]
-        labels : array_like of int [shape=(batch_size,)]
-        following : tuple of (np.ndarray, array_like of int), optional
+        x, labels
+            A batch of images, in the network's dtype, and their classes.
+        following
             For timelines that end with a forward pass: the next run's `x` and `labels`, which it is for; by default
             those of this run. Such timelines begin with gradients. The forward pass for those is the last run's, if
             it was for an equal batch and there is an optimizer, and computed beforehand otherwise; nobody else may
             change the parameters in between.
 
-        Returns
-        -------
-        Result
-
         Raises
         ------
-        TypeError, ValueError
-            For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
         FloatingPointError
             If an output, or a gradient that is to update weights, leaves the range of the dtype.
         RuntimeError, KeyboardInterrupt
@@ -210,20 +206,18 @@ class Executor:
         plan, ends_forward = self._plan, self._plan.timeline.operations.ends_forward
         if not self._running:
             raise RuntimeError("an executor runs in a with block: with schedule.Executor(...) as run")
-        batch = x, self._check(x, labels)
-        if following is not None and not ends_forward:
-            raise ValueError(f"following is for timelines that end with a forward pass, got one with {plan.timeline!r}")
-        after = None
-        if ends_forward:
-            if following is not None and (not isinstance(following, (tuple, list)) or len(following) != 2):
-                raise TypeError(f"following must be a pair of x and labels, got {following!r}")
+        batch = after = self._with_classes(x, labels)
+        if following is not None:
+            if not ends_forward:
+                only = "is for timelines that end with a forward pass"
+                raise ValueError(f"following {only}, got one with {plan.timeline!r}")
             try:
-                after = batch if following is None else (following[0], self._check(*following))
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"following: {error}") from error
+                after = self._with_classes(*following)
+            except ValueError as error:
+                raise ValueError(f"following: {error}") from error
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
         try:
-            losses, grads, times, weights = self._running(None if again else batch, after)
+            losses, grads, times, weights = self._running(None if again else batch, after if ends_forward else None)
             with interrupts_held():
                 for name, weight in weights.items() if plan.updates else ():
                     plan.network.params[name][...] = weight
@@ -238,12 +232,9 @@ class Executor:
         measured = Timeline(operations, times[:, 0].copy(), planned.policy, flush=planned.flush, k=planned.k)
         return Result(losses, grads if plan.updates != "each" else None, measured)
 
-    def _check(self, x, labels):
-        plan = self._plan
-        check_batch(plan.network, plan.layers, x)
-        if len(x) != plan.batch_size:
-            raise ValueError(f"x must hold {plan.batch_size} samples, as the executor was told, got {len(x)}")
-        return check_labels(labels, len(x), plan.layers[-1].output_shape[0])
+    def _with_classes(self, x, labels):
+        check_finite(x=x)
+        return x, check_labels(labels, len(x), self._plan.layers[-1].output_shape[0])
 
 
 class _Turns:

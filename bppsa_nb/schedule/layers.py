@@ -1,8 +1,12 @@
 """A network of operators as the scheduler's layers: what F, δO and δW compute there, and what they cost."""
 
-import numpy as np
+from typing import Annotated
 
-from bppsa_nb.machine.checks import check_count, check_finite, check_kind, check_samples
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.machine.checks import check_array, check_finite, check_kind
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
@@ -58,30 +62,26 @@ class Layer:
         return grads
 
 
-def split(network):
+def _chain(network, name):
+    """Return a network, or raise TypeError unless it is the chain of its operators, and nothing else."""
+    check_kind(name, network, chains.Network, "a chain of operators, as bppsa_nb.sparse.Network is", repr)
+    for own in ("forward", "backward"):
+        if getattr(type(network), own) is not getattr(chains.Network, own):
+            raise TypeError(f"{name} must be the chain of its operators, got a {own} of its own in {network!r}")
+    return network
+
+
+Chain = Annotated[chains.Network, _chain]
+
+
+@checked
+def split(network: Chain) -> list[Layer]:
     """Group a network's operators into layers 1 to L.
 
     Each layer ends with an operator that has parameters, and begins with those before it that have none. So the
     gradient at its output is the one that δW needs, and δO goes through all of it. Operators without parameters at
     the network's end are the last layer, whose δW is nothing.
-
-    Parameters
-    ----------
-    network : sparse.Network
-
-    Returns
-    -------
-    list of Layer
-
-    Raises
-    ------
-    TypeError
-        For anything else.
     """
-    check_kind("network", network, chains.Network, "a chain of operators, as bppsa_nb.sparse.Network is", repr)
-    for name in ("forward", "backward"):
-        if getattr(type(network), name) is not getattr(chains.Network, name):
-            raise TypeError(f"network must be the chain of its operators, got a {name} of its own in {network!r}")
     layers, first, operators = [], 0, network.operators
     for i, operator in enumerate(operators):
         if operator.param_shapes or i == len(operators) - 1:
@@ -91,22 +91,21 @@ def split(network):
     return layers
 
 
-def check_batch(network, layers, x):
-    """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
-    check_samples(x, network.dtype, ("B", *layers[0].input_shape))
-    check_finite(x=x)
-
-
-def profile(network, x, labels, rounds=7):
+@checked
+def profile(
+    network: Chain, x: Annotated[np.ndarray, "float[B, ...]"], labels: Annotated[ArrayLike, "int[B]"], rounds: Size = 7
+) -> Network:
     """Measure what a network's layers cost on this machine.
 
     Parameters
     ----------
-    network : sparse.Network
-    x : np.ndarray [shape=(B, C, H, W)]
-        One micro-batch, in the network's dtype.
-    labels : array_like of int [shape=(B,)]
-    rounds : int
+    network
+        Such as a `sparse.Network`.
+    x
+        One micro-batch, in the network's dtype: images (B, C, H, W).
+    labels
+        Their classes.
+    rounds
         How many forward and backward passes are timed; the one that comes first does not count.
 
     Returns
@@ -120,14 +119,15 @@ def profile(network, x, labels, rounds=7):
 
     Raises
     ------
-    TypeError, ValueError, FloatingPointError
-        For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
+    FloatingPointError
+        If an output leaves the range of the dtype.
     """
     from bppsa_nb.machine.workers import one_blas_thread
 
     layers = split(network)
-    check_batch(network, layers, x)
-    rounds, L = check_count("rounds", rounds, 1), len(layers)
+    check_array("x", x, network.dtype, ("B", *layers[0].input_shape))
+    check_finite(x=x)
+    L = len(layers)
     back = [(kind, number) for number in range(L, 0, -1) for kind in (W, O)]
     program = [(i, *each, 0) for i, each in enumerate([*((F, number) for number in range(1, L + 1)), *back])]
     steps, measured = Steps(dict(enumerate(layers, 1)), L, program, [slice(None)], share=1), []

@@ -31,18 +31,18 @@ class Operations:
         return len(self.kind)
 
     @property
-    def micro_batches(self):
-        """int: how many there are."""
+    def micro_batches(self) -> int:
+        """How many there are."""
         return 1 + int(self.micro_batch.max())
 
     @property
-    def synchronizes(self):
-        """bool: whether weight gradients are sent, and a forward pass follows (data-parallel training)."""
+    def synchronizes(self) -> bool:
+        """Whether weight gradients are sent, and a forward pass follows (data-parallel training)."""
         return bool((self.kind == SW).any())
 
     @property
-    def ends_forward(self):
-        """bool: whether gradients come first, and then the next iteration's forward pass, which needs them."""
+    def ends_forward(self) -> bool:
+        """Whether gradients come first, and then the next iteration's forward pass, which needs them."""
         needs = self.needs[self.select(F)[0, 0]]
         return bool(np.isin(self.kind[needs[needs >= 0]], (W, SW)).any())
 

@@ -1,36 +1,42 @@
 """Pipeline-parallel training: who holds which layer, and what every device does next (Section 5.2)."""
 
+from typing import Literal, get_args
+
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count, check_flag
-from bppsa_nb.schedule.network import ASSUMED, check_problem, spread
+from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.schedule.network import ASSUMED, Assumptions, Network, OneOrMore, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
-from bppsa_nb.schedule.timeline import place
+from bppsa_nb.schedule.timeline import Timeline, place
 
-POLICIES = ("conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble")
+Policy = Literal["conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"]
+POLICIES = get_args(Policy)
 
 
+@checked
 def pipeline(
-    network, devices=2, micro_batches=1, policy="conventional", flush=True, boundary_cost=0, assumptions=ASSUMED
-):
+    network: Network, devices: Size = 2, micro_batches: Size = 1, policy: Policy = "conventional", flush: bool = True,
+    boundary_cost: OneOrMore = 0, assumptions: Assumptions = ASSUMED,
+) -> Timeline:  # fmt: skip
     """Schedule one iteration of training with layers spread over devices.
 
     Parameters
     ----------
-    network : Network
-        Costs are those of one micro-batch.
-    devices : int
+    network
+        Costs of one micro-batch.
+    devices
         At most one per layer. Layers go to them in consecutive blocks whose most expensive one is as cheap as
         possible; ``"modulo"`` deals them out one by one.
-    micro_batches : int
-    policy : {"conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"}
+    micro_batches
+        How many.
+    policy
         ``"conventional"``: cross-layer model parallelism, one micro-batch after the other, one device at a time.
         ``"gpipe"``: all forward passes, then all backward passes (Huang et al. 2019).
         ``"1f1b"``: a backward pass as soon as one can run, and one forward pass for each (Narayanan et al. 2019).
         ``"fast_forward"``: output gradients first, weight gradients while nothing else can run.
         ``"modulo"``: the same, layer l on device l mod n.
         ``"zero_bubble"``: weight gradients fill the gaps of 1F1B (Qi et al. 2023).
-    flush : bool
+    flush
         What it means depends on the policy.
         ``"fast_forward"``, ``"modulo"``: whether a device ends the forward passes of all micro-batches before its
         first gradient, as in GPipe; otherwise it begins as soon as it can. ``"gpipe"`` and ``"conventional"`` are
@@ -40,40 +46,27 @@ def pipeline(
         ``"zero_bubble"``: True is ZB-H1, where every device keeps the inputs of as many micro-batches as the first one
         does in 1F1B; False is ZB-H2, where it is almost twice as many, and devices end at different times (see
         `Timeline.span`). What δW reads waits with it, so output gradients come on top.
-    boundary_cost : float or array_like [shape=(L - 1,)]
-        The time to send the output of each layer to the next one's device, and the gradient back; see `transfer_time`.
-        Each direction between two devices is a link that sends one thing at a time.
-    assumptions : Assumptions
-
-    Returns
-    -------
-    Timeline
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, or more devices than layers.
+    boundary_cost
+        The time to send the output of each of the first L - 1 layers to the next one's device, and the gradient back;
+        see `transfer_time`. Each direction between two devices is a link that sends one thing at a time.
+    assumptions
+        What else makespans depend on.
     """
-    check_problem(network, assumptions)
-    L = network.layers
-    devices = check_count("devices", devices, 1, L, f" (the network has {L} layers)")
-    micro_batches = check_count("micro_batches", micro_batches, 1)
-    check_choice("policy", policy, POLICIES)
-    check_flag("flush", flush)
+    if devices > network.layers:
+        raise ValueError(f"devices must be at most {network.layers}, one per layer of the network, got {devices}")
     if not flush and policy in ("conventional", "gpipe"):
         raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
-    boundary = spread("boundary_cost", boundary_cost, L - 1, "boundary between layers")
-
+    boundary = spread("boundary_cost", boundary_cost, network.layers - 1, "boundary between layers")
     ops = training(network, allocation(network, devices, policy, assumptions), micro_batches, boundary, assumptions)
     if policy in ("fast_forward", "modulo"):
         waits, rank = _greedy(ops, flush)
     else:
         waits, rank = _in_order(ops, policy, flush)
-    return place(ops, waits, rank, policy, flush=bool(flush))
+    return place(ops, waits, rank, policy, flush=flush)
 
 
-def allocation(network, devices, policy, assumptions=ASSUMED):
-    """Say who holds which layer under a policy of `pipeline`: np.ndarray of int64 [shape=(L,)]."""
+def allocation(network: Network, devices: int, policy: Policy, assumptions: Assumptions = ASSUMED) -> np.ndarray:
+    """Say who holds which layer under a policy of `pipeline`, integers [shape=(L,)]."""
     if policy == "modulo":
         return np.arange(network.layers) % devices
     return blocks(network, devices, assumptions)

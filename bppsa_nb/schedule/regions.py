@@ -1,13 +1,17 @@
 """Single-device training with two streams: weight gradients beside the main stream, region by region (Section 4.1)."""
 
-import numpy as np
+from typing import Annotated, Self
 
-from bppsa_nb.machine.checks import as_array, check_count, check_flag, check_kind
-from bppsa_nb.schedule.network import ASSUMED, check_problem
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bppsa_nb.machine.arguments import checked
+from bppsa_nb.schedule.network import ASSUMED, Amount, Assumptions, Network
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 from bppsa_nb.schedule.timeline import within
 
+Ends = Annotated[ArrayLike, "int[N]"]
 _LEAST = 0.01  # speed-up; what runs a hundred times as slow is a mistake, and soon lost in rounding
 
 
@@ -19,11 +23,13 @@ class Regions:
 
     Parameters
     ----------
-    network : Network
-    ends : sequence of int
+    network
+        What is cut.
+    ends
         How many passes are in each region and those before it; rising to 2 L. ``[2, 4, 6, 8]`` cuts the 8 passes of
         4 layers into backward 4 and 3, backward 2 and 1, forward 1 and 2, forward 3 and 4.
-    assumptions : Assumptions
+    assumptions
+        What else makespans depend on.
 
     Attributes
     ----------
@@ -31,30 +37,24 @@ class Regions:
         As given, as are `network` and `assumptions`; read-only.
     names : tuple of str
         What is in each region, as in ``"δO 4–3"`` or ``"F 1–2"``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else.
     """
 
-    def __init__(self, network, ends, assumptions=ASSUMED):
-        check_problem(network, assumptions)
-        passes = 2 * network.layers
+    @checked
+    def __init__(self, network: Network, ends: Ends, assumptions: Assumptions = ASSUMED):
         self.network, self.assumptions = network, assumptions
-        self.ends = _rising("ends", ends, passes, f"twice {network.layers} layers")
+        self.ends = _rising("ends", ends, 2 * network.layers, f"twice {network.layers} layers")
         self.names = tuple(self._name(*part) for part in zip([0, *self.ends[:-1]], self.ends, strict=True))
 
     @classmethod
-    def blocks(cls, network, last, assumptions=ASSUMED):
+    @checked
+    def blocks(cls, network: Network, last: Ends, assumptions: Assumptions = ASSUMED) -> Self:
         """Cut between blocks of layers, the backward pass and the forward pass separately, as in Figure 9.
 
         `last` are the last layers of the blocks, rising to L. ``[2, 4]`` makes the four regions of the example above.
         """
-        check_problem(network, assumptions)
         L = network.layers
-        last = _rising("last", last, L, "the number of layers")
-        return cls(network, [*(L - last[:-1][::-1]), L, *(L + last)], assumptions)
+        blocks = _rising("last", last, L, "the number of layers")
+        return cls(network, [*(L - blocks[:-1][::-1]), L, *(L + blocks)], assumptions)
 
     def __len__(self):
         return len(self.ends)
@@ -76,7 +76,12 @@ class Regions:
         return ", ".join(f"{kind} {a}" if a == b else f"{kind} {a}–{b}" for kind, a, b in parts)
 
 
-def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_over=False):
+@checked
+def joint_regions(
+    main_regions: Regions, kernels: Annotated[ArrayLike, "int[K]"], speedup: Annotated[ArrayLike, "real[...]"],
+    memory_limit: Amount | None = None, k: Annotated[int, ">= 0, <= main_regions.ends.size"] = 0,
+    carry_over: bool = False,
+) -> TwoStreams:  # fmt: skip
     """Schedule weight gradients beside the main stream: multi-region joint scheduling (Algorithm 1).
 
     The main stream computes output gradients and the next iteration's forward pass, and the weight gradients that do
@@ -84,20 +89,21 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
 
     Parameters
     ----------
-    main_regions : Regions
+    main_regions
         R[1..N].
-    kernels : sequence of int
+    kernels
         The layers whose δW goes to the sub stream. The paper's are 2 to L: δW_1 ends the backward pass, and F_1 waits
         for it. None at all is conventional training in one stream.
-    speedup : array_like [shape=(len(kernels), N)]
-        How many times as fast each kernel and the main stream's kernels of each region are together as one after the
-        other, as profiled: 1 gains nothing, 2 is a perfect overlap, below 1 they are slower together.
-    memory_limit : float, optional
+    speedup
+        How many times as fast each kernel (a row) and the main stream's kernels of each of the N regions (a column) are
+        together as one after the other, as profiled: 1 gains nothing, 2 is a perfect overlap, below 1 they are slower
+        together.
+    memory_limit
         What `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. The first k regions are
         pre-scheduled: kernels of their layers run as soon as they are ready. k rises until the peak fits.
-    k : int
+    k
         At least this many regions are pre-scheduled. With all N, all kernels run as soon as they are ready.
-    carry_over : bool
+    carry_over
         Whether the plan expects that a kernel that outlasts its region takes the beginning of the next. Algorithm 1
         plans every region by itself, and kernels may then start later than planned.
 
@@ -105,11 +111,6 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
     -------
     TwoStreams
         Its `k` is the one that was used.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, or a limit that no k keeps.
 
     Notes
     -----
@@ -124,14 +125,12 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
     """
-    check_kind("main_regions", main_regions, Regions, "schedule.Regions", repr)
-    N = len(main_regions)
-    kernels = _layers(kernels, main_regions.network.layers)
-    speedup = _speedups(speedup, kernels, main_regions)
-    k = check_count("k", k, 0, N, f" (there are {N} regions)")
-    check_flag("carry_over", carry_over)
-    problem = _problem(main_regions, kernels, speedup)
-    tried = (TwoStreams(problem, *_algorithm_1(problem, each, carry_over), each) for each in range(k, N + 1))
+    kernels, L = np.array(kernels, np.int64), main_regions.network.layers
+    if len(np.unique(kernels)) < len(kernels) or not ((kernels >= 1) & (kernels <= L)).all():
+        raise ValueError(f"kernels must hold layers from 1 to {L}, each of them once, got {kernels.tolist()}")
+    problem = _problem(main_regions, kernels, _speedups(speedup, kernels, main_regions))
+    ks = range(k, len(main_regions) + 1)
+    tried = (TwoStreams(problem, *_algorithm_1(problem, each, carry_over), each) for each in ks)
     return next(within(memory_limit, tried, "{}, which these regions and kernels need"))
 
 
@@ -197,35 +196,18 @@ def _algorithm_1(problem, k, carry_over):
 
 def _rising(name, values, most, why):
     """Return integers that rise to their most, as a read-only array."""
-    array = _counts(name, values, most, "integers")
-    if not len(array) or array[-1] != most or (np.diff(array) <= 0).any():
-        raise ValueError(f"{name} must rise to {most}, {why}, got {values!r}")
+    array = np.array(values, np.int64)
+    if array[-1] != most or (np.diff(array, prepend=0) <= 0).any():
+        raise ValueError(f"{name} must rise from 1 or more to {most}, {why}, got {array.tolist()}")
     array.flags.writeable = False
     return array
 
 
-def _layers(kernels, L):
-    layers = _counts("kernels", kernels, L, "layers, which are integers", f" (the network has {L} layers)")
-    if len(np.unique(layers)) < len(layers):
-        raise ValueError(f"kernels must hold a layer once, got {kernels!r}")
-    return layers
-
-
-def _counts(name, values, most, what, why=""):
-    try:
-        return np.array([check_count(f"{name}[{i}]", each, 1, most, why) for i, each in enumerate(values)], np.int64)
-    except TypeError as error:
-        raise TypeError(f"{name} must hold {what}, got {values!r}") from error
-
-
 def _speedups(speedup, kernels, regions):
-    array = as_array("speedup", speedup)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))
-    if array.shape != shape:
-        raise ValueError(f"speedup must have shape {shape}, a row per kernel, a column per region; got {array.shape}")
-    array = array.astype(np.float64)
+    if speedup.shape != shape:
+        raise ValueError(f"speedup must have shape {shape}, a row per kernel, a column per region; got {speedup.shape}")
+    array = speedup.astype(np.float64)
     wrong = np.argwhere(~((array >= _LEAST) & (array <= 2)))
     if len(wrong):
         row, column = wrong[0]

@@ -1,16 +1,21 @@
 """Data-parallel training: in which order to compute and to send weight gradients (Section 5.1)."""
 
+from typing import Annotated, Literal
+
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count
-from bppsa_nb.schedule.network import ASSUMED, check_problem
+from bppsa_nb.machine.arguments import checked
+from bppsa_nb.schedule.network import ASSUMED, Amount, Assumptions, Network
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
-from bppsa_nb.schedule.timeline import place, within
-
-POLICIES = ("fifo", "priority", "reverse_first_k")
+from bppsa_nb.schedule.timeline import Timeline, place, within
 
 
-def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions=ASSUMED):
+@checked
+def data_parallel(
+    network: Network, policy: Literal["fifo", "priority", "reverse_first_k"] = "fifo",
+    k: Annotated[int, ">= 0, <= network.layers"] | None = None, memory_limit: Amount | None = None,
+    assumptions: Assumptions = ASSUMED,
+) -> Timeline:  # fmt: skip
     """Schedule one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
 
     All devices do the same, so one of them stands for all. Gradients go over one link, one at a time and never
@@ -18,30 +23,26 @@ def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions
 
     Parameters
     ----------
-    network : Network
+    network
         With `sync`.
-    policy : {"fifo", "priority", "reverse_first_k"}
+    policy
         ``"fifo"``: gradients are computed layer by layer, and sent in that order.
         ``"priority"``: of the gradients that wait for the link, the lowest layer's goes first: the next forward pass
         needs it first.
         ``"reverse_first_k"``: in addition, the weight gradients of layers 1 to k are computed last, and in reverse
         (Algorithm 2).
-    k : int, optional
+    k
         For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by trying all.
-    memory_limit : float, optional
+    memory_limit
         For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
         given k is lowered until it fits (Algorithm 2, line 2).
-    assumptions : Assumptions
+    assumptions
+        What else makespans depend on.
 
     Returns
     -------
     Timeline
         Its `k` is the one that was used.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For anything else, a network without `sync`, or a limit that no k up to the given one keeps.
 
     Notes
     -----
@@ -51,18 +52,15 @@ def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions
     The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
     places. Reverse first-k may only miss a better order of the δW among the δO.
     """
-    check_problem(network, assumptions)
     if network.sync is None:
         raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
-    check_choice("policy", policy, POLICIES)
     ops = synchronized(network, assumptions)
     if policy != "reverse_first_k":
         for name, value in (("k", k), ("memory_limit", memory_limit)):
             if value is not None:
                 raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
         return _reversed(ops, 0, policy)
-    largest = network.layers if k is None else check_count("k", k, 0, network.layers)
-    falling = range(largest, -1, -1)
+    falling = range(network.layers if k is None else k, -1, -1)
     tried = (_reversed(ops, each, policy) for each in (falling if k is not None else falling[::-1]))
     fitting = within(memory_limit, tried, "{:g}, which reverse first-k needs")
     best = next(fitting)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.machine.compiling import njit
 from bppsa_nb.schedule.engine import busy_bound, chains, greedy
 from bppsa_nb.schedule.operations import F, W
@@ -12,7 +12,8 @@ _MOST = 400  # operations: each one more makes all partial schedules longer, and
 _CLOSE = 1e-12  # relative: sums of the same costs in another order differ by rounding
 
 
-def optimum(timeline, nodes=20_000):
+@checked
+def optimum(timeline: Timeline, nodes: Size = 20_000) -> Timeline:
     """Find the shortest schedule of a timeline's operations on the same workers, and prove that it is.
 
     Only what operations need counts, not what else a policy makes them wait for. Schedules are built up operation by
@@ -22,9 +23,9 @@ def optimum(timeline, nodes=20_000):
 
     Parameters
     ----------
-    timeline : Timeline
+    timeline
         Of `pipeline` or `data_parallel`.
-    nodes : int
+    nodes
         How many partial schedules with the same number of operations may be kept.
 
     Returns
@@ -34,10 +35,11 @@ def optimum(timeline, nodes=20_000):
 
     Raises
     ------
-    TypeError, ValueError
-        For anything else, such as the two streams of `joint_regions`, whose operations slow each other down; or if the
-        search is too large: more than 400 operations, or more partial schedules than `nodes` at a time. The message
-        says between which bounds the optimum lies.
+    TypeError
+        For the two streams of `joint_regions`, whose operations slow each other down.
+    ValueError
+        If the search is too large: more than 400 operations, or more partial schedules than `nodes` at a time. The
+        message says between which bounds the optimum lies.
 
     Notes
     -----
@@ -48,7 +50,6 @@ def optimum(timeline, nodes=20_000):
     """
     if type(timeline) is not Timeline:  # where two streams slow each other down, durations are not given
         raise TypeError(f"timeline must be a Timeline of pipeline or data_parallel, got {timeline!r}")
-    nodes = check_count("nodes", nodes, 1)
     ops, low, width = timeline.operations, timeline.lower_bound, 0
     problem = ops.worker, len(ops.workers), ops.duration, _ordered(ops)
     head, tail = chains(*problem[2:])

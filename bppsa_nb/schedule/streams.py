@@ -6,9 +6,11 @@ then end together p times sooner than one after the other.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from bppsa_nb.schedule.events import Event
 from bppsa_nb.schedule.operations import F, O, Operations, W
 from bppsa_nb.schedule.timeline import Timeline
 
@@ -36,8 +38,8 @@ class Problem:
     due: np.ndarray  # [shape=(K,)] when its layer's F starts
 
     @property
-    def total(self):
-        """float: all work."""
+    def total(self) -> float:
+        """All work."""
         return float(self.duration.sum() + self.took.sum())
 
 
@@ -115,33 +117,33 @@ class TwoStreams(Timeline):
         return f"Timeline of {len(self.operations)} operations by 'joint_regions' in two streams: {self.makespan:g}"
 
     @property
-    def sequential(self):
-        """float: the time of all operations one after the other in one stream, as is conventional."""
+    def sequential(self) -> float:
+        """The time of all operations one after the other in one stream, as is conventional."""
         return float(self.operations.duration.sum())
 
     @property
-    def region_ends(self):
-        """np.ndarray of float64 [shape=(N,)]: when the main stream is through with each region."""
+    def region_ends(self) -> np.ndarray:
+        """When the main stream is through with each region, float64 [shape=(N,)]."""
         main = self.end[: len(self._problem.kind)]
         upto = np.append(self._problem.first[1:], len(main))
         return np.where(upto > 0, main[np.maximum(upto, 1) - 1], 0.0)
 
     @cached_property
-    def events(self):
-        """All operations as they are listed, as long as they took: list of Event."""
+    def events(self) -> list[Event]:
+        """All operations as they are listed, as long as they took."""
         took = (self.end - self.start).tolist()
         return [event._replace(duration=duration) for event, duration in zip(super().events, took, strict=True)]
 
     @cached_property
-    def work(self):
-        """np.ndarray of float64 [shape=(1,)]: how long at least one stream runs."""
+    def work(self) -> np.ndarray:
+        """How long at least one stream runs, float64 [shape=(1,)]."""
         order = np.argsort(self.start)
         before = np.maximum.accumulate(np.append(0.0, self.end[order]))  # when all that came earlier is over
         return self.span - np.maximum(self.start[order] - before[:-1], 0).sum()
 
     @cached_property
-    def lower_bound(self):
-        """float: no schedule of these operations in these streams is shorter than this, with these speed-ups.
+    def lower_bound(self) -> float:
+        """No schedule of these operations in these streams is shorter than this, with these speed-ups.
 
         The longest chain of operations that wait for each other; or all work, less the most that running kernels
         beside regions can save: each kernel beside what the main stream does between its output gradient and its F,
@@ -166,7 +168,7 @@ class TwoStreams(Timeline):
         bounds = np.column_stack([np.zeros(len(i)), shared[i, k] / total])
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)
 
-    def check(self):
+    def check(self) -> None:
         """As `Timeline.check`; raise ValueError, too, if an operation ends before or after its work is done."""
         super().check()
         ops, times = self.operations, np.unique(np.concatenate([self.start, self.end]))
@@ -191,7 +193,7 @@ class TwoStreams(Timeline):
             when = f"between {self.start[i]:g} and {self.end[i]:g}"
             raise ValueError(f"{ops.name(i)} must do work of {ops.duration[i]:g} {when}, where it does {did[i]:g}")
 
-    def plot(self, ax=None, *, unit="unit times", legend=True):
+    def plot(self, ax: Any = None, *, unit: str = "unit times", legend: bool = True) -> Any:
         """Draw both streams as `Timeline.plot`, with a line where the main stream goes on to another region."""
         ax = super().plot(ax, unit=unit, legend=legend)
         ends = np.concatenate([[0.0], self.region_ends])

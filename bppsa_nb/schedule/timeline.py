@@ -1,12 +1,13 @@
 """What every scheduler returns: operations with their starts, checked, measured and drawn."""
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count
+from bppsa_nb.machine.checks import check_count
 from bppsa_nb.schedule.events import Event, check_arrays
-from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
+from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, Operations, W
 
 
 class Timeline:
@@ -14,18 +15,21 @@ class Timeline:
 
     Parameters
     ----------
-    operations : Operations
-    start : np.ndarray of float64 [shape=(n,)]
-        When each operation starts.
-    policy : str
+    operations
+        What is to be done: n operations.
+    start
+        When each operation starts, float64 [shape=(n,)].
+    policy
         Who made it.
-    flush : bool
+    flush
         Whether all micro-batches update the weights together, or each one on its own.
-    k : int, optional
+    k
         Of reverse first-k.
     """
 
-    def __init__(self, operations, start, policy, flush=True, k=None):
+    def __init__(
+        self, operations: Operations, start: np.ndarray, policy: str, flush: bool = True, k: int | None = None
+    ):
         self.operations, self.start = operations, start
         self.policy, self.flush, self.k = policy, flush, k
 
@@ -34,24 +38,24 @@ class Timeline:
         return f"Timeline of {len(ops)} operations by {self.policy!r} on {ops.devices} devices: {self.makespan:g}"
 
     @cached_property
-    def end(self):
-        """np.ndarray of float64 [shape=(n,)]: when each operation ends."""
+    def end(self) -> np.ndarray:
+        """When each operation ends, float64 [shape=(n,)]."""
         return self.start + self.operations.duration
 
     @property
-    def makespan(self):
-        """float: when the last operation ends."""
+    def makespan(self) -> float:
+        """When the last operation ends."""
         return float(self.end.max())
 
     @cached_property
-    def events(self):
-        """All operations as they are listed: list of Event."""
+    def events(self) -> list[Event]:
+        """All operations as they are listed."""
         ops = self.operations
         columns = zip(ops.worker.tolist(), self.start.tolist(), ops.duration.tolist(), ops.kind.tolist(), strict=True)
         return [Event(w, start, took, ops.name(i), KINDS[kind]) for i, (w, start, took, kind) in enumerate(columns)]
 
-    def order(self, worker):
-        """Return what a worker, an int, does in its order: tuples of kind, layer and micro-batch."""
+    def order(self, worker: int) -> list[tuple[str, int, int]]:
+        """Return what a worker does in its order: kind, layer and micro-batch of each operation."""
         ops = self.operations
         worker = check_count("worker", worker, 0, len(ops.workers) - 1)
         numbers = self.sequence[ops.worker[self.sequence] == worker]
@@ -59,8 +63,8 @@ class Timeline:
         return [(KINDS[kind], int(layer), int(micro_batch)) for kind, layer, micro_batch in columns]
 
     @cached_property
-    def sequence(self):
-        """np.ndarray of int [shape=(n,)]: the operations' numbers, by their starts.
+    def sequence(self) -> np.ndarray:
+        """The operations' numbers, by their starts, integers [shape=(n,)].
 
         What takes no time stands before what starts at the same moment, and after what it needs.
         """
@@ -70,8 +74,8 @@ class Timeline:
         return np.lexsort((depth, self.end, self.start))
 
     @cached_property
-    def lower_bound(self):
-        """float: no schedule of these operations on these workers is shorter than this, up to rounding.
+    def lower_bound(self) -> float:
+        """No schedule of these operations on these workers is shorter than this, up to rounding.
 
         The longest chain of operations that wait for each other; or for some of a worker's operations, their work
         with the least time before and after it. Whatever else a policy waits for does not count.
@@ -87,15 +91,15 @@ class Timeline:
         return bound
 
     @cached_property
-    def work(self):
-        """np.ndarray of float64 [shape=(devices,)]: how long each device is busy."""
+    def work(self) -> np.ndarray:
+        """How long each device is busy, float64 [shape=(devices,)]."""
         ops = self.operations
         computes = np.flatnonzero(ops.kind <= W)
         return np.bincount(self._device(computes), ops.duration[computes], ops.devices)
 
     @cached_property
-    def span(self):
-        """np.ndarray of float64 [shape=(devices,)]: from the start of each device's first operation to its last's end.
+    def span(self) -> np.ndarray:
+        """From the start of each device's first operation to the end of its last, float64 [shape=(devices,)].
 
         Without a flush, iterations that follow each other take the largest of these times each, at best.
         """
@@ -107,16 +111,16 @@ class Timeline:
         return last - first
 
     @property
-    def idle(self):
-        """np.ndarray of float64 [shape=(devices,)]: how long each device waits between its first and last operation."""
+    def idle(self) -> np.ndarray:
+        """How long each device waits between its first and last operation, float64 [shape=(devices,)]."""
         return self.span - self.work
 
-    def memory(self):
+    def memory(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Follow what every device keeps in memory.
 
         Returns
         -------
-        list of tuple of np.ndarray
+        list
             For each device, times in rising order, and what it keeps from each time to the next, in the unit of
             `Network.memory`: inputs and output gradients of layers from when they are begun, or begin to come, until
             both of the layer's gradients are done; what is inside a layer from its F until its δO is done, or its δW
@@ -141,8 +145,8 @@ class Timeline:
         return curves
 
     @property
-    def peak_memory(self):
-        """np.ndarray of float64 [shape=(devices,)]: the most that each device keeps at a time."""
+    def peak_memory(self) -> np.ndarray:
+        """The most that each device keeps at a time, float64 [shape=(devices,)]."""
         return np.array([level.max(initial=0) for _, level in self.memory()])
 
     def _buffers(self):
@@ -181,7 +185,7 @@ class Timeline:
         """Return which device computes operations; two streams are of one."""
         return np.minimum(self.operations.worker[numbers], self.operations.devices - 1)
 
-    def staleness(self):
+    def staleness(self) -> np.ndarray:
         """Count the updates that go by between a forward pass and its own update, if every micro-batch makes one.
 
         Returns
@@ -202,7 +206,7 @@ class Timeline:
         counts = [np.searchsorted(e, b, "left") - np.searchsorted(e, a, "right") for e, a, b in rows]
         return np.maximum(counts, 0)  # where the forward pass is the next iteration's, nothing goes by
 
-    def check(self):
+    def check(self) -> None:
         """Check that the timeline is a schedule.
 
         Raises ValueError if an operation is missing or there twice, has no start, starts before something it needs is
@@ -227,7 +231,7 @@ class Timeline:
             raise ValueError(f"{ops.name(wrong[0])} must start at 0 or later, got {self.start[wrong[0]]}")
         check_arrays(ops.worker, self.start, self.end, ops.needs, ops.name, lambda w: repr(ops.workers[w]))
 
-    def plot(self, ax=None, *, unit="unit times", legend=True):
+    def plot(self, ax: Any = None, *, unit: str = "unit times", legend: bool = True) -> Any:
         """Draw the timeline, one lane per device or link, on Matplotlib's axes or in a new figure; return the axes.
 
         `unit` is what time is counted in; with `legend`, colors are explained above the bars.
@@ -236,13 +240,13 @@ class Timeline:
 
         ops = self.operations
         links = set(ops.worker[ops.kind > W].tolist())
-        looks = {"worker": list(ops.workers), "thin": links, "unit": unit, "legend": legend}
-        return draw.timeline(draw.labelled(self), ax, **looks)
+        events, workers = draw.labelled(self), list(ops.workers)
+        return draw.timeline(events, ax, worker=workers, thin=links, unit=unit, legend=legend)
 
 
 def within(memory_limit, timelines, least):
     """Yield the timelines of one device whose peak memory a limit allows; where none is, the error has `least`."""
-    limit, peaks, fits = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit), [], False
+    limit, peaks, fits = np.inf if memory_limit is None else memory_limit, [], False
     for timeline in timelines:
         peaks.append(0.0 if memory_limit is None else float(timeline.peak_memory[0]))
         if peaks[-1] <= limit:

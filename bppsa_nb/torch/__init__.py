@@ -19,12 +19,13 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
     ----------
     input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, device, dtype
         As for `torch.nn.LAYER`; the first three are I, H and L. Only an RNN has a `nonlinearity`.
-    method : {"auto", "linear", "blelloch", "truncated", "chunked"}
+    method
         How gradients go back through time; see `bppsa_nb.RNN.backward`, also for `levels`.
-    backend : {"auto", "cpu", "numpy", "cuda"}
+    backend
         What computes; by default what the tensors are on. For those on a GPU, "auto" or "cuda".
-    levels : int, optional
-    forward : {"auto", "linear", "chunked", "newton"}
+    levels
+        For ``method="truncated"``.
+    forward
         How states are found; see `bppsa_nb.RNN.forward`. On a GPU not "newton".
 
     Attributes
@@ -32,11 +33,6 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
     weight_ih_l<l>, weight_hh_l<l>, bias_ih_l<l>, bias_hh_l<l> : torch.nn.Parameter
         [shape=(G H, I)] (l > 0: [shape=(G H, D H)]), [shape=(G H, H)] and twice [shape=(G H,)]. G is the number of
         gates: an RNN's one, a GRU's r, z, n, an LSTM's i, f, g, o. Names for the way back end in ``_reverse``.
-
-    Raises
-    ------
-    TypeError, ValueError, NotImplementedError
-        If `torch.nn.LAYER` refuses an argument, or one of the last four is something else, or `proj_size` is not 0.
 
     Notes
     -----

@@ -1,5 +1,7 @@
 """What all kinds of layers share: what they are given is looked at, and goes through layers and directions."""
 
+from typing import Any, Literal
+
 import numpy as np
 import torch
 from torch.nn.functional import dropout
@@ -8,9 +10,10 @@ from torch.nn.utils.rnn import PackedSequence
 from bppsa_nb.cells import gru, lstm, rnn
 from bppsa_nb.cells.cell import NAMES
 from bppsa_nb.cells.spans import Spans
-from bppsa_nb.cells.unroll import METHODS, Forward
+from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.arguments import Backend, Method, checked
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.torch import solve
 from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
@@ -25,10 +28,13 @@ _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size meth
 class Scanned:
     """What all kinds of layers share: `forward`, and what they refuse."""
 
-    def __init__(self, *args, method="auto", backend="auto", levels=None, forward="auto", **kwargs):
+    @checked
+    def __init__(
+        self, *args: Any, method: Method = "auto", backend: Backend = "auto", levels: int | None = None,
+        forward: Literal["auto", "linear", "chunked", "newton"] = "auto", **kwargs: Any,
+    ):  # fmt: skip
         super().__init__(*args, **kwargs)
         self.method, self.backend, self.levels = method, backend, levels
-        check_choice("forward", forward, ("auto", *METHODS))
         self.forward_choice = Forward(forward)
         self._seen = None
         self._check()
@@ -78,19 +84,24 @@ class Scanned:
         return solve.Layers(self.cell, arrays[0].dtype, self.hidden_size, count, named)
 
     @torch.compiler.disable  # which could not look inside
-    def forward(self, input, hx=None, resets=None):
+    def forward(
+        self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
+        resets: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
         """Go through time.
 
         Parameters
         ----------
-        input : torch.Tensor [shape=(T, B, I)], [shape=(B, T, I)] with ``batch_first=True``, or [shape=(T, I)]
-            Or a `torch.nn.utils.rnn.PackedSequence`. In the parameters' dtype; where PyTorch chooses dtypes
-            (`torch.autocast`), in any.
-        hx : torch.Tensor [shape=(D L, B, H)] or [shape=(D L, H)], optional
-            Initial states; zeros if not given. Of an LSTM, a tuple of h and c. D is 2 with ``bidirectional=True``.
-        resets : torch.Tensor [shape=(T, B)], or laid out as the input, dtype=bool, optional
-            True where a sample begins anew: before this step, its states are set to zeros, and no gradient goes back.
-            Backward in time, they begin anew between the same two steps. On the host only.
+        input
+            Inputs (T, B, I), (B, T, I) with ``batch_first=True``, or (T, I), in the parameters' dtype; where PyTorch
+            chooses dtypes (`torch.autocast`), in any.
+        hx
+            Initial states (D L, B, H), or (D L, H) of one sample; zeros if not given. Of an LSTM, a tuple of h and c.
+            D is 2 with ``bidirectional=True``.
+        resets
+            Of bool, (T, B) or laid out as the input: true where a sample begins anew. Before this step, its states are
+            set to zeros, and no gradient goes back. Backward in time, it begins anew between the same two steps. On the
+            host only.
 
         Returns
         -------
@@ -101,12 +112,10 @@ class Scanned:
 
         Raises
         ------
-        RuntimeError, ValueError
-            What PyTorch raises, too, for shapes and dtypes that do not fit; for a method or a backend that is not to be
-            had on a GPU.
-        NotImplementedError, TypeError
-            For a PackedSequence or resets on a GPU; for what is no tensor, parameters of an unknown dtype, and tensors
-            that are not all in one place, on the host or a GPU.
+        RuntimeError
+            What PyTorch raises, too, for shapes that do not fit.
+        NotImplementedError
+            For a PackedSequence or resets on a GPU.
         """
         self._check()
         params, given = self._params(), self._given(hx)

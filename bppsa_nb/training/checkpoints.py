@@ -1,13 +1,14 @@
 """What `Trainer` saves: entries of an ``.npz`` file, and the one rule of what they must be, to be written or read."""
 
 import json
+import math
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count
-from bppsa_nb.machine.files import atomic_write, check_path, check_writable, npz_entry, python_scalar, read_npz
+from bppsa_nb.machine.checks import as_float, check_count
+from bppsa_nb.machine.files import atomic_write, check_writable, npz_entry, python_scalar, read_npz
 
 _FORMAT = 1
 _MOST = 2**63 - 1  # of what is counted
@@ -38,16 +39,12 @@ def check_saving(save_to, save_every, writes):
     """Raise TypeError, ValueError or OSError unless a file can be saved so; only a process that `writes` tries it."""
     if (save_to is None) != (save_every is None):
         raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
-    if save_every is not None:
-        check_count("save_every", save_every, 1)
-        check_path(save_to, "save_to")
-        if writes:
-            check_writable(save_to)  # found out now, and not after so many iterations
+    if save_every is not None and writes:
+        check_writable(save_to)  # found out now, and not after so many iterations
 
 
 def write(path, model, optimizer, history, place):
     """Write a file for `read`, or raise as `Trainer.save`; `place` has epoch, position, seed, plan, forward."""
-    check_path(path)
     try:
         note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps} | place
         entries = {"note": np.array(_json(note)), "loss": history.loss, "seconds": history.seconds}
@@ -121,8 +118,8 @@ def _checked_note(path, array):
         if begun or plan is not None:
             check_count("num_samples", plan["num_samples"], 1 + note["position"], _MOST)
             check_count("batch_size", plan["batch_size"], 1, _MOST)
-        if spent is not None:
-            check_amount("forward", spent)
+        if spent is not None and not 0 <= as_float("forward", spent) < math.inf:
+            raise ValueError(f"forward must be finite and at least 0, got {spent}")
         return note
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: the entry 'note' is damaged: {error!r}") from error

@@ -1,17 +1,24 @@
 """The loss of classifiers, and the share of samples that they know."""
 
-import numpy as np
+from typing import Annotated
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bppsa_nb.machine.arguments import checked
 from bppsa_nb.machine.checks import as_array, check_finite
 
+Logits = Annotated[ArrayLike, "floating[B, C]"]
+Labels = Annotated[ArrayLike, "int[B]"]
 
-def cross_entropy(logits, labels):
-    """Compute the mean softmax cross-entropy, a float, and its gradient at the logits, an array like them.
 
-    `logits` [shape=(B, C)] are finite, `labels` [shape=(B,)] integers from 0 to C - 1; TypeError or ValueError if they
-    are not. The loss is computed in float64.
+@checked
+def cross_entropy(logits: Logits, labels: Labels) -> tuple[float, np.ndarray]:
+    """Compute the mean softmax cross-entropy, and its gradient at the logits, an array like them.
+
+    `logits` are finite, `labels` integers from 0 to C - 1. The loss is computed in float64.
     """
-    logits, labels = _checked(logits, labels)
+    labels = _checked(logits, labels)
     with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
         return mean_loss(logits, np.arange(0, logits.size, logits.shape[1]) + labels)
 
@@ -31,28 +38,22 @@ def mean_loss(logits, places):
     return float(loss), exponentials.astype(logits.dtype)
 
 
-def accuracy(logits, labels):
-    """Return the share of samples whose largest logit is at their label; arguments and errors of `cross_entropy`."""
-    logits, labels = _checked(logits, labels)
-    return float((logits.argmax(axis=1) == labels).mean())
+@checked
+def accuracy(logits: Logits, labels: Labels) -> float:
+    """Return the share of samples whose largest logit is at their label."""
+    return float((logits.argmax(axis=1) == _checked(logits, labels)).mean())
 
 
 def _checked(logits, labels):
-    logits = as_array("logits", logits)
-    if not np.issubdtype(logits.dtype, np.floating):
-        raise TypeError(f"logits must be floating point, got {logits.dtype}")
-    if logits.ndim != 2 or 0 in logits.shape:
-        raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
-    labels = check_labels(labels, *logits.shape)
     check_finite(logits=logits)
-    return logits, labels
+    return check_labels(labels, *logits.shape)
 
 
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
     labels = as_array("labels", labels)
     if labels.dtype.kind not in "iu":
-        raise TypeError(f"labels must be integers, got {labels.dtype}")
+        raise TypeError(f"labels must hold integers, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
     wrong = labels[(labels < 0) | (labels >= classes)]

@@ -7,14 +7,18 @@ averages after a step. It is written in Python's operators: NumPy gives it array
 import math
 from collections.abc import Mapping
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_between, check_count, check_floats, check_kind, wrong_shape
+from bppsa_nb.machine.arguments import checked
+from bppsa_nb.machine.checks import as_array, check_count, check_floats, wrong_shape
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import repr_of
 
+Rate = Annotated[float, ">= 0"]
+Share = Annotated[float, ">= 0, < 1"]
 _OTHER = "params do not match the optimizer's state; use one optimizer per model"
 
 
@@ -80,17 +84,15 @@ class _Optimizer:
         arrays = {name: as_array(f"params[{name!r}]", param) for name, param in params.items()}
         return {average: {name: np.zeros_like(array) for name, array in arrays.items()} for average in self._averages}
 
-    def step(self, params, grads):
-        """Update the parameters in place, a mapping of arrays, by their gradients under the same names.
+    @checked
+    def step(self, params: Mapping[str, np.ndarray], grads: Mapping[str, np.ndarray]) -> None:
+        """Update the parameters in place, by their gradients under the same names.
 
         Raises
         ------
-        TypeError, ValueError, FloatingPointError
-            If names or shapes differ, or the averages of earlier steps were replaced; if a parameter or an average
-            would leave the range of its dtype. Nothing is changed then.
+        FloatingPointError
+            If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
-        for what, group in ("params", params), ("grads", grads):
-            check_kind(what, group, Mapping, "a dict of numpy.ndarray")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
         state = self.state or self.zeros(params)
@@ -113,10 +115,11 @@ class _Optimizer:
         self.take(steps)
 
     def take(self, replaced):
-        """Replace numbers of parameters and averages; pairs of arrays, before and after a step."""
-        for array, new in replaced:
-            array[...] = new
-        self.count += 1
+        """Replace numbers of parameters and averages; pairs of arrays, before and after a step. Ctrl-C waits."""
+        with interrupts_held():
+            for array, new in replaced:
+                array[...] = new
+            self.count += 1
 
     def flats(self, params):
         """Return the averages of `Parameters` as flat arrays like theirs; zeros before the first step."""
@@ -167,21 +170,15 @@ class SGD(_Optimizer):
 
     Parameters
     ----------
-    lr : float
-        Learning rate, not negative.
-    momentum : float
-        From 0 to below 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one of them is no number or out of range.
+    lr
+        Learning rate.
+    momentum
+        The share of the last step that the next one repeats.
     """
 
-    def __init__(self, lr, momentum=0.0):
-        check_between("lr", lr, 0, np.inf)
-        check_between("momentum", momentum, 0, 1)
-        super().__init__(("momentum_buffer",) if momentum else (), lr=float(lr), momentum=float(momentum))
+    @checked
+    def __init__(self, lr: Rate, momentum: Share = 0.0):
+        super().__init__(("momentum_buffer",) if momentum else (), lr=lr, momentum=momentum)
 
     def rule_of(self, sqrt):
         """Return `sgd`, or `momentum`, as the optimizer was made, whatever its momentum is now."""
@@ -197,28 +194,17 @@ class Adam(_Optimizer):
 
     Parameters
     ----------
-    lr : float
-        Learning rate, not negative; the paper has 1e-5 for the RNN and 3e-4 for the GRU.
-    betas : tuple of two floats
-        Decay of the averages of the gradient and of its square, from 0 to below 1.
-    eps : float
-        Added to the denominator, not negative. With 0, a gradient of 0 is divided by 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one of them is no number or out of range.
+    lr
+        Learning rate; the paper has 1e-5 for the RNN and 3e-4 for the GRU.
+    betas
+        Decay of the averages of the gradient and of its square.
+    eps
+        Added to the denominator. With 0, a gradient of 0 is divided by 0.
     """
 
-    def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
-        check_between("lr", lr, 0, np.inf)
-        if as_array("betas", betas).shape != (2,):
-            raise ValueError(f"betas must be two numbers, got {betas!r}")
-        for i, beta in enumerate(betas):
-            check_between(f"betas[{i}]", beta, 0, 1)
-        check_between("eps", eps, 0, np.inf)
-        betas = [float(beta) for beta in betas]
-        super().__init__(("exp_avg", "exp_avg_sq"), lr=float(lr), betas=betas, eps=float(eps))
+    @checked
+    def __init__(self, lr: Rate = 1e-3, betas: tuple[Share, Share] = (0.9, 0.999), eps: Rate = 1e-8):
+        super().__init__(("exp_avg", "exp_avg_sq"), lr=lr, betas=list(betas), eps=eps)
 
     def rule_of(self, sqrt):
         """Return the rule of Adam, of arrays or numbers as `sqrt` is."""
@@ -253,6 +239,5 @@ def step(optimizer, params, grads):
     if not np.isfinite(found).all():
         optimizer.state = state
         return False
-    with interrupts_held():
-        optimizer.take(zip(before, found, strict=True))
+    optimizer.take(zip(before, found, strict=True))
     return True

@@ -15,11 +15,10 @@ import numpy as np
 from bppsa_nb.cells import stack
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.spans import Spans
-from bppsa_nb.cells.unroll import METHODS, share_of
+from bppsa_nb.cells.unroll import share_of
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import all_finite, check_choice, check_count, check_has
+from bppsa_nb.machine.checks import all_finite, as_array, check_has
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
 from bppsa_nb.machine.reprs import short_repr
@@ -86,7 +85,7 @@ class Local:
             warnings.warn(
                 "whole steps run on the GPU only of a cell's layers and nothing else, by SGD or Adam; of other models "
                 "and optimizers, forward and backward of the model and the optimizer's step are called",
-                stacklevel=3,  # who made the trainer
+                stacklevel=4,  # who made the trainer
             )
         self._known, self._made, self._shared = (), {}, {}
 
@@ -106,7 +105,6 @@ class Local:
 
     def check_dataset(self, dataset, batch_size):
         """Return what an epoch consists of, or raise TypeError or ValueError where a data set gives no batches."""
-        batch_size = check_count("batch_size", batch_size, 1)
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "batch"):
             example = "bppsa_nb.training.datasets.ArrayDataset(x, y)"
             got = type(dataset).__name__
@@ -123,19 +121,9 @@ class Local:
         """Return the integer that counts where each process has one."""
         return number
 
-    def stoppable(self):
-        """Have Ctrl-C end a block where all processes can be stopped: at calls of what is yielded."""
-        return nullcontext(lambda: None)
-
     def batch(self, dataset, indices):
         """Return what this process needs of a batch."""
         return check_batch(dataset.batch(indices), len(indices))
-
-    def take(self, trainer, *batch):
-        """Take a step; return its loss."""
-        loss, update = self._compute(trainer, *batch)
-        update()
-        return loss
 
     def step(self, trainer, make):
         """Compute one step; return its loss, and a call that writes the result into model and optimizer."""
@@ -207,9 +195,8 @@ class Local:
             steps, *sizes = activations.x.shape
             steps = min(steps, trainer.forward.checkpoint_every or steps)
             share = share_of(trainer.model, (steps, *sizes), solved, trainer.backend)
-        with interrupts_held():
-            trainer.optimizer.step(trainer.model.params, grads)
-            trainer.forward.remember(share)
+        trainer.optimizer.step(trainer.model.params, grads)
+        trainer.forward.remember(share)
 
     def seconds(self):
         """Return how long ago the last step began."""
@@ -252,8 +239,10 @@ def by_length(x, y, lengths=None):
     ValueError if the samples of sequences, and not the steps, come first.
     """
     check_order(x, y)
-    if lengths is None or type(x) is not np.ndarray or x.ndim != 3 or np.shape(y) != x.shape[1:2]:
-        return x, y, lengths
+    lengths = None if lengths is None else as_array("lengths", lengths)
+    known = lengths is not None and type(x) is np.ndarray and lengths.dtype.kind in "iu"
+    if not known or not x.shape[1:2] == np.shape(y) == lengths.shape:
+        return x, y, lengths  # as far as they are wrong, `forward` says so
     lengths = Spans.checked(lengths, None, x).lengths
     order = np.argsort(-lengths, kind="stable")
     return np.ascontiguousarray(x[: lengths.max(initial=0), order]), np.asarray(y)[order], lengths[order]
@@ -272,9 +261,6 @@ def check_parts(model, optimizer, forward):
     check_has("optimizer", optimizer, ("step", "settings", "zeros", "state", "steps"), "bppsa_nb.Adam()")
     if isinstance(model.params, Parameters):
         model.params.seal()
-    check_choice("forward", forward.method, ("auto", *METHODS))
-    if forward.checkpoint_every is not None:
-        check_count("checkpoint_every", forward.checkpoint_every, 1)
     loops = getattr(type(model), "forward", None) is Recurrent.forward
     for name, value, usual in ("forward", forward.method, "auto"), ("checkpoint_every", forward.checkpoint_every, None):
         if value != usual and not loops:

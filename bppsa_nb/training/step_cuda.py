@@ -19,7 +19,6 @@ from bppsa_nb.machine.arrays_cuda import fill
 from bppsa_nb.machine.checks import check_finite, named_params
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.step import check_gradients
 
@@ -123,10 +122,7 @@ class Step:
 
     def commit(self):
         """Write what the step found into the model's parameters and the optimizer's state."""
-        with interrupts_held():
-            for own, mirror in self.shared.pairs():
-                own[...] = mirror
-            self.shared.optimizer.steps += 1
+        self.shared.optimizer.take(self.shared.pairs())
         return True
 
     def share(self):

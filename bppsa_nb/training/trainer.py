@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.machine import extras
-from bppsa_nb.machine.checks import check_count, check_flag, generator
+from bppsa_nb.machine.arguments import Backend, Comm, Count, Path, Rng, Size, checked
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import repr_of, with_repr
@@ -42,26 +44,26 @@ class Trainer:
 
     Parameters
     ----------
-    model : RNN, GRU, sparse.Network or multigrid.ResidualModel
+    model
         Or anything with `params`, `forward`, `backward` and `check_method` like these. On a GPU, whole steps of `RNN`
         and `GRU` run there with `SGD` and `Adam`. For subclasses, or with methods or parameters of their own, a warning
         says that `forward`, `backward` and the optimizer's `step` are called instead.
-    optimizer : SGD or Adam
+    optimizer
         Or anything with `step`, `settings`, `zeros`, `state` and `steps` like these.
     method, backend, levels
         How gradients are found; see the model's `backward`.
-    comm : mpi4py.MPI.Intracomm, optional
+    comm
         Ranks that train an RNN, a GRU or a `ResidualModel` together: all make the same trainer and call the same
         methods, and then have the same losses, parameters and history. What fails on one rank fails on all. They share
         out the layers of a `ResidualModel`, and all take whole batches.
-    sequence_ranks : int, optional
+    sequence_ranks
         For an RNN or a GRU: how many consecutive ranks share the steps of a sequence, in the order of time; by default
         all. There are ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch,
         in order.
-    forward : {"auto", "linear", "chunked", "newton"}
+    forward
         How the states of an RNN or a GRU are found; see their `forward`. ``"auto"`` goes back to the loop for a while
         where chunks take longer to meet.
-    checkpoint_every : int, optional
+    checkpoint_every
         Keep only the states of every so many steps of an RNN or a GRU, and compute the others again going back; see
         their `forward`. On the host, without `comm`.
 
@@ -77,12 +79,6 @@ class Trainer:
         with methods of their own, run in parts, by their own `forward`, `backward` and `step`. So does a step whose
         arguments or results are not as they must be: the parts say what is wrong.
 
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        For arguments that do not fit; with `comm`, a model without steps, or ranks that make no whole replicas; for
-        ``backend="cuda"`` without a GPU.
-
     Examples
     --------
     >>> from bppsa_nb import RNN, Adam, Bitstream, Trainer
@@ -92,18 +88,20 @@ class Trainer:
     (2,)
     """
 
+    @checked
     def __init__(
         self,
-        model,
-        optimizer,
-        method="auto",
-        backend="auto",
-        levels=None,
-        comm=None,
-        sequence_ranks=None,
-        forward="auto",
-        checkpoint_every=None,
+        model: Any,
+        optimizer: Any,
+        method: str = "auto",
+        backend: Backend = "auto",
+        levels: int | None = None,
+        comm: Comm = None,
+        sequence_ranks: Size | None = None,
+        forward: Literal["auto", "linear", "chunked", "newton"] = "auto",
+        checkpoint_every: Size | None = None,
     ):
+        self.comm = comm
         self.forward = Forward(forward, checkpoint_every)
         if comm is None:
             if sequence_ranks is not None:
@@ -130,17 +128,22 @@ class Trainer:
         """All iterations of `fit` so far, as a `History`."""
         return History(np.array(self._loss, np.float64), np.array(self._seconds, np.float64))
 
-    def step(self, x, y, lengths=None):
+    def step(
+        self,
+        x: Annotated[np.ndarray, "float[T, B, I], or of images float[B, C, H, W]"],
+        y: Annotated[ArrayLike, "int[B]"],
+        lengths: Annotated[ArrayLike, "int[B]"] | None = None,
+    ) -> float:
         """Take one optimizer step; return the mean loss before it (a float) of the batch, of all replicas.
 
         Parameters
         ----------
-        x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
+        x
             Inputs in the model's dtype: sequences or images, as the model's `forward` takes them.
-        y : array_like of int [shape=(B,)]
+        y
             Labels. With `comm`, an RNN or a GRU takes this rank's part of the batch: the steps of its place, of the
             samples of its replica (T and B may be 0).
-        lengths : array_like of int [shape=(B,)], optional
+        lengths
             How many steps each sample has; see the model's `forward`. On the host, without `comm`.
 
         Raises
@@ -149,9 +152,21 @@ class Trainer:
             For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
             the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
-        return self._strategy.take(self, x, y, lengths)
+        loss, update = self._strategy.step(self, partial(tuple, (x, y, lengths)))
+        update()
+        return loss
 
-    def fit(self, dataset, epochs, batch_size, rng=0, progress=True, save_to=None, save_every=None):
+    @checked
+    def fit(
+        self,
+        dataset: Any,
+        epochs: Count,
+        batch_size: Size,
+        rng: Rng = 0,
+        progress: bool = True,
+        save_to: Path | None = None,
+        save_every: Size | None = None,
+    ) -> History:
         """Train until `epochs` epochs are done, counted from the trainer's start; return the `History` of them all.
 
         Called again with the same arguments after an interrupt, or `save` and `load`, it goes on where it stopped, and
@@ -159,46 +174,42 @@ class Trainer:
 
         Parameters
         ----------
-        dataset : Bitstream, ArrayDataset or other
+        dataset
             Anything with a length and a `batch` method; see `bppsa_nb.training.datasets`. With `comm`, each rank asks
             only for its own part of a batch of sequences.
-        epochs : int
+        epochs
             Each visits every sample once, in a new random order; its last batch may be smaller.
-        batch_size : int
+        batch_size
             Samples per iteration.
-        rng : int or np.random.Generator
+        rng
             Where the order of the samples comes from; read by the first call only. With `comm` that of rank 0 counts.
-        progress : bool
+        progress
             Show a progress bar, with `comm` on rank 0.
-        save_to, save_every : str or os.PathLike, int, optional
+        save_to, save_every
             A file to `save` to while training, every so many iterations, counted from the trainer's start.
 
         Raises
         ------
-        TypeError, ValueError
-            For arguments that do not fit, or that change in the middle of an epoch.
         FloatingPointError, KeyboardInterrupt
             As from `step`, and after Ctrl-C: the trainer is as it was between two iterations, and can be saved and
-            resumed. Where Ctrl-C arrives on one rank of several, all of them stop after the same iteration.
+            resumed. With `comm`, Ctrl-C ends all ranks, and what `save_every` saved is what to resume from.
         """
         with self._strategy.collective_check() as given:
-            check_flag("progress", progress)
-            check_count("epochs", epochs)
             plan = self._strategy.check_dataset(dataset, batch_size)
             if self.position and plan != self._plan:
                 raise ValueError(f"an epoch was begun with {self._plan}; finish it before going on with {plan}")
             checkpoints.check_saving(save_to, save_every, self._strategy.is_main_process)
             # One seed and two counters say where every epoch stands: there is no generator state to keep.
-            seed = int(generator(rng).integers(2**63)) if self._seed is None else self._seed
+            seed = int(np.random.default_rng(rng).integers(2**63)) if self._seed is None else self._seed
             place = {"epoch": self.epoch, "position": self.position, "seed": self._seed}
-            given |= plan | {"epochs": int(epochs), "save_every": save_every, "the trainer's place": place}
+            given |= plan | {"epochs": epochs, "save_every": save_every, "the trainer's place": place}
         self._seed, self._plan = self._strategy.broadcast(seed), plan
         num_samples = plan["num_samples"]
         per_epoch = -(-num_samples // batch_size)
         total, done = epochs * per_epoch, self.epoch * per_epoch + self.position // batch_size
         hidden = not (progress and self._strategy.is_main_process)
         bar = {"total": total, "initial": min(done, total), "disable": hidden, "unit": "it", "desc": "training"}
-        with self._strategy.stoppable() as stop_if_asked, extras.bar(**bar) as bar:
+        with extras.bar(**bar) as bar:
             while self.epoch < epochs:
                 order = np.random.default_rng([self._seed, self.epoch]).permutation(num_samples)
                 for start in range(self.position, num_samples, batch_size):
@@ -207,7 +218,6 @@ class Trainer:
                     bar.update()
                     if save_every is not None and len(self._loss) % save_every == 0:
                         self.save(save_to)
-                    stop_if_asked()
         return self.history
 
     def _iterate(self, dataset, indices):
@@ -220,32 +230,36 @@ class Trainer:
             self._loss.append(loss)
             self._seconds.append(self._strategy.seconds())
 
-    def evaluate(self, dataset, batch_size):
+    @checked
+    def evaluate(self, dataset: Any, batch_size: Size) -> tuple[float, float]:
         """Return mean loss and accuracy (floats) over a data set, in its own order; arguments as for `fit`."""
         with self._strategy.collective_check() as given:
             plan = self._strategy.check_dataset(dataset, batch_size)
             given |= plan
         num_samples, loss, correct = plan["num_samples"], 0.0, 0.0
-        with self._strategy.stoppable() as stop_if_asked:
-            for start in range(0, num_samples, batch_size):
-                indices = np.arange(start, min(start + batch_size, num_samples))
-                batch = self._strategy.evaluate(self, partial(self._strategy.batch, dataset, indices))
-                loss, correct = loss + batch[0], correct + batch[1]
-                stop_if_asked()
+        for start in range(0, num_samples, batch_size):
+            indices = np.arange(start, min(start + batch_size, num_samples))
+            batch = self._strategy.evaluate(self, partial(self._strategy.batch, dataset, indices))
+            loss, correct = loss + batch[0], correct + batch[1]
         return loss / num_samples, correct / num_samples
 
-    def predict(self, x, lengths=None):
+    def predict(
+        self,
+        x: Annotated[np.ndarray, "float[T, B, I], or of images float[B, C, H, W]"],
+        lengths: Annotated[ArrayLike, "int[B]"] | None = None,
+    ) -> np.ndarray:
         """Return the most likely class of every sample, integers [shape=(B,)]; arguments as for `step`."""
         return self._strategy.predict(self, x, lengths)
 
-    def save(self, path):
+    @checked
+    def save(self, path: Path) -> None:
         """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
-        With `comm`, rank 0 writes, the same for any number of ranks. The others wait, and so does Ctrl-C.
+        With `comm`, rank 0 writes, the same for any number of ranks, and the others wait.
 
         Parameters
         ----------
-        path : str or os.PathLike
+        path
             The file, in the ``.npz`` format, named as given.
 
         Raises
@@ -256,18 +270,19 @@ class Trainer:
         """
         place = {"epoch": self.epoch, "position": self.position, "seed": self._seed, "plan": self._plan}
         place["forward"] = [self.forward.spent, self.forward.rest]
-        with interrupts_held(), self._strategy.collective_check():
+        with self._strategy.collective_check():
             if self._strategy.is_main_process:
                 checkpoints.write(path, self.model, self.optimizer, self.history, place)
 
-    def load(self, path):
+    @checked
+    def load(self, path: Path) -> None:
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
         A network then has the masks of the file, or none if the file has none. With `comm`, every rank reads the file.
 
         Parameters
         ----------
-        path : str or os.PathLike
+        path
             The file. The trainer's model and optimizer must be built as they were when it was written.
 
         Raises

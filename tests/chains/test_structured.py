@@ -178,8 +178,8 @@ def test_arrays_of_a_chain_cannot_be_replaced(name):
 @pytest.mark.parametrize(
     ("name", "change", "kind", "message"),
     [
-        ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to go with .*, got \(4, 5, 3\)"),
-        ("weights", np.float32, TypeError, "slopes has dtype float64, but weights has float32: they must be the same"),
+        ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to fit slopes, got \(4, 5, 3\)"),
+        ("weights", np.float32, TypeError, "slopes must have dtype float32, as weights has, got float64"),
     ],
 )
 def test_arrays_changed_in_place_are_found(name, change, kind, message, backend):

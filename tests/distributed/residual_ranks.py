@@ -1,6 +1,5 @@
 """What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py residual_ranks.py TASK FOLDER FILE."""
 
-import signal
 import sys
 from pathlib import Path
 
@@ -110,26 +109,8 @@ def refusals():
     return rows(COMM, beside(__file__)["refused"], globals() | locals())
 
 
-def stopped(folder):
-    """Send Ctrl-C to the last rank in the second iteration; return where all ranks stop."""
-    count = [0]
-
-    def interrupt(x, y):
-        count[0] += 1
-        if count[0] == 2:
-            signal.raise_signal(signal.SIGINT)
-        return x, y
-
-    who = trainer()
-    try:
-        fit(who, 2, Data(who.model, interrupt))
-    except KeyboardInterrupt:
-        return [who.epoch, who.position, len(who.history.loss)]
-    return "went on"
-
-
 def main(task, folder, path):
-    tasks = {"check": training, "refused": lambda _: unlike(COMM, refusals()), "stopped": stopped}
+    tasks = {"check": training, "refused": lambda _: unlike(COMM, refusals())}
     write(COMM, tasks[task](Path(folder)), path)
 
 

@@ -50,10 +50,6 @@ def test_what_one_rank_cannot_do_none_does(on_ranks, ranks, name):
     assert on_ranks(ranks, "refused", name) == [[]] * ranks
 
 
-def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(on_ranks):
-    assert on_ranks(3, "stopped", LAYERS) == [[0, 16, 2]] * 3
-
-
 def trained(epochs, *paths):
     """Train in this process: load the first path if it is there, save to the last one."""
     trainer = bp.Trainer(bp.GRU(1, 4, 3, 2, rng=1, dtype=np.float64), bp.Adam(lr=0.01), backend="numpy")
@@ -66,10 +62,9 @@ def trained(epochs, *paths):
 
 def test_a_checkpoint_is_of_no_number_of_ranks(on_ranks, tmp_path):
     begun = on_ranks(4, "begin")
-    # Ctrl-C on one rank in the second iteration, or elsewhere: all stop there, and save what the second iteration left.
     assert [rank.pop("written") for rank in begun] == [["begun.npz"], [], [], []]
     saves = [["every.npz", 4], ["every.npz", 9]]
-    assert begun == [{"halted": [True] * 3, "place": [0, 16, 2], "saves": saves}] * 4
+    assert begun == [{"place": [0, 16, 2], "saves": saves}] * 4
     with np.load(tmp_path / "begun.npz", allow_pickle=False) as kept:
         assert kept["loss"].shape == (2,) and not any("rank" in name for name in kept.files)
         assert "rank" not in str(kept["note"])
@@ -158,7 +153,7 @@ def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, c
     assert "1 iterations" in capsys.readouterr().out
 
 
-def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
+def test_ctrl_c_ends_all_ranks_and_leaves_what_was_saved_last(tmp_path):
     path = tmp_path / "kept.npz"
     arguments = ["-m", "bppsa_nb.papers.cli", *TRAIN[:3], "--samples", "320000", "--distributed", "--backend", "numpy"]
     arguments += ["--save", path, "--save-every", "1"]
@@ -168,7 +163,6 @@ def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert f"Stopped. {len(curve(path))} iterations are saved in {path}; resume with --resume {path}." in said
-    assert "iterations" not in out and "Traceback" not in said
+        _, said = process.communicate(timeout=60)
+    assert process.returncode and "what --save-every N saved last is kept" in said
+    assert len(curve(path)) > 2 and "Traceback" not in said

@@ -101,7 +101,7 @@ def test_junctions_are_where_wires_part():
 
 
 def test_graphs_that_cannot_be_drawn_are_errors(ax):
-    with pytest.raises(ValueError, match="direction must be 'forward' or 'backward', got 'up'"):
+    with pytest.raises(ValueError, match="direction must be one of 'forward', 'backward', got 'up'"):
         drawing.draw(library.gru(), ax, "up")
     graph = Graph("g")
     graph.output(b=tanh(graph.input("a", "B", "H")))

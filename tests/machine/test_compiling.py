@@ -51,11 +51,7 @@ def test_the_first_compilation_says_so_and_no_other(says, capsys):
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_the_garbage_collector_rests_only_meanwhile(collects, says, monkeypatch):
-    def gone(text):
-        raise OSError(5, "Input/output error")  # of a terminal, which stops nothing
-
-    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
+def test_the_garbage_collector_rests_only_meanwhile(collects, says):
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
@@ -99,16 +95,6 @@ def by_cfunc():
 
 
 @pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
-def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch, compiled):
-    def full(self, name, data):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
-    with pytest.warns(RuntimeWarning, match=f"compiled code is not kept, .*{folder}.*: No space left on device"):
-        assert compiled()(1.0) == 2
-
-
-@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
 def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compiled):
     """As where the package is another user's, and so is the home folder."""
 
@@ -119,7 +105,7 @@ def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compil
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there are none, Numba makes folders
     refused = []
     monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
-    words = "compiled code is not kept, .*one_more.*no locator available.*; NUMBA_CACHE_DIR can name a folder"
+    words = "every process compiles anew: .*one_more.*no locator available.*; NUMBA_CACHE_DIR can name a folder"
     with pytest.warns(RuntimeWarning, match=words):
         function = compiled()
     assert len(refused) >= 2
@@ -133,9 +119,8 @@ def test_damaged_files_stop_nothing_and_are_replaced(folder, compiled, kind):
     (path,) = folder.glob(f"*/*.{kind}")
     for damaged in b"", path.read_bytes()[:20]:
         path.write_bytes(damaged)
-        with pytest.warns(RuntimeWarning, match=f"compiled code in {path.parent} is damaged, and made anew"):
-            assert compiled()(1.0) == 2
-        assert compiled()(1.0) == 2  # without a warning
+        assert compiled()(1.0) == 2
+        assert len(path.read_bytes()) > 20
 
 
 def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, monkeypatch):

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -91,44 +92,31 @@ def blas_threads():
     return [library["num_threads"] for library in workers._blas.info() if library["user_api"] == "blas"]
 
 
-def test_blas_has_its_threads_back_and_the_limit_is_the_main_thread_s():
-    before, seen, first = blas_threads(), [], workers.one_blas_thread()
+def test_blas_has_its_threads_back_and_the_limit_is_the_main_thread_s(monkeypatch):
+    before, limits = blas_threads(), []
+    with workers.one_blas_thread():
+        assert set(blas_threads()) == {1}
+        with workers.one_blas_thread():
+            pass
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+    monkeypatch.setattr(workers, "_blas", types.SimpleNamespace(limit=limits.append))
 
     def use():
         with workers.one_blas_thread():
-            seen.append(workers._blas_limit)
+            pass
 
     other = threading.Thread(target=use)
-    with workers.one_blas_thread():
-        other.start()
-        other.join()
-        assert seen == [workers._blas_limit] and set(blas_threads()) == {1}
-    assert blas_threads() == before
-    first.__enter__()  # and not lifted, which the next time does
-    with workers.one_blas_thread():
-        pass
-    assert blas_threads() == before and workers._blas_limit is None
-    first.__exit__(None, None, None)
-    assert blas_threads() == before
+    other.start()
+    other.join()
+    assert not limits
 
 
-def test_where_no_thread_starts_any_more(monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread at interpreter shutdown")
-
+@pytest.mark.parametrize("where", ["get", "put", "acquire"])
+def test_ctrl_c_at_any_moment_leaves_threads_that_serve(where, monkeypatch, foreground):
+    """Interrupted wherever a function of that name returns."""
     monkeypatch.setattr(workers, "THREADS", 2)
-    monkeypatch.setattr(workers, "_serving", [])
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    visited = []
-    assert workers.parallel_for(lambda first, last: visited.extend(range(first, last)) is None, 20)
-    assert sorted(visited) == list(range(20))
-
-
-@pytest.mark.parametrize("where", ["get", "put", "limit", "restore_original_limits", "acquire"])
-def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch, foreground):
-    """Interrupted wherever a function of that name returns, threads and BLAS are as good as new."""
-    monkeypatch.setattr(workers, "THREADS", 2)
-    before, raised = blas_threads(), []
+    raised = []
 
     def interrupt(frame, event, argument):
         name = frame.f_code.co_name if event == "return" else getattr(argument, "__name__", "")
@@ -138,12 +126,9 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch, foregrou
 
     sys.setprofile(interrupt)
     try:
-        with workers.one_blas_thread():
-            workers.parallel_for(lambda first, last: True, 20)
+        workers.parallel_for(lambda first, last: True, 20)
     except KeyboardInterrupt:
         pass
     finally:
         sys.setprofile(None)
-    with workers.one_blas_thread():
-        assert workers.parallel_for(lambda first, last: True, 20)
-    assert blas_threads() == before and workers._blas_limit is None
+    assert workers.parallel_for(lambda first, last: True, 20)

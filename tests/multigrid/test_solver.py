@@ -20,10 +20,10 @@ def network(depth, width=3, activation="tanh", seed=0, time=1.0, dtype=np.float6
     return multigrid.ResidualNetwork(weights.astype(dtype), biases.astype(dtype), time / depth, activation)
 
 
-def convolutions(depth, channels=2, kernel=3, activation="relu", seed=0):
+def convolutions(depth, channels=2, kernel=3, activation="relu", seed=0, time=1.0):
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((depth, channels, channels, kernel, kernel)) / kernel
-    return multigrid.ResidualNetwork(weights, rng.standard_normal((depth, channels)), 1 / depth, activation)
+    return multigrid.ResidualNetwork(weights, rng.standard_normal((depth, channels)), time / depth, activation)
 
 
 def start(net, batch=2, seed=1):
@@ -153,8 +153,7 @@ def test_cycles_do_not_depend_on_depth(weights, activation):
 @pytest.mark.parametrize("T", [1, 4])
 def test_the_estimated_error_says_when_to_stop(T, make, begin):
     """It is the true one to a factor of three, once it is small, and so cycles are those that it takes."""
-    net = make(50)
-    net.h *= T
+    net = make(50, time=T)
     u0, grad = start(net), start(net, seed=2)
     states = net.forward(u0)
     how = {"coarsening": 3} | ({begin: True} if begin else {})

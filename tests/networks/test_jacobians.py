@@ -171,7 +171,6 @@ def test_samples_of_a_batch_share_the_pattern(name):
     out = np.full((3, operator.pattern.nnz), np.nan)
     assert operator.fill(x, out) is out
     np.testing.assert_array_equal(out, [operator.fill(sample) for sample in x])
-    assert operator.fill(x[:0]).shape == (0, operator.pattern.nnz)
 
 
 def test_threads_change_nothing(monkeypatch):
@@ -230,7 +229,7 @@ def test_kinds_of_zeros_are_told_apart():
     np.testing.assert_array_equal(found, [[2, 0, 0], [0, 1, 0], [0, 0, 2]])
     assert found.dtype == np.int8
     for wrong in (np.eye(3), jacobians.ReLU((3,)).pattern):
-        with pytest.raises(TypeError, match=f"jacobian_T must be a SciPy CSR matrix, got {type(wrong).__name__}"):
+        with pytest.raises(TypeError, match="jacobian_T must be a csr_array or a csr_matrix, got (float64|CSRPattern)"):
             sparse.kinds_of_zeros(wrong)
 
 

@@ -100,8 +100,8 @@ def test_values_into_an_array_that_is_there(backend):
     for out_too in (first, second):
         with pytest.raises(ValueError, match="out must not share memory with a or b"):
             square(first, second, backend, out_too)
-    for wrong in (one, out.astype("f"), out[:, ::-1], [1]):
-        with pytest.raises(ValueError, match=r"out must be contiguous, of dtype float64 and shape \(2, 2\), got"):
+    for wrong in (one, out[:, ::-1]):
+        with pytest.raises(ValueError, match=r"out must be contiguous and writeable, of shape \(2, 2\), got"):
             plan(a, b, backend, wrong)
 
 

@@ -24,7 +24,7 @@ import bppsa_nb
 from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
 from bppsa_nb.distributed import ranks
-from bppsa_nb.machine import files, interrupts
+from bppsa_nb.machine import files
 from bppsa_nb.papers import cli, experiment, experiments, notebooks, provenance, report
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.papers.ranks import __main__ as program
@@ -438,11 +438,46 @@ def test_train_on_audio(tmp_path, monkeypatch, run):
     assert "--features is for --audio only" in run(*TRAIN, "--features", "S", ends=1)
 
 
-@pytest.mark.parametrize("slow, save", [(False, True), (True, True), (True, False)])
-def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground, slow, save):
+SIGNALS = signal.SIGINT, signal.SIGTERM
+
+
+@pytest.fixture
+def handlers(foreground):
+    """SIGTERM, too, as a program finds it that a shell starts in the foreground."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("again", SIGNALS)
+def test_what_ends_a_program_comes_once(number, again, monkeypatch, handlers):
+    now = iter([100.0, 100.0, 100.1, 100.9, 101.2, 101.2])
+    monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
+    with cli._ended_once() as arrived:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        signal.raise_signal(again)  # which means the same
+        signal.raise_signal(again)
+        with pytest.raises(KeyboardInterrupt):  # and who goes on pressing comes out of what hangs
+            signal.raise_signal(again)
+    assert arrived == [number, *3 * [again]]
+    assert [*map(signal.getsignal, SIGNALS)] == [signal.default_int_handler, signal.SIG_DFL]
+
+
+def test_what_is_ignored_or_handled_stays_so(handlers):
+    heard = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background jobs
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    with cli._ended_once() as arrived:
+        for number in SIGNALS:
+            signal.raise_signal(number)
+    assert arrived == [] and heard == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_a_second_ctrl_c_at_once_loses_nothing(tmp_path, monkeypatch, capsys, foreground, save):
     batch, fsync, path, batches = bppsa_nb.Bitstream.batch, os.fsync, tmp_path / "kept.npz", []
-    if slow:  # two seconds from one to the next: to write the file takes its time
-        monkeypatch.setattr(interrupts.time, "monotonic", itertools.count(step=2).__next__)
 
     def press():
         signal.raise_signal(signal.SIGINT)
@@ -452,8 +487,7 @@ def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground
             try:
                 press()
             finally:
-                if not slow:
-                    press()  # while the first one is on its way
+                press()  # while the first one is on its way
         batches.append(indices)
         return batch(self, indices)
 

@@ -15,6 +15,7 @@ from bppsa_nb.schedule import events as timeline
 COUNTED = [name for name in experiments.names() if experiments.load(name).FIGURE.origin == "counted"]
 LONGER = {"steps_and_work": pytest.mark.full}
 LONGER |= dict.fromkeys(("data_parallel_throughput", "pipeline_throughput"), pytest.mark.outer)
+ROUNDED = {"table_3": 1.1e-3}  # the last of three decimals, which depends on the order in which a processor adds
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONGER.get(name, ())) for name in COUNTED])
@@ -23,7 +24,8 @@ def test_what_was_recorded_is_measured_again(name, tmp_path):
     origin = recorded.attrs["provenance"]
     again = experiments.load(name).measure("quick", generator(origin["seed"], "seed"), Progress(show=False))
     tables.write(again, origin, tmp_path / "again.csv")
-    pandas.testing.assert_frame_equal(tables.read(tmp_path / "again.csv"), recorded, rtol=1e-9, check_like=True)
+    close = {"rtol": 1e-9, "atol": ROUNDED.get(name, 1e-8), "check_like": True}
+    pandas.testing.assert_frame_equal(tables.read(tmp_path / "again.csv"), recorded, **close)
 
 
 @pytest.mark.parametrize("devices, batches", [(1, 1), (1, 5), (4, 1), (4, 4), (3, 8)])

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, dictionary, experiment, experiments, provenance, tables
+from bppsa_nb.papers import bppsa, dictionary, experiment, experiments, provenance
 from bppsa_nb.papers.progress import Progress
 
 TOY = '''
@@ -120,27 +119,6 @@ def test_a_wrong_seed_is_found_before_anything_is_measured(toy, seed, error):
     with pytest.raises(error, match="seed must be"):
         experiments.run("toy", seed=seed)
     assert toy.measured == []
-
-
-def test_two_that_record_a_table_wait_for_each_other(tmp_path):
-    pytest.importorskip("fcntl")
-    path = tmp_path / "folder" / "toy.quick.csv"
-    arguments = [{"n": 1}], provenance.describe("toy", "quick", 0), path, {"backend": "numpy"}
-    writer = threading.Thread(target=tables.write, args=arguments)
-    with files.folder_lock(path.parent):
-        writer.start()
-        writer.join(0.2)
-        assert writer.is_alive() and not list(path.parent.iterdir())
-    writer.join()
-    assert list(tables.read(path)["n"]) == [1]
-
-
-def test_ctrl_c_waits_until_a_point_is_kept(tmp_path, monkeypatch, foreground):
-    sweep, fsync = Progress(tmp_path / "toy.partial.json", show=False), files.os.fsync
-    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
-    with pytest.raises(KeyboardInterrupt):
-        sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"x": point["n"]}], 0)
-    assert len(files.read_json(tmp_path / "toy.partial.json")["points"]) == 1
 
 
 def test_run_records_what_it_returns(toy, tmp_path):

@@ -1,5 +1,4 @@
 import json
-import signal
 import zipfile
 
 import numpy as np
@@ -100,14 +99,3 @@ def test_fit_finds_an_unwritable_path_before_training(tmp_path):
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         fit(trainer, save_to=tmp_path, save_every=1000)
     assert not trainer.history.loss.size
-
-
-def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch, foreground):
-    from bppsa_nb.machine import files
-
-    path, trainer = tmp_path / "saved.npz", new_trainer()
-    fsync = files.os.fsync
-    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
-    with pytest.raises(KeyboardInterrupt):
-        trainer.save(path)
-    new_trainer().load(path)

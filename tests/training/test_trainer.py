@@ -312,7 +312,7 @@ def test_failed_steps_change_nothing():
             who.step(inputs.astype(np.float32), labels)
         assert re.match(said, f"{caught.type.__name__}: {caught.value}")
         assert_same(state(who), before)
-    with pytest.raises(TypeError, match="x must have the model's dtype float32, got float64"):
+    with pytest.raises(TypeError, match="x must have dtype float32, as the RNN has, got float64"):
         trainer.step(x.astype(np.float64), y)
 
 
@@ -388,5 +388,5 @@ def test_sequences_whose_samples_come_first_are_told():
         new_trainer().step(x.swapaxes(0, 1), y)
     with pytest.raises(ValueError, match=said):
         new_trainer().evaluate(trainers.Watched(change=lambda x, y: (x.swapaxes(0, 1), y)), 4)
-    with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(B,\) = \(4,\)"):
         new_trainer().step(x, y[:2])

@@ -13,12 +13,15 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 `bppsa_nb.distributed.partition` cuts them, and all the labels.
 """
 
+from typing import Annotated
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.spans import Spans
-from bppsa_nb.machine.checks import as_array, check_floats, check_integers
+from bppsa_nb.machine.arguments import checked
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
+from bppsa_nb.training.datasets.bitstream import Bitstream, Indices, Part, check_range, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
@@ -27,18 +30,18 @@ __all__ = ["ArrayDataset", "Bitstream"]
 class ArrayDataset:
     """A data set of arrays in memory: `x` [shape=(T, N, I)], all the inputs, time first, and their labels `y` (N,).
 
-    `lengths` (N,), if given, say how many steps each sample has. TypeError or ValueError if `x` does not hold float32
-    or float64, or `y` integers, or the shapes do not fit.
+    `lengths` (N,), if given, say how many steps each sample has.
     """
 
     lengths = None
 
-    def __init__(self, x, y, lengths=None):
-        x, y = as_array("x", x), as_array("y", y)
-        check_floats("x", x, ("T", "N", "I"))
-        if y.shape != x.shape[1:2]:
-            raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
-        check_integers("y", y)
+    @checked
+    def __init__(
+        self,
+        x: Annotated[ArrayLike, "float[T, N, I]"],
+        y: Annotated[ArrayLike, "int[N]"],
+        lengths: Annotated[ArrayLike, "int[N]"] | None = None,
+    ):
         self.x, self.y = x, y
         if lengths is not None:
             self.lengths = Spans.checked(lengths, None, x).lengths
@@ -46,8 +49,10 @@ class ArrayDataset:
     def __len__(self):
         return len(self.y)
 
-    def batch(self, indices, part=(0, 1)):
+    @checked
+    def batch(self, indices: Indices, part: Part = (0, 1)) -> tuple[np.ndarray, ...]:
         """Return inputs (T, B, I) and labels (B,) of samples by number, and lengths (B,); see `Bitstream.batch`."""
-        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
+        check_range(indices, len(self))
+        steps = steps_of(part, len(self.x))
         batch = np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
         return batch if self.lengths is None else (*batch, self.lengths[indices])

@@ -9,13 +9,14 @@ import re
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import PurePosixPath
+from typing import Annotated
 
 import numpy as np
 
 from bppsa_nb.machine import extras, files
-from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
+from bppsa_nb.machine.arguments import Path, Rng, Size, checked
+from bppsa_nb.machine.checks import wrong_shape
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import ArrayDataset, feature_cache
 
@@ -29,25 +30,20 @@ SECONDS = 3
 STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
 
 _LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
-_MEL_BANDS = 128  # librosa's, of which it makes the coefficients
 
 
+@checked
 @dataclass(frozen=True)
 class Features:
     """How features are computed from a waveform: a column of Table 3.
 
-    So many mel-frequency `coefficients` per channel, from 2 to 128, of which the first is dropped; samples of the
-    Fourier transform's `window`, and `hop` from one frame to the next. TypeError or ValueError for other numbers.
+    So many mel-frequency `coefficients` per channel, of which the first is dropped; samples of the Fourier transform's
+    `window`, and `hop` from one frame to the next.
     """
 
-    coefficients: int
-    window: int
-    hop: int
-
-    def __post_init__(self):
-        for name, low, high in (("coefficients", 2, _MEL_BANDS), ("window", 1, None), ("hop", 1, None)):
-            value = check_count(name, getattr(self, name), low, high)
-            object.__setattr__(self, name, value)  # of a frozen dataclass; NumPy's integers print differently
+    coefficients: Annotated[int, ">= 2, <= 128"]  # librosa's mel bands, of which it makes them
+    window: Size
+    hop: Size
 
     @property
     def frames(self):
@@ -129,18 +125,18 @@ class Instruments(ArrayDataset):
 
     Parameters
     ----------
-    folder : str or os.PathLike
+    folder
         A folder in IRMAS's layout, with one folder per instrument (`LABELS`), in it files ``<recording>__<n>.wav``,
         ``.wav`` in any case. Marks in brackets, and what stands before them, are no part of the recording's name:
         ``008__[cel][nod][cla]0058__1.wav`` is a clip of recording 0058. A file without ``__<n>`` is a recording of its
         own. The folder is only read.
-    features : {"S", "M", "L"} or Features
+    features
         A set of Table 3, or settings of your own.
-    strict : bool
+    strict
         Whether a file that cannot be used is an error. Otherwise it is skipped and reported.
-    workers : int, optional
+    workers
         Threads that compute features; as many as there are cores by default.
-    progress : bool
+    progress
         Whether to show a bar.
 
     Attributes
@@ -167,13 +163,16 @@ class Instruments(ArrayDataset):
         If librosa finds no folder for what Numba compiles.
     """
 
-    def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
+    @checked
+    def __init__(
+        self,
+        folder: Path,
+        features: str | Features = "S",
+        strict: bool = True,
+        workers: Size | None = None,
+        progress: bool = True,
+    ):
         self.features = _features(features)
-        if workers is not None:
-            check_count("workers", workers, 1)
-        check_flag("strict", strict)
-        check_flag("progress", progress)
-        folder = files.check_path(folder, "folder")
         names = _clips_in(folder)
         clips, self.skipped = _load(folder, names, self.features, workers, progress)
         if self.skipped:
@@ -183,7 +182,8 @@ class Instruments(ArrayDataset):
         _fill(self, clips[usable] if unusable else clips, [names[i] for i in usable])
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
-    def split(self, share=0.25, rng=0):
+    @checked
+    def split(self, share: Annotated[float, "> 0, < 1"] = 0.25, rng: Rng = 0) -> "tuple[Instruments, Instruments]":
         """Hold out clips for testing.
 
         All clips of a recording stay together, since they sound alike. Of every instrument, about the same share is
@@ -191,26 +191,18 @@ class Instruments(ArrayDataset):
 
         Parameters
         ----------
-        share : float
+        share
             The share to hold out, between 0 and 1. The split comes as near to it as whole recordings allow, with at
             least one of every instrument on either side.
-        rng : int or np.random.Generator
+        rng
             Decides which recordings.
 
         Returns
         -------
         train, held_out : Instruments
             Clips in the order of `files`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `share` is no number, or out of range, or an instrument has a single recording.
         """
-        check_kind("share", share, Real, "a number between 0 and 1", repr)
-        if not 0 < share < 1:
-            raise ValueError(f"share must be between 0 and 1, got {share!r}")
-        rng = generator(rng)
+        rng = np.random.default_rng(rng)
         recordings = np.array([_recording(name) for name in self.files])
         held_out = np.zeros(len(self), bool)
         for label in np.unique(self.y):

@@ -1,10 +1,16 @@
 """Bitstream classification, the synthetic task of Section 4.1 (Equation 8)."""
 
-import numpy as np
+from typing import Annotated
 
-from bppsa_nb.machine.checks import as_array, check_count, check_integers, float_dtype, generator, wrong_shape
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bppsa_nb.machine.arguments import Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.machine.reprs import with_repr
+
+Indices = Annotated[ArrayLike, "int[n]"]
+Part = tuple[Count, Size]
 
 # The last word of Philox's four-word counter keeps labels and bits in streams of their own.
 _LABELS, _BITS = 0, 1
@@ -19,15 +25,15 @@ class Bitstream:
 
     Parameters
     ----------
-    length : int
+    length
         T, the number of bits of a sample; may be 0.
-    num_samples : int
+    num_samples
         N; the paper has 32000.
-    num_classes : int
+    num_classes
         C, from 1 to 10: beyond ten classes Equation 8's probability would exceed one.
-    rng : int or np.random.Generator
+    rng
         The seed. Equal seeds give equal samples.
-    dtype : np.dtype
+    dtype
         float32 or float64.
 
     Attributes
@@ -42,26 +48,33 @@ class Bitstream:
     ((5, 2, 1), (2,))
     """
 
-    def __init__(self, length, num_samples=32000, num_classes=10, rng=0, dtype=np.float32):
-        self.length = check_count("length", length)
-        self.num_samples = check_count("num_samples", num_samples, 1)
-        self.num_classes = check_count("num_classes", num_classes, 1, 10)
-        self.dtype = float_dtype(dtype)
-        self._key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
+    @checked
+    def __init__(
+        self,
+        length: Count,
+        num_samples: Size = 32000,
+        num_classes: Annotated[int, ">= 1, <= 10"] = 10,
+        rng: Rng = 0,
+        dtype: Dtype = np.float32,
+    ):
+        self.length, self.num_samples, self.num_classes = length, num_samples, num_classes
+        self.dtype = np.dtype(dtype)
+        self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
 
     def __len__(self):
         return self.num_samples
 
-    def batch(self, indices, part=(0, 1)):
+    @checked
+    def batch(self, indices: Indices, part: Part = (0, 1)) -> tuple[np.ndarray, np.ndarray]:
         """Compute the samples with these numbers.
 
         Parameters
         ----------
-        indices : array_like of int [shape=(B,)]
+        indices
             Sample numbers from 0 to N - 1.
-        part : tuple of two int
+        part
             (i, n) for the i-th of n parts of the steps, as `bppsa_nb.distributed.partition` cuts them. Bits of the
             other parts are not computed.
 
@@ -74,10 +87,10 @@ class Bitstream:
 
         Raises
         ------
-        TypeError, ValueError, IndexError
-            If `indices` or `part` does not hold integers, has another shape, or is out of range.
+        IndexError
+            If there is no such sample.
         """
-        indices = check_indices(indices, self.num_samples)
+        check_range(indices, self.num_samples)
         steps = steps_of(part, self.length)
         # Two bits are decided by a word of 64; Philox makes four words at each count.
         first, last = steps.start // 2, -(-steps.stop // 2)
@@ -97,23 +110,16 @@ class Bitstream:
         return np.ascontiguousarray(bits.T, self.dtype)[:, :, None], y
 
 
-def check_indices(indices, count):
-    """Return sample numbers as an array [shape=(B,)], or raise unless they are integers from 0 to `count` - 1."""
-    indices = as_array("indices", indices)
-    if indices.ndim != 1:
-        raise wrong_shape("indices", indices, ("B",))
-    if not len(indices):
-        indices = indices.astype(np.int64)  # NumPy makes floats of an empty list
-    check_integers("indices", indices)
+def check_range(indices, count):
+    """Raise IndexError unless sample numbers are from 0 to `count` - 1."""
     out = indices[(indices < 0) | (indices >= count)]
     if len(out):
         raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")
-    return indices
 
 
 def steps_of(part, steps):
-    """Return which of so many steps a part (i, n) has, a slice; raise TypeError or ValueError if there is none."""
-    if not isinstance(part, (tuple, list)) or len(part) != 2:
-        raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
-    n = check_count("part[1]", part[1], 1)
-    return partition(steps, n)[check_count("part[0]", part[0], 0, n - 1, " for parts (i, n)")]
+    """Return which of so many steps a part (i, n) has, a slice; raise ValueError if there is no such part."""
+    i, n = part
+    if i >= n:
+        raise ValueError(f"part must be (i, n), the i-th of n parts, i from 0 to n - 1, got {part}")
+    return partition(steps, n)[i]

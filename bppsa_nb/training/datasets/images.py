@@ -2,16 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count, check_kind
+from bppsa_nb.machine.arguments import Rng, Size, checked
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
-from bppsa_nb.training.datasets.bitstream import check_indices
+from bppsa_nb.training.datasets.bitstream import Indices, check_range
 
 STAND_IN = "stand-in"
-SPLITS = ("train", "test")
 
 
 @with_repr("source", "split", "pixels")
@@ -20,18 +20,18 @@ class Images:
 
     Parameters
     ----------
-    source : str or os.PathLike
+    source
         "stand-in": scikit-learn's handwritten digits over its sample photographs, nothing to download. "cifar10" or
         "mnist": what `bppsa-nb fetch` downloaded. Otherwise a path of files that are already here: a folder with the
         binary version of CIFAR-10 (``data_batch_1.bin`` ... ``data_batch_5.bin``, ``test_batch.bin``), its archive
         ``cifar-10-binary.tar.gz``, or a folder with MNIST's ``train-images-idx3-ubyte``, ... (or ``.gz``). Files are
         only read.
-    split : {"train", "test"}
+    split
         They share no image; the stand-in's share no digit and no part of a photograph.
-    num_samples : int, optional
+    num_samples
         How many: of the stand-in any number, by default 6000 to train on and 1500 to test; of the others the first
         ones, by default all.
-    rng : int or np.random.Generator
+    rng
         The seed of the stand-in. Image k is a pure function of the seed, the split and k.
 
     Attributes
@@ -50,8 +50,8 @@ class Images:
     ------
     FileNotFoundError
         If a data set or one of its files is not here; the message says what was looked for, or how to get it.
-    TypeError, ValueError
-        If an argument is of another type or out of range, or a file is damaged or something else than it should be.
+    ValueError
+        If a file is damaged, or something else than it should be.
 
     Examples
     --------
@@ -60,11 +60,14 @@ class Images:
     ((2, 3, 32, 32), (2,))
     """
 
-    def __init__(self, source=STAND_IN, split="train", num_samples=None, rng=0):
-        check_kind("source", source, (str, os.PathLike), "a name or a path", repr)
-        check_choice("split", split, SPLITS)
-        if num_samples is not None:
-            num_samples = check_count("num_samples", num_samples, 1)
+    @checked
+    def __init__(
+        self,
+        source: str | os.PathLike[str] = STAND_IN,
+        split: Literal["train", "test"] = "train",
+        num_samples: Size | None = None,
+        rng: Rng = 0,
+    ):
         self.split = split
         if source == STAND_IN:
             self.source = STAND_IN
@@ -82,13 +85,13 @@ class Images:
     def __len__(self):
         return len(self.labels)
 
-    def batch(self, indices):
+    @checked
+    def batch(self, indices: Indices) -> tuple[np.ndarray, np.ndarray]:
         """Return the images (B, 3, 32, 32) in float32 and the labels (B,) of these numbers.
 
-        Red, green and blue go from -1 (pixel 0) to 1 (pixel 255), whatever the source. Bad numbers raise the same
-        errors as in `Bitstream.batch`.
+        Red, green and blue go from -1 (pixel 0) to 1 (pixel 255), whatever the source.
         """
-        indices = check_indices(indices, len(self))
+        check_range(indices, len(self))
         x = self.pixels[indices].astype(np.float32)
         x *= np.float32(1 / 127.5)
         x -= 1

@@ -1,0 +1,350 @@
+"""Arguments of public calls, described once: by annotations, which editors complete by, and `checked` checks by.
+
+=============================================  =========================================================================
+annotation                                     what is taken
+=============================================  =========================================================================
+``Annotated[np.ndarray, "float[T, B, I]"]``    an array of floats (32 or 64 bits, as all others and the object itself),
+                                               floating, real, int, bool, any. A letter is one size everywhere, from 1;
+                                               T (steps), K (weights) and n may be 0. A longer name is an
+                                               argument or an attribute, as ``pattern.nnz``, or ``*input_shape``, a
+                                               shape; ``...`` is any axes. There may be sums, ``T + 1``, and
+                                               alternatives, ``float[B] or float[B, n]``.
+``Annotated[ArrayLike, "int[B]"]``             the same, or what NumPy makes an array of
+``Annotated[Array, "float[T, B, I]"]``         the same, or an array on a GPU, of any library
+``Annotated[int, ">= 1, < num_layers"]``       a number within bounds; of 32 bits, or finite
+``Literal[...]``, ``bool``, ``str``, a class   one of these; ``X | None`` takes None, too
+``Sequence[X]``, ``tuple[X, Y]``               each entry is checked; so is each value of ``Mapping[str, X]``
+``Annotated[X, function]``                     what ``function(value, name)`` returns
+=============================================  =========================================================================
+"""
+
+import functools
+import inspect
+import math
+import operator
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from bppsa_nb.machine import checks
+from bppsa_nb.machine.files import check_path
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.reprs import short_repr
+
+
+class Array(Protocol):
+    """An array of NumPy or of another library, on the host or on a GPU."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> Any: ...  # noqa: D102
+
+
+Backend = Literal["auto", "numpy", "cpu", "cuda"]
+Method = Literal["auto", "linear", "blelloch", "truncated", "chunked"]
+Count = Annotated[int, ">= 0"]
+Size = Annotated[int, ">= 1"]
+Rng = Annotated[int | Sequence[int] | np.random.Generator, checks.generator]
+Dtype = Annotated[DTypeLike, checks.float_dtype]
+Path = Annotated[str | os.PathLike[str], check_path]
+Comm = Annotated[Any, "mpi4py.MPI.Intracomm | None"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_SIGNS = {">=": ("at least", operator.ge), ">": ("above", operator.gt)}
+_SIGNS |= {"<=": ("at most", operator.le), "<": ("below", operator.lt)}
+_EMPTY = "TKn"  # axes without which there is nothing to compute, but a right answer
+_ALONE = (), (), {}  # names and arguments of a call, where an argument is looked at without one
+_MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
+# Kinds of numbers that arrays hold: letters of NumPy, and what they must do.
+_KINDS = {"float": ("f", "be float32 or float64"), "floating": ("f", "be floating point")}
+_KINDS |= {"real": ("fiu", "hold real numbers")}
+_KINDS |= {"int": ("iu", "hold integers"), "bool": ("b", "hold True and False"), "any": ("biufcOSUmMV", "")}
+
+
+def checked(function: _Function) -> _Function:
+    """Decorate a function, or a class for its `__init__`: arguments are checked by their annotations, then handed over.
+
+    Numbers are handed over as Python's own, sequences as tuples, an `Rng` as a generator. What is the default is not
+    looked at. Where there is a `comm`, an argument or the object's, what is wrong on one rank is an error on all of
+    them. Raises TypeError or ValueError, which name the argument, show what came and say what was expected.
+    """
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)
+        return function
+    parameters = inspect.signature(function).parameters
+    names = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    looks = {name: (look_of(each.annotation), each.default) for name, each in parameters.items()}
+    looks = {name: look for name, look in looks.items() if look[0] is not None}
+    in_order = [(place, name, *looks[name]) for place, name in enumerate(names) if name in looks]
+    shared = "comm" in parameters
+    owned = names[:1] == ["self"]
+
+    def look_at(args, kwargs):
+        known = {"": (names, args, kwargs)}
+        for place, name, look, default in in_order:
+            if place >= len(args):
+                break
+            if args[place] is not default:
+                args[place] = look(name, args[place], known)
+        for name in looks if kwargs else ():  # in this order, whatever the caller's
+            if name in kwargs and kwargs[name] is not looks[name][1]:
+                kwargs[name] = looks[name][0](name, kwargs[name], known)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        args = list(args)
+        if shared:
+            comm = dict(zip(names, args), **kwargs).get("comm")  # noqa: B905  too many are refused by Python
+        else:
+            comm = getattr(args[0], "comm", None) if owned and args else None
+        if comm is None:
+            look_at(args, kwargs)
+        else:
+            with over_ranks("ranks").group(comm).collective_check():
+                look_at(args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def look_of(kind):
+    """Return what checks a value of an annotation and returns it, ``look(name, value, known)``; None for any value.
+
+    `known` is a dict of what is known of the call: sizes by letter, "dtype" of its arrays, "" its names and arguments.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        kind, said = arguments[:2]
+        if callable(said):
+            return lambda name, value, known: said(value, name)
+        if kind in (int, float):
+            return _number(kind, said)
+        return _array(kind, said) if kind in (np.ndarray, ArrayLike, Array) else None  # said for readers only
+    if origin is Literal:
+        return _choice(arguments)
+    if origin in (Union, types.UnionType):
+        return _union(arguments)
+    if origin is tuple and arguments[-1] is not ...:
+        return _entries(arguments, len(arguments))
+    if origin in (list, tuple, Sequence):
+        return _entries(arguments[:1], None)
+    if origin in (dict, Mapping):
+        return _values(arguments[1])
+    if kind in (int, float):
+        return _number(kind, "")
+    if kind is bool:
+        return lambda name, value, known: checks.check_flag(name, value) or bool(value)
+    if kind is np.ndarray:
+        return lambda name, value, known: checks.check_plain(name, value) or value
+    kind = origin or kind
+    return _instance((kind,)) if isinstance(kind, type) and kind not in (object, Any, inspect.Parameter.empty) else None
+
+
+def _choice(choices):
+    def look(name, value, known):
+        if type(value) is not str or value not in choices:
+            checks.check_choice(name, value, choices)
+        return value
+
+    return look
+
+
+def _union(kinds):
+    """Look at a value of several kinds: an instance of a class is taken, any other is looked at as described first."""
+    plain = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in (int, float, bool, np.ndarray))
+    others = [look for kind in kinds if kind not in plain and (look := look_of(kind))]
+
+    def look(name, value, known):
+        return value if isinstance(value, plain) else others[0](name, value, known)
+
+    return look if others else _instance(plain)
+
+
+def _instance(kinds):
+    shown = " or ".join("None" if kind is types.NoneType else _named(kind) for kind in kinds)
+
+    def look(name, value, known):
+        if not isinstance(value, kinds) or (Callable in kinds and isinstance(value, type)):
+            raise TypeError(f"{name} must be {shown}, got {short_repr(value)}")
+        return value
+
+    return look
+
+
+def _named(kind):
+    """Name a class as its users do, with an article: a schedule.Network, an SGD."""
+    word = {Callable: "function", str: "text"}.get(kind, kind.__name__)
+    room = (*kind.__module__.split("."), "")[1]
+    if word in getattr(sys.modules.get(f"bppsa_nb.{room}"), "__all__", ()):
+        word = f"{room}.{word}"
+    return f"{'an' if word[0] in ('AEFHILMNORSX' if word[:2].isupper() else 'AEIOU') else 'a'} {word}"
+
+
+def _number(kind, text):
+    limits = re.findall(r"([<>]=?) *([\w.-]+)", text)
+    if kind is int and "<" not in text:
+        limits.append(("<=", str(_MOST)))
+
+    def look(name, value, known):
+        if kind is int and not checks.is_integer(value):
+            raise TypeError(f"{name} must be an integer, got {short_repr(value)}")
+        number = int(value) if kind is int else checks.as_float(name, value)
+        bounds = [(sign, limit, _limit(limit, known)) for sign, limit in limits]
+        if math.isfinite(number) and all(_SIGNS[sign][1](number, bound) for sign, _, bound in bounds):
+            return number
+        said = ["finite"] * (math.isinf(number) and "<" not in text)
+        for sign, limit, bound in bounds:
+            if bound is not _MOST or number > bound:
+                said.append(f"{_SIGNS[sign][0]} {f'{limit} = ' * limit[0].isalpha()}{bound}")
+        said = re.sub("^at least (.*) and at most", r"from \1 to", " and ".join(said))
+        raise ValueError(f"{name} must be {said}, got {short_repr(value)}")
+
+    return look
+
+
+def _limit(text, known):
+    if text == str(_MOST):
+        return _MOST
+    return _looked_up(text, known) if text[0].isalpha() else float(text) if "." in text else int(text)
+
+
+def _looked_up(name, known):
+    """Return the number that is an argument, or an attribute of the object; None if it is neither."""
+    names, args, kwargs = known.get("", _ALONE)
+    given = dict(zip(names, args)) | kwargs  # noqa: B905  names of others have their default
+    first, *rest = name.split(".")
+    found = given[first] if first in given else getattr(given.get("self"), first, None)
+    for each in rest:
+        found = getattr(found, each, None)
+    return found
+
+
+def _entries(kinds, count):
+    """Look at a sequence: of `count` entries, each of its kind, or of any number, of one kind."""
+    looks, what = [look_of(kind) for kind in kinds], "a sequence" + f" of {count} entries" * (count is not None)
+    what += " of texts" * (kinds == (str,))
+
+    def look(name, values, known):
+        found = checks.as_list(name, values, what)
+        if count not in (None, len(found)):
+            raise ValueError(f"{name} must be {what}, got {short_repr(values)}")
+        every = enumerate(zip(found, looks * len(found) if count is None else looks, strict=True))
+        return tuple(each if look is None else look(f"{name}[{i}]", each, known) for i, (each, look) in every)
+
+    return look
+
+
+def _values(kind):
+    each = look_of(kind)
+
+    def look(name, values, known):
+        checks.check_kind(name, values, Mapping, "a dict")
+        for key in values if each is not None else ():
+            each(f"{name}[{key!r}]", values[key], known)
+        return values
+
+    return look
+
+
+def _array(kind, text):
+    """Look at an array: at its kind of numbers, and whether it has one of several shapes."""
+    said = [re.fullmatch(r"(\w+)\[(.*)\]", one).groups() for one in text.split(" or ")]
+    kind_of, starred = said[0][0], "*" in text
+    shapes = [axes.split(", ") if axes else [] for _, axes in said]
+
+    def look(name, array, known):
+        seen = given = array
+        if type(array) is not np.ndarray:
+            if kind is Array and checks.on_gpu(array):
+                seen = checks.on_host(array)
+            elif kind is ArrayLike:
+                array = seen = checks.as_array(name, array)
+                if not array.size and kind_of in ("int", "bool"):  # NumPy makes floats of an empty list
+                    array = seen = array.astype(kind_of)
+            else:
+                checks.check_plain(name, array)
+        if seen.dtype is not known.get("dtype") or kind_of != "float":
+            _check_numbers(name, seen.dtype, kind_of, known, given)
+        shape = seen.shape
+        every = [_spread(axes, known) for axes in shapes] if starred else shapes
+        for axes in every:
+            if (len(axes) == len(shape) or axes[-1:] == ["..."]) and _fits(axes, shape, known):
+                known[name, ""] = every
+                return array
+        raise _wrong_shape(name, seen, every, known)
+
+    return look
+
+
+def _spread(axes, known):
+    """Return axes with the sizes that ``*shape`` stands for in its place."""
+    parts = [map(str, _looked_up(axis[1:], known)) if axis[0] == "*" else [axis] for axis in axes]
+    return [axis for part in parts for axis in part]
+
+
+def _check_numbers(name, dtype, kind, known, given):
+    """Raise TypeError unless an array's numbers are of a kind, floats those of the object or of the first array."""
+    letters, must = _KINDS[kind]
+    if dtype.kind not in letters or (kind == "float" and dtype not in checks.FLOATS):
+        raise TypeError(f"{name} must {must}, got {dtype if hasattr(given, 'dtype') else short_repr(given)}")
+    if kind == "float" and "dtype" not in known:
+        names, args, _ = known.get("", _ALONE)
+        own = args[0] if names[:1] == ["self"] else None
+        fixed = getattr(own, "dtype", None)
+        known["dtype"], known["of"] = (dtype, name) if fixed is None else (fixed, f"the {type(own).__name__}")
+    if kind == "float" and dtype != known["dtype"]:
+        raise TypeError(f"{name} must have dtype {known['dtype']}, as {known['of']} has, got {dtype}")
+
+
+def _fits(axes, shape, known):
+    """Tell whether a shape has these axes; if it has, it says the sizes of letters that were not known."""
+    if axes[-1:] == ["..."]:
+        axes, shape = axes[:-1], shape[: len(axes) - 1]
+        if len(axes) != len(shape):
+            return False
+    before = len(known)
+    for axis, size in zip(axes, shape):  # noqa: B905  as many
+        if len(axis) > 1 or axis.isdecimal():
+            axis, expected, more = _size(axis, known)
+            if expected is not None and size == expected + more:
+                continue
+            size = -1 if expected is not None else size - more  # which no axis has
+        if known.setdefault(axis, size) != size or (size < 1 and (size < 0 or axis not in _EMPTY)):
+            while len(known) > before:
+                known.popitem()
+            return False
+    return True
+
+
+def _size(axis, known):
+    """Return the name of an axis, the size that the name stands for, None if it is not known yet, and what is added."""
+    base, _, more = axis.partition(" + ")
+    if base.isdecimal():
+        return base, int(base), 0
+    found = known.get(base)
+    return base, _looked_up(base, known) if found is None and len(base) > 1 else found, int(more or 0)
+
+
+def _wrong_shape(name, array, shapes, known):
+    """Return a ValueError that says which shapes an array may have: names of axes, and their sizes where known."""
+    said, letters = [], set()
+    for axes in shapes:
+        sizes = [_size(axis, known) for axis in axes]
+        letters |= {base for base, *_ in sizes}
+        found = [axis if size is None else str(size + more) for axis, (_, size, more) in zip(axes, sizes, strict=True)]
+        named, found = (f"({', '.join(each)}{',' * (len(each) == 1)})" for each in (axes, found))
+        said.append(named if named == found else f"{named} = {found}")
+    seen = [(each[0], {axis[0] for axes in known[each] for axis in axes}) for each in known if isinstance(each, tuple)]
+    first = [next((other for other, axes in seen if letter in axes), None) for letter in sorted(letters)]
+    others = [other for other in dict.fromkeys(first) if other]
+    expected = " or ".join(said) + f" to fit {' and '.join(others)}" * bool(others)
+    return checks.wrong_shape(name, array, *map(tuple, shapes), expected=expected)
