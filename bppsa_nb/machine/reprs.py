@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 _MANY = 4  # entries of which not all are shown
+_LONG = 500  # letters of which not all are shown
 
 
 def repr_of(thing, *names, **more):
@@ -43,7 +44,8 @@ def short_repr(value):
     if type(value) is dict:
         return f"{{{_some((f'{key!r}: {short_repr(entry)}' for key, entry in value.items()), len(value))}}}"
     try:
-        return repr(value)
+        text = repr(value)
+        return text if len(text) <= _LONG else f"{text[:_LONG]}..."
     except Exception as error:  # JAX's, of an array that was deleted
         return f"{type(value).__name__}: {error}"
 
