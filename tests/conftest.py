@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from bppsa_nb import ptx
+from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends, files
 from bppsa_nb.machine.files import atomic_write
 from bppsa_nb.machine.hardware import cores, cpu_name
@@ -66,6 +67,22 @@ def tracked():
 def committed(monkeypatch):
     """Let references be recorded, as in a checkout without changes."""
     monkeypatch.setattr(provenance, "source_state", lambda: (4 * "0123456789", False))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Give an empty project folder."""
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Give an empty cache folder, in which the planner has found no prices of this machine."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+    plan.refresh()
+    yield tmp_path / "cache"
+    plan.refresh()
 
 
 @pytest.fixture

@@ -24,14 +24,8 @@ from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.bppsa.on_gpu import forward
 
+pytestmark = pytest.mark.usefixtures("project")
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Give a project folder of its own."""
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    return tmp_path
 
 
 def test_turns_are_taken_in_rounds_that_count_but_for_the_first(monkeypatch):
@@ -204,7 +198,7 @@ def test_the_command_needs_no_pandas():
 ROWS = [{"name": "a", "n": 1, "x": np.float64(0.1), "good": np.True_}, {"name": "b", "n": 2, "x": 1e-9, "good": False}]
 
 
-def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
+def test_plain_rows_are_recorded_as_a_table_is(project, monkeypatch):
     experiments.record(pandas.DataFrame(ROWS).assign(backend="cpu"), "by_pandas", "paper", seed=0)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
@@ -213,7 +207,7 @@ def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
     one, two = (experiments.table(name, "paper") for name in ("by_pandas", "by_hand"))
     pandas.testing.assert_frame_equal(one, two)
     assert two.attrs["torch"] == "2" and two.attrs["provenance"]["backend"] == ["cpu"]
-    texts = [next(folder.rglob(f"{name}.paper.csv")).read_text() for name in ("by_pandas", "by_hand")]
+    texts = [next(project.rglob(f"{name}.paper.csv")).read_text() for name in ("by_pandas", "by_hand")]
     assert texts[0] == texts[1]
     experiments.record([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], "holes", "quick", 0)  # where nothing was measured
     table = experiments.table("holes")

@@ -79,6 +79,7 @@ WRONG = {
     'bp.Adam(lr="fast")': 'Argument "lr" to "Adam" has incompatible type',
     'bppsa_nb.torch.GRU(1, 20, forward="tree")': 'Argument "forward" to "GRU" has incompatible type',
     "sparse.Conv3d": "Module has no attribute",
+    'sparse.linear_jacobian_T("w")': 'Argument 1 to "linear_jacobian_T" has incompatible type "str"',
     'sparse.Conv2d("c", 3, "2", 3)': 'Argument 3 to "Conv2d" has incompatible type',
     "schedule.pipeline(4)": 'Argument 1 to "pipeline" has incompatible type "int"; expected "Network"',
     "graphs.Graph(3)": 'Argument 1 to "Graph" has incompatible type "int"; expected "str"',
@@ -89,7 +90,8 @@ WRONG = {
 def test_types_are_right_in_all_examples_and_tell_what_is_wrong(tmp_path):
     """By what editors read of an installed package: the mark `py.typed`, stubs and annotations."""
     pages = {path.stem: "\n".join(python_in(path)) for path in (REPO / "README.md", *PAGES)}
-    pages |= {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "examples").glob("*.py")}
+    programs = *(REPO / "examples").glob("*.py"), Path(__file__).with_name("on_core.py")
+    pages |= {path.stem: path.read_text(encoding="utf-8") for path in programs}
     imports = "import bppsa_nb as bp, bppsa_nb.torch, numpy as np", "from bppsa_nb import graphs, schedule, sparse"
     pages["wrong"] = "\n".join([*imports, *WRONG])
     for name, text in pages.items():

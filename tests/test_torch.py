@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from rings import on_gpu
-from rows import rows
+from texts import beside
 
 import bppsa_nb.torch as ours
 from bppsa_nb.chains import plan
@@ -119,7 +119,7 @@ def twice_derived(layers, x):
     torch.autograd.grad(layers(x)[0].sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("call, message", rows(__file__, "wrong"))
+@pytest.mark.parametrize("call, message", beside(__file__)["wrong"])
 def test_what_is_wrong_is_named(call, message):
     with pytest.raises((NotImplementedError, ValueError, TypeError, RuntimeError)) as caught:
         eval(call)

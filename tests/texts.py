@@ -14,6 +14,7 @@ def beside(file):
 
 def refuses(text, message, names):
     """Check that an expression, which knows these names, raises what is said, as in ``ValueError: x must ...``."""
-    with pytest.raises((ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)) as caught:
+    kinds = ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError
+    with pytest.raises(kinds) as caught:
         eval(text, names)
     assert re.match(message, f"{caught.type.__name__}: {caught.value}")

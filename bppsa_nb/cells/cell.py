@@ -44,31 +44,31 @@ class Cell(NamedTuple):
     states: int = 1  # S
     kept: int = 0  # K
     carry: bool = False
-    activations: tuple = ()
+    activations: tuple[Callable, ...] = ()
     bounded: bool = False
-    vectors: tuple = ()
+    vectors: tuple[str, ...] = ()
 
     def __repr__(self):
         numbers = ("gates", "split", "states", "kept", "carry")
         return f"Cell({', '.join(f'{name}={getattr(self, name)}' for name in numbers)})"
 
     @property
-    def preacts(self):
+    def preacts(self) -> int:
         """How many preactivations a unit has, vectors included."""
         return self.gates + self.split + len(self.vectors)
 
     @property
-    def names(self):
+    def names(self) -> tuple[str, ...]:
         """The names of a layer's parameters."""
         return *NAMES, *self.vectors
 
     @property
-    def carries(self):
+    def carries(self) -> int:
         """How many of the states go on by themselves, too."""
         return self.states - (not self.carry)
 
     @property
-    def weights(self):
+    def weights(self) -> int:
         """How many weights of the size of all states together take as much work as the chain's."""
         return max(1, round(self.gates / self.states**2))
 

@@ -26,8 +26,8 @@ class Solved:
     method: str  # "chunked" or "newton"
     length: int  # steps of a chunk
     passes: int = 0  # how often chunks ran, the first pass over all of them and the last repair included
-    jumps: list = field(default_factory=list)  # by pass: how far chunks began from where those before ended, at most
-    unconverged: list = field(default_factory=list)  # by pass: how many chunks, each of one sample, began wrong
+    jumps: list[float] = field(default_factory=list)  # by pass: how far chunks began from where others ended, at most
+    unconverged: list[int] = field(default_factory=list)  # by pass: how many chunks, each of one sample, began wrong
     steps: int = 0  # that waited for each other; the loop has T
     work: float = 0.0  # steps that were computed, in those of the loop
     mismatch: float = 0.0  # the largest difference that was accepted where chunks met: at most the tolerance

@@ -38,20 +38,20 @@ class Activations:
 
     x: np.ndarray  # [shape=(T, B, I)]
     states: np.ndarray  # [shape=(L, S, T + 1, B, H)]
-    gates: np.ndarray | None  # [shape=(L, K, T, B, H)]
-    logits: np.ndarray | None  # [shape=(B, C)]
+    gates: np.ndarray | Any  # [shape=(L, K, T, B, H)]; None where none are kept
+    logits: np.ndarray | Any  # [shape=(B, C)]; None on other ranks
     solved: list | None = None
     again: stack.Segments | None = None
     spans: Spans = WHOLE
     made_by: tuple | None = None  # `Recurrent.kind`
 
     @property
-    def hidden(self):
+    def hidden(self) -> np.ndarray:
         """The hidden states h."""
         return self.states[:, 0]
 
     @property
-    def saved(self):
+    def saved(self) -> tuple[np.ndarray, np.ndarray | None]:
         """What layers have saved: states, and what their cells keep."""
         return self.states, self.gates
 
@@ -68,24 +68,19 @@ class Recurrent(checks.Fixed, Parametrized):
 
     @checked
     def __init__(
-        self,
-        input_size: Size,
-        hidden_size: Size,
-        num_classes: Size,
-        num_layers: Size = 1,
-        rng: Rng = 0,
+        self, input_size: Size, hidden_size: Size, num_classes: Size, num_layers: Size = 1, rng: Rng = 0,
         dtype: Dtype = np.float32,
-    ):
+    ):  # fmt: skip
         check_numbers(self.cell)
-        self._fix(input_size=input_size, hidden_size=hidden_size, num_classes=num_classes, num_layers=num_layers)
-        self._fix(dtype=np.dtype(dtype))
+        self.input_size, self.hidden_size, self.num_classes = input_size, hidden_size, num_classes
+        self.num_layers, self.dtype = num_layers, np.dtype(dtype)
         rng, H = np.random.default_rng(rng), self.hidden_size
         weights = H * (self.cell.gates * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")
         bound, shapes = 1 / np.sqrt(H), self.shapes()
         self.params = {name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in shapes.items()}
 
-    def shapes(self):
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by its name."""
         H, rows = self.hidden_size, self.cell.gates * self.hidden_size
         shapes, own = {}, [(H,)] * len(self.cell.vectors)
@@ -95,32 +90,26 @@ class Recurrent(checks.Fixed, Parametrized):
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
 
     @property
-    def head(self):
+    def head(self) -> tuple[np.ndarray, ...]:
         """The parameters of the linear layer: its weight and bias."""
         return tuple(self.params[name] for name in HEAD)
 
     @property
-    def kind(self):
+    def kind(self) -> tuple:
         """What activations of one model that fit another have in common: the cell, sizes and dtype."""
         sizes = self.input_size, self.hidden_size, self.num_classes, self.num_layers
         return self.cell, *sizes, self.dtype
 
     @checked
     def forward(
-        self,
-        x: Annotated[Array, "float[T, B, input_size]"],
+        self, x: Annotated[Array, "float[T, B, input_size]"],
         h0: Annotated[Any, "float[num_layers, B, hidden_size], of an LSTM two of these"] = None,
-        backend: Backend = "auto",
-        comm: Comm = None,
-        *,
-        method: Literal["auto", "linear", "chunked", "newton"] = "auto",
-        length: Size | None = None,
-        tol: Annotated[float, ">= 0"] | None = None,
-        most: Annotated[float, ">= 0"] | None = None,
-        checkpoint_every: Size | None = None,
-        lengths: Annotated[ArrayLike, "int[B]"] | None = None,
+        backend: Backend = "auto", comm: Comm = None, *,
+        method: Literal["auto", "linear", "chunked", "newton"] = "auto", length: Size | None = None,
+        tol: Annotated[float, ">= 0"] | None = None, most: Annotated[float, ">= 0"] | None = None,
+        checkpoint_every: Size | None = None, lengths: Annotated[ArrayLike, "int[B]"] | None = None,
         resets: Annotated[ArrayLike, "bool[T, B]"] | None = None,
-    ) -> Activations:
+    ) -> Activations:  # fmt: skip
         """Compute hidden states and logits.
 
         Parameters
@@ -216,14 +205,9 @@ class Recurrent(checks.Fixed, Parametrized):
 
     @checked
     def backward(
-        self,
-        activations: Activations,
-        grad_logits: Annotated[Array | None, "float[B, num_classes]"],
-        method: Method = "auto",
-        backend: Backend = "auto",
-        levels: int | None = None,
-        comm: Comm = None,
-    ) -> dict[str, np.ndarray]:
+        self, activations: Activations, grad_logits: Annotated[Array | None, "float[B, num_classes]"],
+        method: Method = "auto", backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 
         Parameters
@@ -332,8 +316,18 @@ class Recurrent(checks.Fixed, Parametrized):
         self.choose(method, backend, levels, (1, 1))
 
     def check_activations(self, activations):
-        """Raise ValueError for what `forward` of another kind of model returned."""
-        if activations.made_by != self.kind:
+        """Raise ValueError for what `forward` of another kind of model returned, or what was changed since."""
+        x, again, gates, right = activations.x, activations.again, activations.gates, activations.made_by == self.kind
+        if right:
+            steps, batch = x.shape[:2]
+            sizes = batch, self.hidden_size
+            points = (again.count(steps) if again else steps) + 1
+            kept = None if gates is None else (self.num_layers, self.cell.kept, steps, *sizes)
+            right = activations.states.shape == (self.num_layers, self.cell.states, points, *sizes)
+            right &= getattr(gates, "shape", None) == kept
+            right &= (gates is None) == (not self.cell.kept or again is not None)
+            right &= x.dtype == activations.states.dtype == getattr(gates, "dtype", x.dtype) == self.dtype
+        if not right:
             raise ValueError(f"activations must come from forward of {self}, got {activations}")
 
 

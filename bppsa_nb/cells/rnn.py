@@ -48,7 +48,7 @@ class RNN(Recurrent):
     rng
         Where the initial parameters come from: uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
     dtype
-        float32 or float64, for parameters, inputs and gradients alike.
+        Of parameters, inputs and gradients.
     nonlinearity
         The function of a unit: tanh, or max(0, x).
 
@@ -72,14 +72,8 @@ class RNN(Recurrent):
 
     @checked
     def __init__(
-        self,
-        input_size: Size,
-        hidden_size: Size,
-        num_classes: Size,
-        num_layers: Size = 1,
-        rng: Rng = 0,
-        dtype: Dtype = np.float32,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-    ):
+        self, input_size: Size, hidden_size: Size, num_classes: Size, num_layers: Size = 1, rng: Rng = 0,
+        dtype: Dtype = np.float32, nonlinearity: Literal["tanh", "relu"] = "tanh",
+    ):  # fmt: skip
         self.cell = CELLS[nonlinearity]
         super().__init__(input_size, hidden_size, num_classes, num_layers, rng, dtype)

@@ -24,6 +24,8 @@ class Spans(NamedTuple):
             found = found._replace(resets=np.array(resets, order="C"))
         if lengths is None:
             return found
+        if not steps:
+            raise ValueError(f"lengths must be None where x has no steps, got {lengths.tolist()}")
         for b in np.flatnonzero((lengths < 1) | (lengths > steps))[:1]:
             raise ValueError(f"lengths must be 1 to {steps}, the steps of x, got lengths[{b}] = {lengths[b]}")
         padding = np.arange(steps)[:, None] >= lengths

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +31,7 @@ class SolverOptions:
     method: str
     length: int | None = None
     tol: float | None = None
-    most: int | None = None
+    most: float | None = None
 
     def __post_init__(self):
         for name in ("length", "tol", "most") if self.method in ("auto", "linear") else ():
@@ -171,49 +171,46 @@ class Unrolled:
     """What `unroll` finds: `states` [shape=(T + 1, B, ...)], `h0` first, and how they were `solved`; None: the loop."""
 
     states: np.ndarray
-    solved: Solved | None
+    solved: Solved | Any
 
 
 @checked
 def unroll(
-    step: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    h0: Annotated[ArrayLike, "float[B, ...]"],
-    inputs: Annotated[ArrayLike, "any[T, B, ...]"],
-    *,
-    method: Literal["linear", "chunked", "newton"] = "chunked",
-    jacobian: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
-    length: Size | None = None,
-    tol: Annotated[float, ">= 0"] | None = None,
-    most: Annotated[float, ">= 0"] | None = None,
-) -> Unrolled:
+    step: Callable[[np.ndarray, np.ndarray], np.ndarray], h0: Annotated[ArrayLike, "float[B, ...]"],
+    inputs: Annotated[ArrayLike, "any[T, B, ...]"], *, method: Literal["linear", "chunked", "newton"] = "chunked",
+    jacobian: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None, length: Size | None = None,
+    tol: Annotated[float, ">= 0"] | None = None, most: Annotated[float, ">= 0"] | None = None,
+) -> Unrolled:  # fmt: skip
     """Run a recurrence of your own, ``h_{t+1} = step(h_t, inputs[t])``, step by step, or many steps in parallel.
 
     Parameters
     ----------
     step
         ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, must not change them, and
-        returns the next states. It is called more than once for a step, so it may depend on nothing else: not on other
-        samples, chance, or earlier calls.
+        returns the next states. It may be called several times for one step, so its result may depend on `h` and `x`
+        only: not on other samples, randomness, or earlier calls.
     h0
         The initial states.
     inputs
-        Time first. Where there are none, ``np.empty((T, B, 0))``.
+        The first axis is time. If the recurrence has no inputs, ``np.empty((T, B, 0))``.
     method
-        The loop; chunks that are repaired until they meet within `tol`, whatever the recurrence; or Newton's method,
-        which needs the `jacobian`.
+        ``"linear"`` is the loop. ``"chunked"`` runs chunks of steps in parallel, and repairs them until neighbors agree
+        within `tol`; it works for any recurrence. ``"newton"`` is Newton's method, and needs `jacobian`.
     jacobian
-        ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
+        ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` with respect to h (n, H).
     length, tol, most
-        As for the `forward` of a model, but by default chunks are repaired up to the work of 16 loops.
+        Steps of a chunk, tolerance, and a limit of the work, in loops (default: 16); see `Recurrent.forward`. Beyond
+        the limit, chunks run one after the other.
 
     Returns
     -------
     Unrolled
+        Its `states` [shape=(T + 1, B, ...)] begin with `h0`.
 
     Raises
     ------
     ValueError, FloatingPointError
-        If `step` returns something else than states, or changes its arguments; if states are not finite.
+        If `step` returns another shape or dtype, or changes its arguments; if states are not finite.
 
     Examples
     --------

@@ -16,20 +16,16 @@ from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
 
+_ON_HOST, _METHODS = (np.ndarray, type(None)), (*METHODS, "auto")
 Kind = TypeVar("Kind")  # of arrays, NumPy's or another library's
 
 
 @checked
 def backprop(
     jacobians_T: Annotated[Any, "float[T, B, H, H] or float[T, H, H], a StructuredChain, or a list"],
-    grad_output: Annotated[Kind, "float[B, H]"],
-    *,
-    local_grads: Annotated[Any, "float[T + 1, B, H]"] = None,
-    method: Method = "auto",
-    backend: Backend = "auto",
-    levels: int | None = None,
-    comm: Comm = None,
-) -> Kind:
+    grad_output: Annotated[Kind, "float[B, H]"], *, local_grads: Annotated[Any, "float[T + 1, B, H]"] = None,
+    method: Method = "auto", backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+) -> Kind:  # fmt: skip
     """Compute the gradients at every point of a chain x_0 -> x_1 -> ... -> x_T (Equations 3-5).
 
     ``g_T = grad_output + local_grads[T]`` and ``g_t = jacobians_T[t] @ g_{t+1} + local_grads[t]``.
@@ -86,8 +82,9 @@ def backprop(
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
-    if type(jacobians_T) is type(grad_output) is np.ndarray and local_grads is None and comm is None:
-        return _backprop(jacobians_T, grad_output, None, method, backend, levels)
+    links = getattr(jacobians_T, "slopes", jacobians_T)
+    if type(links) is type(grad_output) is np.ndarray and type(local_grads) in _ON_HOST and comm is None:
+        return _backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
     parts = [interop.as_numpy(name, array) for name, array in given.items()]
     convert = interop.converter_to("grad_output", grad_output)
@@ -120,8 +117,8 @@ def choose(method, backend, levels, shape, dtype, weights=0):
 
     `shape` is (T, B, H) of a dense or structured chain, None for a list; `weights` is K, 0 for a dense one.
     """
-    if type(method) is not str or method not in (*METHODS, "auto"):
-        check_choice("method", method, (*METHODS, "auto"))
+    if type(method) is not str or method not in _METHODS:
+        check_choice("method", method, _METHODS)
     if method == "truncated":
         if levels is None or levels < 0:
             raise ValueError(f"levels must be an integer of at least 0 with method='truncated', got {levels!r}")

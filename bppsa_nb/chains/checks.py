@@ -7,7 +7,7 @@ from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arguments import Array, look_of
-from bppsa_nb.machine.checks import check_dtype, check_finite, check_floats, wrong_shape
+from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
 _JACOBIANS = look_of(Annotated[Array, "float[T, B, H, H] or float[T, H, H]"])
@@ -32,22 +32,25 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
             backend = numpy_only(backend)
         shape = None
     else:
-        known = check_dense(jacobians_T, grad_output, local_grads)
-        shape = known["T"], known["B"], known["H"]
+        shape = check_dense(jacobians_T, grad_output, local_grads)
         if not isinstance(jacobians_T, StructuredChain) and jacobians_T.ndim == 3:
             jacobians_T = jacobians_T[:, None]
-    return jacobians_T, with_last_term(grad_output, local_grads), shape, backend
+    end = grad_output if local_grads is None else with_last_term(grad_output, local_grads)
+    return jacobians_T, end, shape, backend
 
 
 def check_dense(jacobians_T, grad_output, local_grads, last=True):
-    """Check a dense or structured chain and its gradients; return what is known: sizes T, B, H and the dtype.
+    """Check a dense or structured chain and its gradients; return T, B, or None where nothing says it, and H.
 
     Where the chain goes on after the `last` link, on another rank, there is neither a gradient nor a loss term there.
     """
     if isinstance(jacobians_T, StructuredChain):
         jacobians_T.check()  # what was changed in place since it was made
-        known = dict(zip("TBH", jacobians_T.shape, strict=True))
-        known |= {"dtype": jacobians_T.dtype, "of": "jacobians_T", ("jacobians_T", ""): ["TBH"]}
+        shape = jacobians_T.shape
+        known = {"T": shape[0], "B": shape[1], "H": shape[2], "dtype": jacobians_T.dtype, "of": "jacobians_T"}
+        known["jacobians_T", ""] = ["TBH"]
+    elif last and _is_right(jacobians_T, grad_output, local_grads):
+        return jacobians_T.shape[:3]
     else:
         known = {}
         _JACOBIANS("jacobians_T", jacobians_T, known)
@@ -55,7 +58,18 @@ def check_dense(jacobians_T, grad_output, local_grads, last=True):
         _END("grad_output", grad_output, known)
     if local_grads is not None:
         _TERMS[last]("local_grads", local_grads, known)
-    return known
+    return known["T"], known.get("B"), known["H"]
+
+
+def _is_right(chain, end, terms):
+    """Tell at once whether a dense chain and its gradients fit, as they nearly always do."""
+    if not type(chain) is type(end) is np.ndarray or chain.dtype is not end.dtype or end.dtype not in FLOATS:
+        return False
+    if end.ndim != 2 or not end.size or chain.shape[1:] != (*end.shape, end.shape[1]):
+        return False
+    if terms is None:
+        return True
+    return type(terms) is np.ndarray and terms.dtype is end.dtype and terms.shape == (len(chain) + 1, *end.shape)
 
 
 def with_last_term(grad_output, local_grads):

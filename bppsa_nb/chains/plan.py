@@ -28,7 +28,7 @@ class Explanation:
 
     method: str
     backend: str
-    seconds: dict  # predicted time of every candidate method
+    seconds: dict[str, float]  # predicted time of every candidate method
     length: int  # steps of a chunk in the candidate "chunked"
     reason: str  # one sentence
     source: str  # where the prices come from: this machine, or the package's defaults
@@ -48,34 +48,30 @@ class Explanation:
 
 @checked
 def explain(
-    T: Count,
-    B: Size,
-    H: Size,
-    dtype: Dtype = np.float32,
-    backend: Backend = "auto",
-    weights: Count = 0,
+    T: Count, B: Size, H: Size, dtype: Dtype = np.float32, backend: Backend = "auto", weights: Count = 0,
     forward: bool = False,
-) -> Explanation:
-    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why.
+) -> Explanation:  # fmt: skip
+    """Explain which method and backend ``"auto"`` takes for a chain, or for the forward pass of a layer.
 
     Parameters
     ----------
     T, B, H
-        Length of the chain, batch size, size of each x_t.
+        Length of the chain, batch size, size of a state.
     dtype
-        float32 or float64.
+        Of all arrays.
     backend
-        What computes, as in `backprop`.
+        Where to compute, as in `backprop`.
     weights
-        How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
+        How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 means stored dense Jacobians.
     forward
-        Whether to explain the forward pass of a layer of such cells, of H hidden units; `weights` is then 1 or more.
+        Explain the forward pass of a layer with H hidden units instead; `weights` is then at least 1.
 
     Returns
     -------
     Explanation
-        Its `method` and `backend` are those that run. `seconds` has the predicted time of every method, `reason` says
-        why in a sentence, and `source` says where the prices come from. Printing it shows all of this.
+        `method` and `backend` are the ones that ``"auto"`` takes; `seconds` are the predicted times of all methods.
+        `reason` says why in a sentence, `source` where the cost estimates come from: this machine, or the package's
+        defaults. Printing it shows all of this.
     """
     if weights < forward:
         raise ValueError(f"weights must be at least 1 with forward=True, got {weights}: an RNN has 1, and a GRU 3")

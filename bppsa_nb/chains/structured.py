@@ -4,7 +4,7 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -49,14 +49,15 @@ class StructuredChain(Fixed):
     (4, 1, 2)
     """
 
+    weights: np.ndarray | Any  # another library's, on a GPU
+    slopes: np.ndarray | Any
+    carry: np.ndarray | Any  # None without one
     _fixed = ("weights", "slopes", "carry")
 
     def __init__(
-        self,
-        weights: Annotated[Array, "float[K, H, H]"],
-        slopes: Annotated[Array, "float[K, T, B, S H]"],
+        self, weights: Annotated[Array, "float[K, H, H]"], slopes: Annotated[Array, "float[K, T, B, S H]"],
         carry: Annotated[Array | float | None, "float[T, B, H], or float[S, T, B, S H] where S > 1"] = None,
-    ):
+    ):  # fmt: skip
         parts = {"weights": weights, "slopes": slopes} | ({} if carry is None else {"carry": carry})
         if any(map(on_gpu, parts.values())):
             from bppsa_nb.machine.arrays_cuda import as_device_array
@@ -68,14 +69,16 @@ class StructuredChain(Fixed):
         self.check()
 
     @classmethod
-    def made(cls, weights, slopes, carry=None):
+    def made(cls, weights, slopes, carry=None) -> "StructuredChain":
         """Make a chain of arrays that are known to fit; they may be on a device."""
         chain = object.__new__(cls)
         chain._fix(weights=weights, slopes=slopes, carry=carry)
         return chain
 
-    def check(self):
+    def check(self) -> None:
         """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
+        if "_seen" in vars(self) and self._seen == self._forms():
+            return
         known = {}
         _WEIGHTS("weights", self.weights, known)
         _SLOPES("slopes", self.slopes, known)
@@ -88,35 +91,39 @@ class StructuredChain(Fixed):
         elif not known["K"]:
             got = self.slopes.shape
             raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {got}")
+        self._seen = self._forms()
+
+    def _forms(self):
+        return [(part.shape, part.dtype) for part in (self.weights, self.slopes, self.carry) if part is not None]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Steps, samples and the size of a state: (T, B, H), or (T, B, S H)."""
         return self.slopes.shape[1:]
 
     @property
-    def states(self):
+    def states(self) -> int:
         """S, the number of vectors that a state consists of."""
         return self.slopes.shape[3] // self.weights.shape[2]
 
     @property
-    def num_weights(self):
+    def num_weights(self) -> int:
         """How many weights of a whole state's size take as much work; at least one."""
         return max(1, round(len(self.weights) / self.states**2))
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """The dtype of all arrays."""
         return self.slopes.dtype
 
     @property
-    def carries(self):
+    def carries(self) -> np.ndarray:
         """The carry as [shape=(S, T, B, S H)], or [shape=(0, T, B, S H)] where there is none."""
         if self.carry is None:
             return np.empty((0, *self.shape), self.dtype)
         return self.carry if self.carry.ndim == 4 else self.carry.reshape(1, *self.shape)
 
-    def part(self, start, stop):
+    def part(self, start: int, stop: int) -> "StructuredChain":
         """Return the chain of steps start ... stop - 1 alone."""
         carry = self.carry if self.carry is None else self.carry[..., start:stop, :, :]
         return StructuredChain.made(self.weights, self.slopes[:, start:stop], carry)

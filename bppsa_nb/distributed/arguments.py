@@ -82,11 +82,10 @@ def check_grad_logits(group, grad_logits, model, batch, part):
 
 def _check_dense(links, grad_output, local_grads, backend):
     """Check a dense or structured segment; return its backend and its `_Part`."""
-    known = chain_checks.check_dense(links, grad_output, local_grads, grad_output is not None)
+    _, batch, H = chain_checks.check_dense(links, grad_output, local_grads, grad_output is not None)
     kind = "a StructuredChain" if isinstance(links, StructuredChain) else "of shape (T, B, H, H)"
     kind = _SHARED if getattr(links, "ndim", 4) == 3 else kind
-    H = known["H"]
-    return backends.resolve(backend), _Part(kind, links.dtype.name, known.get("B"), local_grads is not None, H, H)
+    return backends.resolve(backend), _Part(kind, links.dtype.name, batch, local_grads is not None, H, H)
 
 
 def _check_list(links, grad_output, local_grads, backend):

@@ -13,6 +13,7 @@ from bppsa_nb.chains.checks import check_numbers
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.distributed.exscan import LOST, exscan
+from bppsa_nb.machine.arguments import Backend, Method
 from bppsa_nb.machine.checks import is_finite
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands.range import DynamicRangeError
@@ -40,17 +41,20 @@ class Solution:
         Whether the gradients of all ranks are finite.
     """
 
-    gradients: np.ndarray | list
+    gradients: np.ndarray | list[np.ndarray]
     method: str
     combined: int
     communication: float
     finite: bool
 
 
-def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):
-    """Compute the gradients at every point of a chain whose links are spread over ranks: a Solution.
+def solve(
+    jacobians_T, grad_output, *, local_grads=None, method: Method = "auto", backend: Backend = "auto", levels=None, comm
+) -> Solution:
+    """Compute the gradients at every point of a chain whose Jacobians are spread over ranks.
 
-    Parameters and errors are those of `bppsa_nb.backprop`, which returns the gradients alone.
+    Each rank passes its own run of the chain, and gets the gradients at its points. Arguments are those of
+    `bppsa_nb.backprop`, which returns the gradients alone; a `Solution` says how they were found, too.
     """
     group = ranks.group(comm)
     segment, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)

@@ -70,11 +70,12 @@ _KINDS |= {"int": ("iu", "hold integers"), "bool": ("b", "hold True and False"),
 
 
 def checked(function: _Function) -> _Function:
-    """Decorate a function, or a class for its `__init__`: arguments are checked by their annotations, then handed over.
+    """Decorate a function, or a class (its `__init__`): check each argument by its annotation, then call the function.
 
-    Numbers are handed over as Python's own, sequences as tuples, an `Rng` as a generator. What is the default is not
-    looked at. Where there is a `comm`, an argument or the object's, what is wrong on one rank is an error on all of
-    them. Raises TypeError or ValueError, which name the argument, show what came and say what was expected.
+    Numbers become Python's int and float, sequences tuples, an `Rng` a NumPy generator. An argument without annotation,
+    or that is the default itself, is not checked. If the call has a communicator (an argument `comm` or ``self.comm``),
+    an error on one rank is an error on all. A TypeError or ValueError names the argument, and says what came and what
+    was expected.
     """
     if isinstance(function, type):
         function.__init__ = checked(function.__init__)
@@ -84,32 +85,36 @@ def checked(function: _Function) -> _Function:
     looks = {name: (look_of(each.annotation), each.default) for name, each in parameters.items()}
     looks = {name: look for name, look in looks.items() if look[0] is not None}
     in_order = [(place, name, *looks[name]) for place, name in enumerate(names) if name in looks]
-    shared = "comm" in parameters
-    owned = names[:1] == ["self"]
+    owned, shared = names[:1] == ["self"], "comm" in parameters
 
     def look_at(args, kwargs):
         known = {"": (names, args, kwargs)}
-        for place, name, look, default in in_order:
-            if place >= len(args):
-                break
-            if args[place] is not default:
-                args[place] = look(name, args[place], known)
+        if in_order and args:
+            args = list(args)
+            for place, name, look, default in in_order:
+                if place >= len(args):
+                    break
+                if args[place] is not default:
+                    args[place] = look(name, args[place], known)
         for name in looks if kwargs else ():  # in this order, whatever the caller's
-            if name in kwargs and kwargs[name] is not looks[name][1]:
-                kwargs[name] = looks[name][0](name, kwargs[name], known)
+            if name in kwargs:
+                look, default = looks[name]
+                if kwargs[name] is not default:
+                    kwargs[name] = look(name, kwargs[name], known)
+        return args
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        args = list(args)
+        comm = None
         if shared:
-            comm = dict(zip(names, args), **kwargs).get("comm")  # noqa: B905  too many are refused by Python
-        else:
-            comm = getattr(args[0], "comm", None) if owned and args else None
+            comm = kwargs.get("comm") if "comm" not in names else dict(zip(names, args), **kwargs).get("comm")  # noqa: B905
+        elif owned and args:
+            comm = getattr(args[0], "comm", None)
         if comm is None:
-            look_at(args, kwargs)
+            args = look_at(args, kwargs)
         else:
             with over_ranks("ranks").group(comm).collective_check():
-                look_at(args, kwargs)
+                args = look_at(args, kwargs)
         return function(*args, **kwargs)
 
     return call
@@ -193,15 +198,26 @@ def _number(kind, text):
     limits = re.findall(r"([<>]=?) *([\w.-]+)", text)
     if kind is int and "<" not in text:
         limits.append(("<=", str(_MOST)))
+    plain = not any(limit[0].isalpha() for _, limit in limits)  # as nearly all are, and most values right
+    fixed = [(_SIGNS[sign][1], _limit(limit, {})) for sign, limit in limits if plain]
+    fixed += [(operator.lt, math.inf), (operator.gt, -math.inf)] * (kind is float)
 
     def look(name, value, known):
+        if plain and type(value) is kind:
+            for compare, bound in fixed:
+                if not compare(value, bound):
+                    break
+            else:
+                return value
         if kind is int and not checks.is_integer(value):
             raise TypeError(f"{name} must be an integer, got {short_repr(value)}")
         number = int(value) if kind is int else checks.as_float(name, value)
         bounds = [(sign, limit, _limit(limit, known)) for sign, limit in limits]
-        if math.isfinite(number) and all(_SIGNS[sign][1](number, bound) for sign, _, bound in bounds):
+        bounds = [each for each in bounds if each[2] is not None]  # of what is missing, as Python will say
+        right = kind is int or math.isfinite(number)
+        if right and all(_SIGNS[sign][1](number, bound) for sign, _, bound in bounds):
             return number
-        said = ["finite"] * (math.isinf(number) and "<" not in text)
+        said = ["finite"] * (not right and "<" not in text)
         for sign, limit, bound in bounds:
             if bound is not _MOST or number > bound:
                 said.append(f"{_SIGNS[sign][0]} {f'{limit} = ' * limit[0].isalpha()}{bound}")
@@ -220,9 +236,13 @@ def _limit(text, known):
 def _looked_up(name, known):
     """Return the number that is an argument, or an attribute of the object; None if it is neither."""
     names, args, kwargs = known.get("", _ALONE)
-    given = dict(zip(names, args)) | kwargs  # noqa: B905  names of others have their default
     first, *rest = name.split(".")
-    found = given[first] if first in given else getattr(given.get("self"), first, None)
+    if first in kwargs:
+        found = kwargs[first]
+    elif first in names[: len(args)]:
+        found = args[names.index(first)]
+    else:
+        found = getattr(args[0] if names[:1] == ["self"] and args else None, first, None)
     for each in rest:
         found = getattr(found, each, None)
     return found
@@ -268,14 +288,16 @@ def _array(kind, text):
                 seen = checks.on_host(array)
             elif kind is ArrayLike:
                 array = seen = checks.as_array(name, array)
-                if not array.size and kind_of in ("int", "bool"):  # NumPy makes floats of an empty list
-                    array = seen = array.astype(kind_of)
             else:
                 checks.check_plain(name, array)
+        if kind is ArrayLike and not seen.size and kind_of in ("int", "bool"):  # NumPy makes floats of an empty list
+            array = seen = seen.astype(kind_of)
         if seen.dtype is not known.get("dtype") or kind_of != "float":
             _check_numbers(name, seen.dtype, kind_of, known, given)
         shape = seen.shape
         every = [_spread(axes, known) for axes in shapes] if starred else shapes
+        if None in every:  # a shape of what is missing, as Python will say
+            return array
         for axes in every:
             if (len(axes) == len(shape) or axes[-1:] == ["..."]) and _fits(axes, shape, known):
                 known[name, ""] = every
@@ -287,8 +309,8 @@ def _array(kind, text):
 
 def _spread(axes, known):
     """Return axes with the sizes that ``*shape`` stands for in its place."""
-    parts = [map(str, _looked_up(axis[1:], known)) if axis[0] == "*" else [axis] for axis in axes]
-    return [axis for part in parts for axis in part]
+    parts = [_looked_up(axis[1:], known) if axis[0] == "*" else [axis] for axis in axes]
+    return None if None in parts else [str(axis) for part in parts for axis in part]
 
 
 def _check_numbers(name, dtype, kind, known, given):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from bppsa_nb.machine.checks import check_choice
 
 BACKENDS = ("numpy", "cpu", "cuda")
+_NAMES = (*BACKENDS, "auto")
 
 
 class UnavailableError(RuntimeError):
@@ -53,8 +54,8 @@ def resolve(backend):
     what stands in for one is never chosen by itself. Other names are a ValueError; "cuda" without a usable GPU is an
     UnavailableError, as is compiled code where Numba must not compile.
     """
-    if type(backend) is not str or backend not in (*BACKENDS, "auto"):
-        check_choice("backend", backend, (*BACKENDS, "auto"))
+    if type(backend) is not str or backend not in _NAMES:
+        check_choice("backend", backend, _NAMES)
     if backend == "auto":
         if not compiles():
             return "numpy"

@@ -17,7 +17,7 @@ _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
 
 
 class Fixed:
-    """Attributes named in `_fixed` are set once, by `_fix`: compiled code relies on what they were checked for."""
+    """Attributes named in `_fixed` are set once, or by `_fix`: compiled code relies on what they were checked for."""
 
     __slots__ = ()
     _fixed: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Fixed:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name, value):
-        if name in self._fixed:
+        if name in self._fixed and hasattr(self, name):
             kind = type(self).__name__
             raise AttributeError(f"{name} of a {kind} cannot be replaced; make another {kind}")
         object.__setattr__(self, name, value)

@@ -1,7 +1,7 @@
 """Parameters of a model by name: views of one flat array, so that all of them are read, updated and sent at once."""
 
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -10,7 +10,7 @@ from bppsa_nb.machine.checks import Fixed, check_array, check_kind
 from bppsa_nb.machine.memory import aligned
 
 
-class Parameters(Fixed, MutableMapping):
+class Parameters(Fixed, MutableMapping[str, np.ndarray]):
     """Arrays by name, which are views of one flat array.
 
     ``params[name]`` is a view: what is written into it is written into the parameter. ``params[name] = array`` copies
@@ -25,6 +25,7 @@ class Parameters(Fixed, MutableMapping):
     shapes : dict of str to tuple of int
     """
 
+    flat: np.ndarray
     _fixed = ("flat",)
 
     def __init__(self, arrays, dtype):
@@ -33,31 +34,31 @@ class Parameters(Fixed, MutableMapping):
         np.concatenate([self.flat[:0], *(array.reshape(-1) for array in arrays.values())], out=self.flat)
         self._sealed = False
 
-    def _lay_out(self, shapes):
+    def _lay_out(self, shapes: dict[str, tuple[int, ...]]):
         ends = accumulate(map(math.prod, shapes.values()), initial=0)
         self.shapes, self._places = shapes, {n: slice(*ends) for n, ends in zip(shapes, pairwise(ends), strict=True)}
 
-    def views(self, flat):
+    def views(self, flat) -> dict:
         """Cut an array like `flat`, which may be on a GPU, into a dict of arrays of the parameters' shapes."""
         return {name: flat[place].reshape(self.shapes[name]) for name, place in self._places.items()}
 
-    def zeros(self):
+    def zeros(self) -> "Parameters":
         """Return sealed parameters of the same names and shapes, all zero."""
         found = Parameters(self.views(np.zeros_like(self.flat)), self.flat.dtype)
         found.seal()
         return found
 
-    def seal(self):
+    def seal(self) -> None:
         """Let no more names be added."""
         self._sealed = True
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         return self.flat[self._places[name]].reshape(self.shapes[name])
 
-    def __setitem__(self, name, array):
+    def __setitem__(self, name: str, array: np.ndarray) -> None:
         self.update({name: array})
 
-    def update(self, *arrays, **more):
+    def update(self, *arrays, **more: np.ndarray) -> None:
         """Copy arrays into the parameters of these names: all of them or, on an error, none."""
         arrays = dict(*arrays, **more)
         for name, array in arrays.items():
@@ -88,10 +89,10 @@ class Parameters(Fixed, MutableMapping):
     def __delitem__(self, name):
         raise ValueError(f"params[{name!r}] cannot be deleted: the model computes with it")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.shapes)
 
     def __repr__(self):
@@ -103,12 +104,12 @@ class Parametrized:
     """A model with `params`, which can be written, but not replaced: assignment copies arrays into them."""
 
     @property
-    def params(self):
+    def params(self) -> Parameters:
         """Parameters of the model by name."""
         return self._params
 
     @params.setter
-    def params(self, arrays):
+    def params(self, arrays: Mapping[str, np.ndarray]) -> None:
         check_kind("params", arrays, Mapping, "a dict of arrays")
         if not hasattr(self, "_params"):
             self._params = Parameters(arrays, self.dtype)

@@ -6,14 +6,14 @@ from importlib import import_module
 from bppsa_nb.machine.checks import check_count
 
 
-def partition(steps, ranks):
+def partition(steps: int, ranks: int) -> list[slice]:
     """Share out the steps of a chain or sequence among ranks: consecutive parts, as even as can be.
 
     Parameters
     ----------
-    steps : int
+    steps
         At least 0.
-    ranks : int
+    ranks
         At least 1. Where there are more of them than steps, some parts are empty.
 
     Returns

@@ -64,15 +64,15 @@ def check_levels(depth, coarsening, levels):
 
 @checked
 def partition(depth: Size, ranks: Size, coarsening: Coarsening = 4, levels: Size | None = None) -> list[slice]:
-    """Split layers into contiguous parts, one for each rank (Section III-D).
+    """Split layers into contiguous parts, one for each rank (Section III-D of the multigrid paper).
 
-    Parts end where a block of the second coarsest level does, so that ranks only communicate in C-relaxations and in
-    the serial solution on the coarsest level.
+    Each part ends at the end of a block of the second coarsest level: `coarsening` steps, which are one step of the
+    coarsest. So ranks communicate only in C-relaxations and in the serial solution on the coarsest level.
 
     Parameters
     ----------
     depth
-        Layers of the network.
+        How many layers the network has.
     ranks
         At most as many as there are steps on the coarsest level.
     coarsening, levels

@@ -34,13 +34,13 @@ class ResidualActivations:
     """
 
     x: np.ndarray
-    opening: tuple
+    opening: tuple[np.ndarray, ...]
     states: np.ndarray
-    closing: tuple
+    closing: tuple[np.ndarray, ...]
     made_by: tuple | None = None  # `ResidualModel.kind`, and the layers
 
     @property
-    def logits(self) -> np.ndarray | None:
+    def logits(self) -> np.ndarray | Any:
         """The last output [shape=(B, classes)]; None where `closing` is empty."""
         return self.closing[-1] if self.closing else None
 

@@ -10,7 +10,7 @@ from bppsa_nb.machine.checks import as_list, check_count, is_integer
 from bppsa_nb.machine.reprs import short_repr
 
 
-def pair(value, name="value", least=0):
+def pair(value, name="value", least=0) -> tuple[int, int]:
     """Return an integer twice, and two as they are, a tuple; raise TypeError or ValueError for anything else."""
     both = [value] * 2 if is_integer(value) else as_list(name, value, "an integer or two")
     if len(both) != 2:

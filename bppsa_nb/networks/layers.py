@@ -91,7 +91,7 @@ class Operator(ABC):
         raise ValueError(f"operator {self.name!r} needs an input of shape {expected}, got {got}")
 
 
-def shapes_along(operators, shape):
+def shapes_along(operators, shape) -> tuple[tuple[int, ...], ...]:
     """Return the shapes of one sample at the input, which is given, and after every operator."""
     shapes = [shape]
     for operator in operators:

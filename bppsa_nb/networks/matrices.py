@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +14,7 @@ from bppsa_nb.networks.geometry import Padding, Pair
 from bppsa_nb.operands.pattern import CSRPattern
 
 Entries = Annotated[np.ndarray, "float[N, ...]"]
+_Function = TypeVar("_Function")
 
 # What the docstrings of those that follow end with.
 _MADE = """
@@ -30,7 +31,7 @@ _MADE = """
     """
 
 
-def _makes_matrix(function):
+def _makes_matrix(function: _Function) -> _Function:
     """Say of a function what it returns and raises."""
     if function.__doc__:  # unless Python was told to leave them out
         function.__doc__ = function.__doc__.rstrip() + _MADE

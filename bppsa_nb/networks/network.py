@@ -40,7 +40,7 @@ class Activations:
         """The last output [shape=(B, classes)]."""
         return self.outputs[-1]
 
-    def read_by(self, i):
+    def read_by(self, i: int) -> np.ndarray:
         """Return what operator number i read."""
         return self.outputs[i - 1] if i else self.x
 
@@ -107,7 +107,7 @@ class Network(Parametrized):
         self._jacobians, self._pieces = {}, {}
 
     @property
-    def kind(self):
+    def kind(self) -> tuple:
         """What activations of one network that fit another have in common: shapes, kinds of operators, dtype."""
         return self.shapes, tuple(map(type, self.operators)), self.dtype
 

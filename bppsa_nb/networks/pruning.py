@@ -17,10 +17,10 @@ SCHEMES = get_args(Scheme)
 def prune(
     params: Params, rate: Annotated[float, ">= 0, < 1"], scheme: Scheme = "class_blind"
 ) -> dict[str, np.ndarray]:
-    """Set the smallest weights to zero, in place.
+    """Set the weights of smallest magnitude to zero, in place.
 
-    Weights are the arrays of two or more axes; biases stay. Weights that are zero already are the smallest, so they go
-    first. Of equally small weights, the first go.
+    Only arrays of two or more axes are pruned; biases stay. Weights that are zero already count as pruned. Of weights
+    of equal magnitude, earlier ones are pruned first.
 
     Parameters
     ----------

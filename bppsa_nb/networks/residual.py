@@ -28,9 +28,9 @@ class ResidualNetwork(Fixed):
     ----------
     weights
         Dense layers of C units, or convolutions with odd kernels that slide over an image with zeros around it, so that
-        it keeps its shape. float32 or float64. Kept, not copied: they may change in place, as they do in training.
+        it keeps its shape. float32 or float64. Not copied: training changes them in place.
     biases
-        In the same dtype; kept, too.
+        In the same dtype; not copied, either.
     h
         Step size. The network is forward Euler over a time of T = N h (Eq. 2).
     activation
@@ -45,10 +45,6 @@ class ResidualNetwork(Fixed):
     [[0.7616, 0.7616]]
     """
 
-    weights: np.ndarray
-    biases: np.ndarray
-    h: float
-    activation: Activation
     _fixed = "weights", "biases", "h", "activation"
 
     @checked
@@ -62,9 +58,9 @@ class ResidualNetwork(Fixed):
         if not float(limits.tiny) <= h <= float(limits.max):
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
         check_finite(weights=weights, biases=biases)
-        self._fix(weights=weights, biases=biases, h=h, activation=activation)
+        self.weights, self.biases, self.h, self.activation = weights, biases, h, activation
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.weights)
 
     @property

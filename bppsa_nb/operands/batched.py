@@ -31,8 +31,6 @@ class BatchedCSR(Fixed):
     """
 
     _fixed = ("pattern", "values")
-    pattern: CSRPattern
-    values: np.ndarray
 
     @checked
     def __init__(
@@ -49,10 +47,10 @@ class BatchedCSR(Fixed):
         link._hold(pattern, values)
         return link
 
-    def _hold(self, pattern, values):
+    def _hold(self, pattern: CSRPattern, values: np.ndarray):
         if values.shape[1:] != (pattern.nnz,):
             raise wrong_shape("values", values, ("B", pattern.nnz))
-        self._fix(pattern=pattern, values=values)
+        self.pattern, self.values = pattern, values
 
     @property
     def shape(self) -> tuple[int, int]:

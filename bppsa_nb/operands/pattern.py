@@ -24,10 +24,10 @@ Matrix: TypeAlias = sparse.csr_array | sparse.csr_matrix
 
 
 class CSRPattern(checks.Fixed):
-    """Where a matrix may be non-zero, in SciPy's CSR layout. Values belong to it by position.
+    """A sparsity pattern: the places where a matrix may be non-zero, in SciPy's CSR layout.
 
-    The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
-    serves every iteration and every sample. Plans for its products are kept with it, so that they are made once, too.
+    Values are stored elsewhere, in the order of `indices`. The pattern of a transposed Jacobian depends only on the
+    architecture (Section 3.3), so it is made once, for every iteration and sample, and so are plans of its products.
 
     Parameters
     ----------
@@ -40,10 +40,6 @@ class CSRPattern(checks.Fixed):
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
     _fixed = __slots__
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    shape: tuple[int, int]
 
     @checked
     def __init__(
@@ -62,13 +58,14 @@ class CSRPattern(checks.Fixed):
             raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
         self._hold(indptr.astype(np.int32 if nnz < 2**31 else np.int64), indices.astype(np.int32), (rows, columns), [])
 
-    def _hold(self, indptr, indices, shape, on_device):
+    def _hold(self, indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int], on_device: list):
         # on_device: the index arrays once more, where `products_cuda` has needed them.
-        self._fix(indptr=indptr, indices=indices, shape=shape, on_device=on_device, _plans=weakref.WeakKeyDictionary())
+        self.indptr, self.indices, self.shape, self.on_device = indptr, indices, shape, on_device
+        self._plans = weakref.WeakKeyDictionary()
         indptr.flags.writeable = indices.flags.writeable = False  # compiled code goes where they say
 
     @classmethod
-    def made(cls, indptr, indices, shape):
+    def made(cls, indptr, indices, shape) -> "CSRPattern":
         """Make a pattern of arrays that were made for it, `indices` of int32: they are neither checked nor copied."""
         pattern = object.__new__(cls)
         pattern._hold(indptr.astype(np.int32 if len(indices) < 2**31 else np.int64, copy=False), indices, shape, [])
@@ -103,7 +100,7 @@ class CSRPattern(checks.Fixed):
         """Whether every row's columns are sorted, and none occurs twice."""
         return sparse.csr_array((self.indices, self.indices, self.indptr), shape=self.shape).has_canonical_format
 
-    def detached(self):
+    def detached(self) -> "CSRPattern":
         """Return a pattern of the same arrays that keeps no plans."""
         detached = object.__new__(CSRPattern)
         detached._hold(self.indptr, self.indices, self.shape, self.on_device)
@@ -180,10 +177,6 @@ class PlannedProduct(checks.Fixed):
 
     _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind", "places")
 
-    left: CSRPattern
-    right: CSRPattern
-    pattern: CSRPattern
-    multiply_adds: int
     kind: Literal["rows", "columns", "sums"]
 
     @checked
@@ -203,8 +196,8 @@ class PlannedProduct(checks.Fixed):
             elif np.diff(a.indptr).max(initial=0) <= 1 and canonical:
                 kind = "rows"
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
-        self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
-        self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
+        self.left, self.right, self.right_canonical = a.detached(), b.detached(), canonical
+        self.pattern, self.multiply_adds, self.kind, self.places = pattern, multiply_adds, kind, []
 
     @checked
     def performed(self, a: Annotated[np.ndarray, "float[...]"]) -> int:

@@ -5,6 +5,7 @@ compiles kernels as for a GPU of compute capability 9.0; its dispatcher's ``kern
 `cuda` that make arrays and streams are exchanged meanwhile.
 """
 
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -16,6 +17,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_flag
 from bppsa_nb.ptx.launch import empty, launch
 from bppsa_nb.ptx.memory import owner_of
+from bppsa_nb.ptx.report import Report
 from bppsa_nb.ptx.streams import LEGACY, Event, Stream
 
 FREE = 1 << 36  # bytes of memory that are said to be free
@@ -125,12 +127,12 @@ def current():
 
 
 @contextmanager
-def device(watch=False):
+def device(watch: bool = False) -> Iterator[list[Report]]:
     """Inside the ``with`` block, run kernels of Numba's `cuda.jit` on the CPU, from their PTX.
 
     Parameters
     ----------
-    watch : bool
+    watch
         Whether every access is watched, which takes a few times as long: findings raise an AssertionError at the
         launch. Without it, only accesses outside all arrays end a launch, with the same error.
 
@@ -148,7 +150,7 @@ def device(watch=False):
         made.turn_off()
 
 
-def use_without_gpu():
+def use_without_gpu() -> str:
     """Run kernels on the CPU from now on if there is no GPU, for notebooks that teach them; say what they run on."""
     if not backends.cuda_available():
         Device().turn_on()

@@ -13,7 +13,9 @@ from bppsa_nb.ptx.lanes import program_of
 from bppsa_nb.ptx.machine import Launch
 from bppsa_nb.ptx.memory import Memory, allocate, owner_of
 from bppsa_nb.ptx.parse import DTYPES, SIZES, short_name
+from bppsa_nb.ptx.report import Report
 
+Size = int | tuple[int, ...]  # of an array, a grid or a block
 MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {
@@ -24,7 +26,7 @@ FORMS = {
 MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
 
 
-def empty(shape, dtype=np.float32):
+def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
     """Return an array of this `shape` and `dtype` that counts as never written: reading it is reported.
 
     Like `cuda.device_array`, but it holds NaN, or zeros. What a kernel has written counts as written from then on.
@@ -41,22 +43,23 @@ def empty(shape, dtype=np.float32):
     return array
 
 
-def run(kernel, grid, block, *arguments, shared=0, entry=None):
+def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None) -> Report:
     """Run a CUDA kernel on the CPU, watch every access, and report.
 
     Parameters
     ----------
-    kernel : a function decorated with Numba's cuda.jit, str or path
-        The function is compiled for sm_90 as Numba does it, with the types of the arguments. Or PTX text, or the path
-        of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose arrays are pointers.
-    grid, block : int or tuple of int
+    kernel
+        A function decorated with Numba's `cuda.jit`, which is compiled for sm_90, with the types of the arguments. Or
+        PTX text, or the path of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose
+        arrays are pointers.
+    grid, block
         As at a launch.
     *arguments
         NumPy arrays, which kernels write to as they would to device arrays; numbers; tuples of both for Numba.
         `ptx.empty` makes arrays that count as never written.
-    shared : int
+    shared
         Bytes of dynamic shared memory.
-    entry : str, optional
+    entry
         The kernel's name, where PTX has several.
 
     Returns
@@ -72,7 +75,7 @@ def run(kernel, grid, block, *arguments, shared=0, entry=None):
     return launch(kernel, grid, block, arguments, shared=shared, entry=entry)
 
 
-def assert_clean(kernel, grid, block, *arguments, shared=0, entry=None):
+def assert_clean(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None) -> Report:
     """Run a kernel as `run` does; raise an AssertionError that tells what was found, or return the report."""
     report = run(kernel, grid, block, *arguments, shared=shared, entry=entry)
     if report.findings:

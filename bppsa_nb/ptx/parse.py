@@ -70,7 +70,7 @@ class Function:
         self.head = None  # where Numba says that it begins
 
 
-def short_name(name):
+def short_name(name) -> str:
     """Return the last of the names that a mangled one is made of."""
     if found := re.search(r"^_ZZ.*E(\d+)(\w+)$", name):  # a variable of a function
         return found[2][: int(found[1])]

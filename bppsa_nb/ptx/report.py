@@ -40,11 +40,11 @@ class Finding:
     kernel: str
     file: str
     line: int
-    block: object
-    thread: object
+    block: int | tuple[int, ...]
+    thread: int | tuple[int, ...]
     other: tuple | None
     array: str | None
-    place: object
+    place: int | tuple[int, ...] | None
     instruction: str
     count: int = 1
 
@@ -72,7 +72,9 @@ class Report:
     """
 
     def __init__(self, program, form):
-        self.program, self.form, self.findings, self.notes, self.found = program, form, [], [], {}
+        self.program, self.form, self.found = program, form, {}
+        self.findings: list[Finding] = []
+        self.notes: list[Finding] = []
         self.kernel = short_name(program.kernel.name)
         self.issued, self.lanes = Counter(), Counter()  # by basic block: per warp, and lanes
         count = len(program.instructions) + 1
@@ -94,7 +96,7 @@ class Report:
         (self.notes if note else self.findings).append(self.found[key])
 
     @property
-    def counters(self):
+    def counters(self) -> dict:
         """What was counted, by name."""
         classes, issued, active, fmas = Counter(), 0, 0, 0
         for n, warps in self.issued.items():
@@ -129,7 +131,7 @@ class Report:
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")
         return "\n".join(lines)
 
-    def by_line(self):
+    def by_line(self) -> dict[tuple[str, int], np.ndarray]:
         """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
         made, counts = {}, (self.requests, self.sectors, self.shared_requests, self.passes)
         for n, warps in self.issued.items():

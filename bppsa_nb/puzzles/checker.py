@@ -224,11 +224,11 @@ class Verdict:
         if more:
             self.message += f" It takes more than it must: {'; '.join(more)}. Can you do it with fewer?"
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.right
 
     @property
-    def counted(self):
+    def counted(self) -> list[tuple[str, str, str]]:
         """The rows of `costs`, as text."""
         return [(what, number(took), number(best)) for what, took, best in self.costs]
 

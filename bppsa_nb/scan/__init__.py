@@ -10,7 +10,7 @@ from bppsa_nb.scan.operator import IDENTITY
 __all__ = ["scan", "steps"]
 
 
-def steps(a, method, levels=None, length=None):
+def steps(a: list, method: str, levels: int | None = None, length: int | None = None):
     """Run a scan in place, pausing after each level: the array can be looked at between two levels.
 
     Parameters
@@ -50,7 +50,7 @@ def check_count(name, value, least, most=np.inf):
         raise ValueError(f"{name} must be {f'at least {least}' if value < least else f'at most {most}'}, got {value}")
 
 
-def scan(operands, method, levels=None, length=None):
+def scan(operands, method: str, levels: int | None = None, length: int | None = None) -> list:
     """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
 
     Parameters and errors are those of `steps`; `operands` is left as it is. Operands that do not fit each other raise

@@ -16,7 +16,7 @@ class Level(NamedTuple):
 
     phase: str
     d: int | None
-    pairs: list
+    pairs: list[tuple[int, int]]
 
     def __repr__(self):
         return f"Level(phase={self.phase!r}, d={self.d}, {len(self.pairs)} pairs)"

@@ -21,9 +21,9 @@ class Traced:
     """
 
     kind: str
-    span: tuple
-    log: list
-    parents: tuple = ()
+    span: tuple[int, int]
+    log: list["Traced"]
+    parents: tuple["Traced", ...] = ()
 
     def __matmul__(self, other):
         if other.span[1] + 1 != self.span[0] or self.kind == "vector":
@@ -33,8 +33,8 @@ class Traced:
         return product
 
     @property
-    def product(self):
-        """str: ``"mm"`` for a matrix-matrix, ``"mv"`` for a matrix-vector product, ``""`` for an input."""
+    def product(self) -> str:
+        """``"mm"`` for a matrix-matrix, ``"mv"`` for a matrix-vector product, ``""`` for an input."""
         return "" if not self.parents else "mv" if self.kind == "vector" else "mm"
 
     def __repr__(self):
@@ -46,9 +46,9 @@ class TracedLevel:
     """What a level did: `products`, its ⋄; `moves` (source, target); `changes`, new operands by their places."""
 
     level: Level
-    products: list = field(repr=False)
-    moves: list = field(repr=False)
-    changes: dict = field(repr=False)
+    products: list[Traced] = field(repr=False)
+    moves: list[tuple[int, int]] = field(repr=False)
+    changes: dict[int, Traced] = field(repr=False)
 
 
 class Trace:
@@ -70,7 +70,7 @@ class Trace:
         How many ⋄ multiplied a matrix by a matrix, and by a gradient.
     """
 
-    def __init__(self, n, method, inputs, levels, result):
+    def __init__(self, n: int, method: str, inputs: list[Traced], levels: list[TracedLevel], result: list[Traced]):
         self.n, self.method, self.inputs, self.levels, self.result = n, method, inputs, levels, result
         self.products = [product for level in levels for product in level.products]
         number = {product: i for i, product in enumerate(self.products)}
@@ -82,7 +82,7 @@ class Trace:
     def __repr__(self):
         return f"Trace(n={self.n}, method={self.method!r}, steps={self.steps}, work={self.work})"
 
-    def critical_path(self, cost=UNIT):
+    def critical_path(self, cost: dict | list = UNIT) -> tuple[float, list[Traced]]:
         """Find the longest chain of products that wait for each other; moving data is free.
 
         `cost` says how long products take: a dict by kind, ``"mm"`` and ``"mv"``, or a list with one entry for each of
@@ -101,7 +101,7 @@ class Trace:
             i = before[i]
         return length, chain[::-1]
 
-    def rows(self):
+    def rows(self) -> list[list]:
         """Replay the array: a list of its operands before the first level, and one after each.
 
         A linear scan keeps its running product outside of the array. Here it stands where its last factor stood; where
@@ -116,7 +116,7 @@ class Trace:
         return rows if rows[-1] == self.result else [*rows, list(self.result)]
 
 
-def trace(n, method, levels=None, length=None):
+def trace(n: int, method: str, levels: int | None = None, length: int | None = None) -> Trace:
     """Run a scan over the gradient at x_n and n transposed Jacobians, and return its `Trace`.
 
     Parameters and errors are those of `bppsa_nb.scan.steps`; `n` is an integer of at least 0.
@@ -127,7 +127,7 @@ def trace(n, method, levels=None, length=None):
     return record(a, steps(a, method, levels, length), method)
 
 
-def record(a, levels, method):
+def record(a: list[Traced], levels, method: str) -> Trace:
     """Record levels, as :func:`bppsa_nb.scan.steps` returns them, while they run on a list of Traced: a Trace."""
     log, inputs, known, traced, seen = a[0].log, list(a), list(a), [], 0
     for level in levels:

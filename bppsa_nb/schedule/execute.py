@@ -1,7 +1,7 @@
 """Run any timeline on a real network: in one process, or with a process for every device."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +34,7 @@ class Result:
     """
 
     losses: np.ndarray
-    grads: dict[str, np.ndarray] | None
+    grads: dict[str, np.ndarray] | Any
     timeline: Timeline
 
     @property

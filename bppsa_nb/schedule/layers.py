@@ -22,7 +22,7 @@ class Layer:
     parameters by their names in the network, and `masks` say which weights are kept, of those that they have.
     """
 
-    def __init__(self, operators, shapes, dtype, masks=None):
+    def __init__(self, operators, shapes: tuple[tuple[int, ...], ...], dtype: np.dtype, masks=None):
         self._operators, self.dtype = tuple(operators), dtype
         self.input_shape, self.output_shape = shapes[0], shapes[-1]
         last = self._operators[-1]

@@ -1,7 +1,7 @@
 """Networks as the scheduler sees them: what each layer costs, what it keeps in memory, and what is assumed."""
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -134,7 +134,7 @@ class Network:
         return f"Network of {self.layers} layers"
 
 
-def amounts(name, array, of="layer"):
+def amounts(name, array, of="layer") -> np.ndarray:
     """Return numbers that are neither negative nor infinite nor NaN, as a read-only array of float64."""
     array = np.array(array, np.float64)
     wrong = np.argwhere(~(np.isfinite(array) & (array >= 0)))
@@ -145,7 +145,7 @@ def amounts(name, array, of="layer"):
     return array
 
 
-def spread(name, array, length, of="layer"):
+def spread(name, array, length, of="layer") -> np.ndarray:
     """Return an array of `amounts`, of which one alone is for all."""
     array = amounts(name, array, of)
     if array.shape not in ((), (length,)):
@@ -154,13 +154,13 @@ def spread(name, array, length, of="layer"):
 
 
 @checked
-def transfer_time(size: OneOrMore, bandwidth: Annotated[float, "> 0"], latency: Amount = 0.0) -> float | np.ndarray:
+def transfer_time(size: OneOrMore, bandwidth: Annotated[float, "> 0"], latency: Amount = 0.0) -> Any:
     """Compute the time to send something over a link: ``latency + size / bandwidth``.
 
     Parameters
     ----------
     size
-        Bytes.
+        Bytes. An array of sizes gives an array of times, one size a float.
     bandwidth
         Bytes per unit of time.
     latency

@@ -22,12 +22,12 @@ class Operations:
     worker: np.ndarray  # [shape=(n,)] who does it: devices first, then links
     duration: np.ndarray  # [shape=(n,)]
     needs: np.ndarray  # [shape=(n, k)] the operations whose results it reads; -1 for none
-    workers: tuple  # of str: what workers are called
+    workers: tuple[str, ...]  # what they are called
     devices: int  # how many of them compute; the others are links
     network: Network
     assumptions: Assumptions
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.kind)
 
     @property
@@ -46,13 +46,13 @@ class Operations:
         needs = self.needs[self.select(F)[0, 0]]
         return bool(np.isin(self.kind[needs[needs >= 0]], (W, SW)).any())
 
-    def name(self, i):
+    def name(self, i: int) -> str:
         """Say which operation number i is, as in ``δO3`` or ``δO3 of micro-batch 1``."""
         kind, layer = KINDS[self.kind[i]], self.layer[i]
         label = f"{kind[:-1]}{layer}]" if kind.endswith("]") else f"{kind}{layer}"
         return label if self.micro_batches == 1 else f"{label} of micro-batch {self.micro_batch[i]}"
 
-    def select(self, kind):
+    def select(self, kind: int) -> np.ndarray:
         """Return the numbers of one kind's operations [shape=(micro_batches, L)]; -1 where there is none."""
         numbers = np.full((self.micro_batches, self.network.layers), -1)
         chosen = np.flatnonzero(self.kind == kind)

@@ -56,7 +56,7 @@ class Regions:
         blocks = _rising("last", last, L, "the number of layers")
         return cls(network, [*(L - blocks[:-1][::-1]), L, *(L + blocks)], assumptions)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ends)
 
     def __repr__(self):
@@ -67,7 +67,7 @@ class Regions:
         L = self.network.layers
         return np.searchsorted(self.ends, np.where(np.equal(kind, F), L + layer - 1, L - layer), "right")
 
-    def _name(self, first, end):
+    def _name(self, first, end) -> str:
         L, parts = self.network.layers, []
         if first < L:
             parts.append((KINDS[O], L - first, max(L - end, 0) + 1))
@@ -78,7 +78,7 @@ class Regions:
 
 @checked
 def joint_regions(
-    main_regions: Regions, kernels: Annotated[ArrayLike, "int[K]"], speedup: Annotated[ArrayLike, "real[...]"],
+    main_regions: Regions, kernels: Annotated[ArrayLike, "int[n]"], speedup: Annotated[ArrayLike, "real[...]"],
     memory_limit: Amount | None = None, k: Annotated[int, ">= 0, <= main_regions.ends.size"] = 0,
     carry_over: bool = False,
 ) -> TwoStreams:  # fmt: skip
@@ -194,7 +194,7 @@ def _algorithm_1(problem, k, carry_over):
     return np.lexsort((region, planned)), region
 
 
-def _rising(name, values, most, why):
+def _rising(name, values, most, why) -> np.ndarray:
     """Return integers that rise to their most, as a read-only array."""
     array = np.array(values, np.int64)
     if array[-1] != most or (np.diff(array, prepend=0) <= 0).any():

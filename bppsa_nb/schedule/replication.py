@@ -18,26 +18,26 @@ def data_parallel(
 ) -> Timeline:  # fmt: skip
     """Schedule one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
 
-    All devices do the same, so one of them stands for all. Gradients go over one link, one at a time and never
-    interrupted, while the device goes on (wait-free back-propagation).
+    All devices run the same schedule, so one of them stands for all. Gradients are sent over one link, one at a time,
+    never interrupted; the device keeps computing meanwhile (wait-free back-propagation).
 
     Parameters
     ----------
     network
-        With `sync`.
+        Its `sync` times must be set.
     policy
         ``"fifo"``: gradients are computed layer by layer, and sent in that order.
-        ``"priority"``: of the gradients that wait for the link, the lowest layer's goes first: the next forward pass
+        ``"priority"``: the link sends the waiting gradient of the lowest layer first, because the next forward pass
         needs it first.
-        ``"reverse_first_k"``: in addition, the weight gradients of layers 1 to k are computed last, and in reverse
-        (Algorithm 2).
+        ``"reverse_first_k"``: like ``"priority"``, but the weight gradients of layers 1 to k are computed last, in the
+        order 1, 2, ..., k (Algorithm 2).
     k
         For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by trying all.
     memory_limit
         For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
         given k is lowered until it fits (Algorithm 2, line 2).
     assumptions
-        What else makespans depend on.
+        Further modeling assumptions.
 
     Returns
     -------

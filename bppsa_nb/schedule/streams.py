@@ -24,7 +24,7 @@ class Problem:
     Counted so, a kernel takes its own time in every region, and a region what its kernels take: both slow down alike.
     """
 
-    regions: object  # Regions
+    regions: Any  # Regions
     kernels: np.ndarray  # [shape=(K,)] layers, in the order in which they get ready
     speedup: np.ndarray  # [shape=(N, K)]
     kind: np.ndarray  # [shape=(n,)] of the main stream's operations, in their order
@@ -106,7 +106,7 @@ class TwoStreams(Timeline):
         fits nowhere.
     """
 
-    def __init__(self, problem, order, region, k):
+    def __init__(self, problem: Problem, order: np.ndarray, region: np.ndarray, k: int):
         operations, start, end = _run(problem, order, region)
         super().__init__(operations, start, "joint_regions", k=k)
         self.end, self.regions = end, problem.regions

@@ -8,7 +8,7 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, lstm, rnn
-from bppsa_nb.cells.cell import NAMES
+from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.cells.spans import Spans
 from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
@@ -40,12 +40,12 @@ class Scanned:
         self._check()
 
     @property
-    def cell(self):
+    def cell(self) -> Cell:
         """The cell's equations."""
         return _CELLS[self.mode]
 
     @property
-    def directions(self):
+    def directions(self) -> int:
         """How many directions in time there are."""
         return 2 if self.bidirectional else 1
 
@@ -83,7 +83,6 @@ class Scanned:
         named = dict(zip(names, arrays, strict=True))
         return solve.Layers(self.cell, arrays[0].dtype, self.hidden_size, count, named)
 
-    @torch.compiler.disable  # which could not look inside
     def forward(
         self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         resets: torch.Tensor | None = None,
@@ -126,6 +125,8 @@ class Scanned:
         else:
             output, last = self._run_any(input, hx, resets, params)
         return output, (last[0] if len(last) == 1 else tuple(last))
+
+    forward = torch.compiler.disable(forward)  # which could not look inside; no decorator, which hides its type
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they do not fit."""

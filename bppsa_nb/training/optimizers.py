@@ -7,7 +7,7 @@ averages after a step. It is written in Python's operators: NumPy gives it array
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -53,11 +53,8 @@ class _Optimizer:
 
     _settings = ()
 
-    def __init__(self, averages, **settings):
-        for name, value in settings.items():
-            setattr(self, name, value)
-        self._settings = tuple(settings)
-        self._averages = averages
+    def __init__(self, averages, *settings):
+        self._averages, self._settings = averages, settings
         self.count = np.zeros(1, np.int64)  # of steps, where compiled code counts them
         self.state = {}
 
@@ -65,19 +62,19 @@ class _Optimizer:
         return repr_of(self, *self._settings)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """int: how many steps were taken; Adam's averages weigh more in the first ones."""
         return self.count.item()
 
     @steps.setter
-    def steps(self, steps):
+    def steps(self, steps: int) -> None:
         self.count[0] = check_count("steps", steps, most=2**63 - 2)
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         """Return kind and hyperparameters, as JSON can hold them."""
         return {"kind": type(self).__name__} | {name: getattr(self, name) for name in self._settings}
 
-    def zeros(self, params):
+    def zeros(self, params: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the state before the first step: zeros like every parameter, for every average."""
         if isinstance(params, Parameters):
             return {average: params.zeros() for average in self._averages}
@@ -178,7 +175,8 @@ class SGD(_Optimizer):
 
     @checked
     def __init__(self, lr: Rate, momentum: Share = 0.0):
-        super().__init__(("momentum_buffer",) if momentum else (), lr=lr, momentum=momentum)
+        super().__init__(("momentum_buffer",) if momentum else (), "lr", "momentum")
+        self.lr, self.momentum = lr, momentum
 
     def rule_of(self, sqrt):
         """Return `sgd`, or `momentum`, as the optimizer was made, whatever its momentum is now."""
@@ -195,16 +193,17 @@ class Adam(_Optimizer):
     Parameters
     ----------
     lr
-        Learning rate; the paper has 1e-5 for the RNN and 3e-4 for the GRU.
+        Learning rate; the BPPSA paper uses 1e-5 for the RNN and 3e-4 for the GRU.
     betas
-        Decay of the averages of the gradient and of its square.
+        Decay rates of the running averages of the gradient and of its square.
     eps
-        Added to the denominator. With 0, a gradient of 0 is divided by 0.
+        Added to the denominator. With 0, a parameter whose gradients were all 0 leaves the range (0 / 0).
     """
 
     @checked
     def __init__(self, lr: Rate = 1e-3, betas: tuple[Share, Share] = (0.9, 0.999), eps: Rate = 1e-8):
-        super().__init__(("exp_avg", "exp_avg_sq"), lr=lr, betas=list(betas), eps=eps)
+        super().__init__(("exp_avg", "exp_avg_sq"), "lr", "betas", "eps")
+        self.lr, self.betas, self.eps = lr, list(betas), eps
 
     def rule_of(self, sqrt):
         """Return the rule of Adam, of arrays or numbers as `sqrt` is."""

@@ -90,17 +90,10 @@ class Trainer:
 
     @checked
     def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        method: str = "auto",
-        backend: Backend = "auto",
-        levels: int | None = None,
-        comm: Comm = None,
-        sequence_ranks: Size | None = None,
-        forward: Literal["auto", "linear", "chunked", "newton"] = "auto",
-        checkpoint_every: Size | None = None,
-    ):
+        self, model: Any, optimizer: Any, method: str = "auto", backend: Backend = "auto", levels: int | None = None,
+        comm: Comm = None, sequence_ranks: Size | None = None,
+        forward: Literal["auto", "linear", "chunked", "newton"] = "auto", checkpoint_every: Size | None = None,
+    ):  # fmt: skip
         self.comm = comm
         self.forward = Forward(forward, checkpoint_every)
         if comm is None:
@@ -119,21 +112,19 @@ class Trainer:
         self._loss, self._seconds = [], []
 
     @property
-    def steps(self):
+    def steps(self) -> str:
         """How steps run, a text."""
         return self._strategy.steps(self)
 
     @property
-    def history(self):
+    def history(self) -> History:
         """All iterations of `fit` so far, as a `History`."""
         return History(np.array(self._loss, np.float64), np.array(self._seconds, np.float64))
 
     def step(
-        self,
-        x: Annotated[np.ndarray, "float[T, B, I], or of images float[B, C, H, W]"],
-        y: Annotated[ArrayLike, "int[B]"],
-        lengths: Annotated[ArrayLike, "int[B]"] | None = None,
-    ) -> float:
+        self, x: Annotated[np.ndarray, "float[T, B, I], or of images float[B, C, H, W]"],
+        y: Annotated[ArrayLike, "int[B]"], lengths: Annotated[ArrayLike, "int[B]"] | None = None,
+    ) -> float:  # fmt: skip
         """Take one optimizer step; return the mean loss before it (a float) of the batch, of all replicas.
 
         Parameters
@@ -158,15 +149,9 @@ class Trainer:
 
     @checked
     def fit(
-        self,
-        dataset: Any,
-        epochs: Count,
-        batch_size: Size,
-        rng: Rng = 0,
-        progress: bool = True,
-        save_to: Path | None = None,
-        save_every: Size | None = None,
-    ) -> History:
+        self, dataset: Any, epochs: Count, batch_size: Size, rng: Rng = 0, progress: bool = True,
+        save_to: Path | None = None, save_every: Size | None = None,
+    ) -> History:  # fmt: skip
         """Train until `epochs` epochs are done, counted from the trainer's start; return the `History` of them all.
 
         Called again with the same arguments after an interrupt, or `save` and `load`, it goes on where it stopped, and
@@ -296,6 +281,6 @@ class Trainer:
         note, loss, seconds = checkpoint.note, checkpoint.loss.tolist(), checkpoint.seconds.tolist()
         with interrupts_held():
             checkpoint.restore(self.model, self.optimizer)
-            self.epoch, self.position, self._seed, self._plan = map(note.get, ("epoch", "position", "seed", "plan"))
+            self.epoch, self.position, self._seed, self._plan = [note[k] for k in ("epoch", "position", "seed", "plan")]
             self.forward.spent, self.forward.rest = note["forward"]
             self._loss, self._seconds = loss, seconds

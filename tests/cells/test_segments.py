@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bppsa_nb as bp
-from bppsa_nb.sparse import Flatten, Linear, Network
 
 each_kind = pytest.mark.parametrize("kind", [bp.RNN, bp.GRU])
 
@@ -61,9 +60,3 @@ def test_training_draws_the_same_curve(kind, forward):
         return trainer.fit(bp.Bitstream(40, num_samples=24, rng=0), 3, batch_size=8, rng=0, progress=False).loss
 
     np.testing.assert_allclose(curve(forward=forward, checkpoint_every=7), curve(), rtol=1e-5)
-
-
-def test_a_network_has_no_steps_to_keep():
-    model = Network((1, 2, 2), [Flatten("flat"), Linear("fc", 4, 2)])
-    with pytest.raises(ValueError, match="checkpoint_every must be None for a Network, which has no loop"):
-        bp.Trainer(model, bp.Adam(), checkpoint_every=3)

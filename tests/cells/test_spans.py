@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
 
-from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer, sparse
+from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer
 from bppsa_nb.training.datasets import ArrayDataset
-from bppsa_nb.training.step import whole_samples
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
 MODELS |= {"peephole": PeepholeLSTM}
@@ -134,18 +133,6 @@ def test_samples_of_their_own_lengths_are_trained(backend):
 
 
 X = np.ones((5, 3, 2), np.float32)
-
-
-def test_ranks_take_whole_samples_only():
-    with pytest.raises(ValueError, match=r"lengths must be None with comm, got \[1, 2\]"):
-        whole_samples(X, [0, 1], [1, 2])
-
-
-def test_a_network_without_steps_has_no_lengths():
-    network = sparse.Network((1, 4, 4), [sparse.Flatten("f"), sparse.Linear("l", 16, 2)], rng=0)
-    trainer = Trainer(network, Adam())
-    with pytest.raises(ValueError, match="lengths must be None for a Network, which has no steps"):
-        trainer.step(np.ones((2, 1, 4, 4), np.float32), [0, 1], lengths=[1, 1])
 
 
 @pytest.mark.gpu

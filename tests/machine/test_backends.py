@@ -7,27 +7,14 @@ import sys
 import numba  # noqa: F401  reads its environment when it is imported, so before any test changes that
 import pytest
 from rings import more
+from texts import beside
 
 from bppsa_nb.cells import calibrate
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import cli
 
 FORBIDDEN = "backend='{}' is compiled by Numba, which NUMBA_DISABLE_JIT=1 forbids: unset it before Python starts, or"
-
-# Structured chains and cells: what cannot be run as Python.
-PROGRAM = """
-import numpy as np, bppsa_nb as bp
-ones = np.ones((6, 2, 3), np.float32)
-for method in "linear", "blelloch", "chunked":
-    for chain in ones[..., None] * np.eye(3, dtype="f"), bp.StructuredChain(np.eye(3, dtype="f")[None], ones[None]):
-        assert (bp.backprop(chain, ones[0], method=method) == 1).all()
-for model in bp.RNN(3, 4, 5), bp.GRU(3, 4, 5):
-    bp.Trainer(model, bp.Adam()).step(ones, np.array([0, 1]))
-try:
-    bp.backprop(chain, ones[0], backend="cpu")
-except RuntimeError as error:
-    print(error)
-"""
+PROGRAM, COMPILE, LAUNCH = beside(__file__).values()
 
 
 def test_where_numba_must_not_compile_auto_is_numpy():
@@ -78,24 +65,6 @@ def test_what_stands_in_for_a_gpu_is_taken_by_name_only(monkeypatch):
     monkeypatch.setattr(backends, "emulated", lambda: True)
     monkeypatch.setattr(backends, "_device_found", lambda: True)
     assert (backends.resolve("auto"), backends.resolve("cuda")) == ("cpu", "cuda")
-
-
-COMPILE = """
-import numpy as np
-if hasattr(np, "row_stack"):
-    del np.row_stack
-from bppsa_nb.chains import kernels_cuda
-from numba import cuda, types
-array = types.Array(types.float32, 1, "C")
-print(".entry" in cuda.compile_ptx(kernels_cuda.cuda.jit(lambda x: None).py_func, (array,), cc=(9, 0))[0])
-"""
-LAUNCH = """
-{first}
-from bppsa_nb.machine import cuda as ours
-from numba import cuda
-cuda.jit(lambda: None)[1, 1]  # which numba-cuda warns of, and does not launch yet
-print("ready")
-"""
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA publishes no numba-cuda for macOS")

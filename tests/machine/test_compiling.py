@@ -13,6 +13,7 @@ import pytest
 from numba.core import caching, event
 from numba.core.caching import IndexDataCacheFile
 from rings import large, more
+from texts import beside
 
 from bppsa_nb.machine import compiling
 
@@ -167,42 +168,12 @@ def test_a_child_that_is_forked_while_a_thread_compiles_can_compile():
     assert compiling.njit()(plus_one)(1) == 2
 
 
-COUNT = """
-import numpy as np
-from numba.core import event
-
-class Compiled(event.Listener):
-    found = []
-    def on_start(self, happens):
-        function, given = happens.data["dispatcher"].py_func, str(happens.data["args"])
-        self.found.append((function.__module__, function.__qualname__, function.__code__.co_firstlineno, given))
-    def on_end(self, happens):
-        pass
-
-event.register("numba:compile", Compiled())
-import bppsa_nb as bp
-x, y = np.ones((30, 16, 1), np.float32), np.zeros(16, int)
-"""
-FIRST = {
-    "gru": ("bp.Trainer(bp.GRU(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 10),
-    "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 16),
-}
-LITTLE = """
-own = [each for each in Compiled.found if each[0].startswith("bppsa_nb.")]
-assert own and len(set(own)) == len(own), f"twice: {own}"
-for each in Compiled.found:
-    assert "float64" not in each[3], f"in a precision that nobody uses: {each}"
-    assert "unicode" not in each[3], f"words of an error that never comes: {each}"
-assert len(Compiled.found) <= MOST, Compiled.found
-"""
-
-
 @pytest.mark.parametrize("first", [more("gru"), large("scan")])
 def test_a_first_step_compiles_little_and_a_second_process_nothing(tmp_path, first):
     """Seconds are for benchmarks; here, what they are spent on is counted."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    step, most = FIRST[first]
-    for check in LITTLE.replace("MOST", str(most)), "assert not Compiled.found, Compiled.found":
-        program = f"{COUNT}\n{step}\n{check}"
+    (step, most), count, little = (beside(__file__)[name] for name in (first, "COUNT", "LITTLE"))
+    for check in little.replace("MOST", str(most)), "assert not Compiled.found, Compiled.found":
+        program = f"{count}\n{step}\n{check}"
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -8,48 +8,12 @@ import sys
 
 import pytest
 from numba.core.dispatcher import Dispatcher
-from rows import rows
+from texts import beside
 
 import bppsa_nb
 from bppsa_nb.machine import compiling, content
 
-SOURCE = """
-import math
-import types
-from collections import namedtuple
-from numba import cuda, njit, types as numba_types
-from numba.extending import intrinsic, overload
-SCALE = 2
-TABLE = {"a": [1, 2], "b": __import__("numpy").arange(5000)}
-Pair = namedtuple("Pair", ["left", "right"])
-other = types.ModuleType("other")
-other.used, other.unused = 7, 8
-
-def half(x, by=2):
-    return x / by
-
-def replaced(x):
-    return x
-
-@overload(replaced, jit_options={"fastmath": False})
-def _replaced(x):
-    return lambda x: x + 10
-
-@intrinsic
-def emitted(context, x):
-    def code(context, builder, signature, arguments):
-        return builder.add(arguments[0], arguments[0])
-    return x(x), code
-
-def maker(count):
-    @cuda.jit(fastmath=False)
-    def kernel(x):
-        x[0] = SCALE * half(x[0]) + count + math.exp(0.0) + TABLE["a"][1] + other.used
-        x[1] = Pair(replaced(x[0]), emitted(x[1])).left in {"no", "yes"}
-    return kernel
-
-kernel = maker(3)
-"""
+CHANGED, SOURCE, PROGRAM, ONE, TWO = beside(__file__).values()
 
 
 def digest(source, **how):
@@ -63,7 +27,7 @@ def test_what_has_not_changed_is_found():
     assert digest(SOURCE) == digest(SOURCE.replace("other.unused = 7, 8", "other.unused = 7, 9"))
 
 
-@pytest.mark.parametrize(("old", "new"), rows(__file__, "changed"))
+@pytest.mark.parametrize(("old", "new"), CHANGED)
 def test_what_has_changed_is_seen(old, new):
     assert SOURCE.count(old) == 1 and digest(SOURCE) != digest(SOURCE.replace(old, new))
 
@@ -115,42 +79,6 @@ def test_of_all_compiled_functions_it_can_be_told_what_they_depend_on():
     assert len(kept) > 35 and len({content.digest(value.py_func) for value in kept}) == len(kept)
 
 
-PROGRAM = """
-import numpy as np
-from numba.core import event
-
-class Compiled(event.Listener):
-    found = set()
-    def on_start(self, happens):
-        self.found.add(happens.data["dispatcher"].py_func.__name__)
-    def on_end(self, happens):
-        pass
-
-event.register("numba:compile", Compiled())
-import one
-print(one.run(np.ones(3)), *sorted(Compiled.found))
-"""
-ONE = """
-from bppsa_nb.machine.compiling import compiled
-import two
-
-@compiled
-def run(x):
-    return two.twice(x[0]) + two.MORE
-
-@compiled
-def alone(x):
-    return x
-"""
-TWO = """
-from bppsa_nb.machine.compiling import inline
-
-MORE = 1
-
-@inline
-def twice(x):
-    return 2 * x
-"""
 
 
 def test_an_edit_of_another_module_is_seen_by_the_next_process_and_a_moved_folder_is_the_same(tmp_path):

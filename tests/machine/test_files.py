@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 
@@ -56,21 +57,10 @@ def test_atomic_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path, err
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["table.csv"]
 
 
-KILLED = """
-import os, signal, sys
-from bppsa_nb.machine import files
-os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
-with files.atomic_write(sys.argv[1]) as file:
-    file.write(b"half of it")
-    file.flush()
-    sys.argv[2] == "late" or os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 @pytest.mark.parametrize("when", ["early", "late"])
 def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path, when):
     write(tmp_path / "run", b"old")
-    command = [sys.executable, "-c", KILLED, tmp_path / "run", when]
+    command = [sys.executable, "-c", beside(__file__)["KILLED"], tmp_path / "run", when]
     assert subprocess.run(command, cwd=files.root()).returncode == -signal.SIGKILL
     assert (tmp_path / "run").read_bytes() == b"old"
     write(tmp_path / "run")
@@ -116,16 +106,6 @@ def test_permissions_stay(tmp_path):
         path.chmod(mode)
         write(path)
         assert stat.S_IMODE(path.stat().st_mode) == mode
-
-
-@pytest.mark.parametrize(
-    "path, error",
-    [("", ValueError), ("a\0", ValueError), (None, TypeError), (3, TypeError), (b"run", TypeError), ([], TypeError)],
-)
-@pytest.mark.parametrize("use", [write, files.check_writable, lambda path: files.read_npz(path, "nobody")])
-def test_what_names_no_file_is_refused(path, error, use):
-    with pytest.raises(error, match="^path must be .*, got"):
-        use(path)
 
 
 def test_errors_name_the_file_that_was_meant(tmp_path, monkeypatch):

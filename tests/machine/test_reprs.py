@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from garbage import badly_shown, evaluate
-from rows import rows
 from scipy import sparse as scipy_sparse
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
@@ -35,7 +35,7 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
     assert badly_shown(*things) == []
 
 
-@pytest.mark.parametrize("thing, text", rows(__file__, "words"))
+@pytest.mark.parametrize("thing, text", beside(__file__)["words"])
 def test_in_these_words(thing, text):
     assert repr(evaluate(thing)) == text
 

@@ -15,6 +15,7 @@ from bppsa_nb.chains.counts import KINDS
 from bppsa_nb.machine import backends, files
 from bppsa_nb.papers import cli, provenance
 
+pytestmark = pytest.mark.usefixtures("cache")
 PAIRS = prices_kept.kinds_and_methods()
 SOME = [
     dict(kind=kind, method=method, T=T, B=2, H=3, weights=int(kind != "dense"), length=length)
@@ -40,15 +41,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """Give an empty cache folder."""
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
-    plan.refresh()
-    yield tmp_path / "cache"
-    plan.refresh()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import pandas
 import pytest
 from rings import large, more
+from texts import beside
 
 from bppsa_nb import schedule
 from bppsa_nb.machine import files
@@ -131,17 +132,7 @@ def test_names_that_no_claim_is_held_against_are_refused(capsys):
     assert "no claim is held against 'figure_5'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "origin, then, within, outside",
-    [
-        ("printed", [4, 4], [], [[5, 5]]),
-        ("rounding", [1e-7, 1e-7], [[3e-7, 3e-7], [3.4e-8, 1e-7]], [[3.1e-7, 1e-7], [0, 0]]),
-        ("timed", [1000, 1000], [[2999, 2999], [334, 334]], [[3001, 1000], [-1000, 1000], [0, 0], [1000]]),
-        ("trained", [-0.7, 0.2], [[2.2, 3.1], [-2.7, -2.7]], [[-0.7, 3.3]]),
-        ("memory", [4, 5], [[5, 5], [3.2, 4]], [[5.1, 5.1]]),
-        ("iterations", [10, 30], [[22, 60]], [[23, 30], [10, 61]]),
-    ],
-)
+@pytest.mark.parametrize("origin, then, within, outside", beside(__file__)["apart"])
 def test_numbers_may_be_so_far_apart(origin, then, within, outside):
     tolerance, then = TOLERANCES[origin], ("then", {"a": then, "b": [1, 1]}, "reproduced")
     for numbers in within:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rings import more
-from rows import rows
+from texts import beside
 
 import bppsa_nb
 from bppsa_nb.cells import calibrate
@@ -30,14 +30,7 @@ from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.papers.ranks import __main__ as program
 from bppsa_nb.training.datasets import irmas, openml
 
-REPO = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """Give an empty project folder."""
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    return tmp_path
+REPO, TEXTS = Path(__file__).parents[2], beside(__file__)
 
 
 @pytest.fixture
@@ -95,7 +88,7 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
 
 
-@pytest.mark.parametrize("arguments, said", rows(__file__, "usage", "commands.toml"))
+@pytest.mark.parametrize("arguments, said", TEXTS["usage"])
 def test_wrong_usage_exits_with_2(arguments, said, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments.split())
@@ -265,9 +258,8 @@ def test_list_shows_figures_how_their_numbers_are_made_and_which_notebook_draws_
 
 
 @pytest.fixture
-def planner(tmp_path, monkeypatch):
+def planner(cache, monkeypatch):
     """Give a planner without prices of this machine; measuring takes no time, and every call a millisecond."""
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
     measured = []
 
     def measure(backend, progress):
@@ -275,9 +267,7 @@ def planner(tmp_path, monkeypatch):
         return [point | {"seconds": 1e-3} for point in calibrate.points()]
 
     monkeypatch.setattr(calibrate, "measure", measure)
-    plan.refresh()
-    yield measured
-    plan.refresh()
+    return measured
 
 
 def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, run):
@@ -424,11 +414,10 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, run):
 
 
 @pytest.mark.outer
-def test_train_on_audio(tmp_path, monkeypatch, run):
+def test_train_on_audio(project, run):
     from bppsa_nb.training.datasets import instruments
 
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    folder = tmp_path / "clips"
+    folder = project / "clips"
     instruments.write_stand_in(folder, 44, progress=False)
     train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
     assert "1 iterations" in (shown := run(*train)) and "22 unseen samples (chance is 9%)" in shown
@@ -502,31 +491,9 @@ def test_a_second_ctrl_c_at_once_loses_nothing(tmp_path, monkeypatch, capsys, fo
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-SIGTERM = """
-import signal, sys, types
-import bppsa_nb
-from bppsa_nb.papers import cli, experiments, notebooks; from bppsa_nb.cells import calibrate
-from bppsa_nb.training.datasets import irmas
-
-def stop(*args, **options):
-    signal.raise_signal(signal.SIGTERM)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-batch, batches = bppsa_nb.Bitstream.batch, []
-bppsa_nb.Bitstream.batch = lambda self, indices: batch(self, indices) if len(batches) < 3 else stop()
-_iterate = bppsa_nb.Trainer._iterate
-bppsa_nb.Trainer._iterate = lambda *args: (batches.append(None), _iterate(*args))[1]
-experiments.run = notebooks.run = calibrate.run = irmas.fetch = stop
-experiments.names = notebooks.names = lambda: ["first"]
-train = "train --length 2 --samples 64 --backend numpy --save".split()
-for command in ([*train, sys.argv[1]], ["measure", "first"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
-    print(command[0], cli.main(command))
-"""
-
-
 def test_sigterm_stops_as_ctrl_c_does(tmp_path):
     path = tmp_path / "kept.npz"
-    done = subprocess.run([sys.executable, "-c", SIGTERM, path], cwd=REPO, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", TEXTS["SIGTERM"], path], cwd=REPO, capture_output=True, text=True)
     assert done.stdout.split() == "train 143 measure 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
     for said in (f"2 iterations are saved in {path}", "Finished figures: none", "Nothing is stored", "resumes"):
         assert said in done.stderr
@@ -571,19 +538,14 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         assert len(longer["loss"]) == 8
 
 
-@pytest.mark.parametrize("wrong, said", rows(__file__, "train", "commands.toml"))
+@pytest.mark.parametrize("wrong, said", TEXTS["train"])
 def test_train_explains_wrong_options(run, monkeypatch, wrong, said):
     monkeypatch.setattr(cli.cli_train.ranks, "world", lambda: None)  # without mpi4py
     assert said in run(*TRAIN, *shlex.split(wrong), ends=1)
 
 
 def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, run, monkeypatch):
-    code = """
-import os, pathlib, bppsa_nb
-lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
-(pathlib.Path.cwd().parent / "seen.txt").write_text("\\n".join(lines))
-"""
-    write_notebook(project, "01_say_hello", code, "print(scale)")
+    write_notebook(project, "01_say_hello", TEXTS["CELL"], "print(scale)")
     write_notebook(project, "02_stay_out", "1 / 0")
     notebook, kept = project / "notebooks" / "01_say_hello.ipynb", project / "build" / "notebooks"
     notebook.write_text(notebook.read_text().replace('["parameters"]', '["parameters", "timed"]'))
@@ -678,14 +640,7 @@ def test_a_notebook_needs_its_parameters(project, run):
 def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
     code = 'import os, pathlib, time; pathlib.Path("pid").write_text(str(os.getpid())); time.sleep(60)'
     write_notebook(project, "01_wait", code)
-    script = """
-import pathlib, signal, sys
-from bppsa_nb.papers import cli; from bppsa_nb.machine import files
-files.root = lambda: pathlib.Path(sys.argv[1])
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.exit(cli.main(["notebooks"]))
-"""
-    command = [sys.executable, "-c", script, str(project)]
+    command = [sys.executable, "-c", TEXTS["INTERRUPTED"], str(project)]
     pid = project / "notebooks" / "pid"
     with subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) as process:
         while not (pid.exists() and pid.read_text()):

@@ -5,38 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import rows
+from texts import beside
 
 from bppsa_nb.papers import cli
 
 check = lambda *arguments: cli.main(["check-kernel", *arguments])  # noqa: E731
 VECTOR_ADD = Path(__file__).parents[1] / "ptx" / "kernels" / "vector_add.ptx"
-KERNELS = """
-from numba import cuda, float32
-import beside
-
-@cuda.jit
-def matmul(a, b, c):
-    left, right = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
-    x, y = cuda.grid(2)
-    i, j = cuda.threadIdx.x, cuda.threadIdx.y
-    total = float32(0)
-    for tile in range(a.shape[1] // 16):
-        left[i, j] = a[x, tile * 16 + j]  # fault: the last tile is still read
-        right[i, j] = b[tile * 16 + i, y]
-        cuda.syncthreads()
-        for k in range(16):
-            total += left[i, k] * right[k, j]
-        BARRIER
-    c[x, y] = total
-
-@cuda.jit
-def show(x, n, out):
-    print("kernel", x[0], n)
-    out[0] = x.size
-
-print("imported", beside.NAME)
-"""
+REFUSED, KERNELS = beside(__file__).values()
 MATRICES = ["a:float32[32,32]", "b:float32[32,32]", "c:float32[32,32]=empty"]
 TILES = ["--grid", "2,2", "--block", "16,16", *MATRICES]
 
@@ -82,7 +57,7 @@ def test_ptx_knows_arrays_by_the_names_that_came(files, capsys):
     assert "reads right[32]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("call, said", rows(__file__, "kernel", "commands.toml"))
+@pytest.mark.parametrize("call, said", REFUSED)
 def test_what_is_wrong_is_said_in_a_line(files, capsys, call, said):
     name, *more = call.split()
     assert check(name, "--grid", "1", "--block", "1", *more) == 2

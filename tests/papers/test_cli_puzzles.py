@@ -4,28 +4,17 @@ import re
 from fnmatch import fnmatch
 
 import pytest
-from rows import rows
+from texts import beside
 
 from bppsa_nb import puzzles
 from bppsa_nb.machine import files
 from bppsa_nb.papers import cli, cli_puzzles
 
-PROGRAM = """
-import itertools
-
-def totals(items, op):
-    return list(itertools.accumulate(items, op))
-
-def diamond(a, b):
-    return a @ b
-
-check("totals", totals)
-"""
+REFUSED, PROGRAM = beside(__file__).values()
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+def folder(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -95,7 +84,7 @@ def test_a_damaged_file_has_results_that_say_so(folder):
     assert (found := files.read_json("results.json"))["score"] == 0 and "mine.json is damaged" in found["output"]
 
 
-@pytest.mark.parametrize("words, message", rows(__file__, "puzzles", "commands.toml"))
+@pytest.mark.parametrize("words, message", REFUSED)
 def test_what_is_wrong_is_told_in_a_line(words, message, capsys):
     assert run(*words.split()) == 1
     assert message in (said := capsys.readouterr().err) and said.count("\n") == 1

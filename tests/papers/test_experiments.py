@@ -1,5 +1,4 @@
 import base64
-import importlib
 import json
 import platform
 import re
@@ -12,59 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, dictionary, experiment, experiments, provenance
+from bppsa_nb.papers import dictionary, experiment, experiments, provenance
 from bppsa_nb.papers.progress import Progress
-
-TOY = '''
-import pandas
-
-from bppsa_nb.papers.experiment import Figure
-
-measured = []
-break_at = None
-
-
-def measure(scale, rng, progress):
-    def point(point, rng):
-        if point["n"] == break_at:
-            raise KeyboardInterrupt
-        measured.append(point["n"])
-        return [{"backend": "numpy", "square": point["n"] ** 2, "noise": rng.random()}]
-
-    return progress.collect([{"n": n} for n in range(3 if scale == "quick" else 6)], point, rng)
-
-
-def plot(table):
-    from matplotlib import pyplot
-
-    fig, ax = pyplot.subplots()
-    ax.plot(table["n"], table["square"])
-    return fig
-
-
-def facts(table):
-    return {"most": table["square"].max()}
-
-
-FIGURE = Figure("counted", "Squares grow.", "A line up to {most}.")
-'''
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch, committed):
-    """Give an experiment called toy, in a project folder of its own."""
-    package = tmp_path / "bppsa"
-    package.mkdir()
-    (package / "toy.py").write_text(TOY)
-    (package / "helper.py").write_text("def measure():\n    pass\n")
-    monkeypatch.setattr(bppsa, "__path__", [*bppsa.__path__, str(package)])
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    importlib.invalidate_caches()
-    yield experiments.load("toy")
-    del sys.modules["bppsa_nb.papers.bppsa.toy"]
-    del bppsa.toy
 
 
 def results(tmp_path):
@@ -104,14 +55,6 @@ def test_every_experiment_has_its_words_and_says_how_its_numbers_are_made(name):
         columns = dict.fromkeys(experiments.table(name).columns, "str")
         timed = any(each["unit"] == "s" for each in dictionary.fields(name, columns))
         assert not timed or figure.origin in ("timed", "collected")  # which decides what may run beside it
-
-
-@pytest.mark.parametrize("call", [experiments.run, experiments.table])
-def test_wrong_names_and_scales_are_errors(call, toy):
-    with pytest.raises(ValueError, match=r"name must be an experiment, one of .*toy.*; got 'tyo'"):
-        call("tyo")
-    with pytest.raises(ValueError, match=r"scale must be one of 'quick', 'paper', got 'big'"):
-        call("toy", "big")
 
 
 @pytest.mark.parametrize("seed, error", [(None, TypeError), ([1], TypeError), (-1, ValueError)])
@@ -198,19 +141,8 @@ def test_two_sweeps_of_one_experiment_are_kept_apart(tmp_path):
 
 
 def test_a_killed_sweep_keeps_what_was_done(tmp_path):
-    script = """
-import os, signal, sys
-from bppsa_nb.papers.progress import Progress
-
-def measure(point, rng):
-    if point["n"] == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [{}]
-
-Progress(sys.argv[1], show=False).collect([{"n": n} for n in range(4)], measure, 0)
-"""
     path = tmp_path / "x.partial.json"
-    done = subprocess.run([sys.executable, "-c", script, path], cwd=Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", beside(__file__)["KILLED"], path], cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL
     left = []
     Progress(path, show=False).collect([{"n": n} for n in range(4)], lambda p, rng: left.append(p) or [{}], 0)

@@ -2,16 +2,14 @@
 
 import ast
 import csv
-import importlib
 import re
-import sys
 from collections import defaultdict
 
 import numpy as np
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, cli, experiment, experiments, explain, notebooks, provenance, published, verdicts
+from bppsa_nb.papers import cli, experiment, experiments, explain, notebooks, provenance, published, verdicts
 from bppsa_nb.papers.progress import Progress
 
 NAMES = experiments.names()
@@ -119,50 +117,21 @@ def test_every_claim_is_listed_once_with_its_verdict():
             assert each.verdict in line and line.endswith(f": {each.entry.claim.where}, {each.entry.claim.says}")
 
 
-TOY = """
-from bppsa_nb.papers.experiment import Figure
-
-
-def measure(scale, rng, progress):
-    return progress.collect([{"n": n} for n in range(3)], lambda point, rng: [{"x": rng.random()}], rng)
-
-
-def plot(table):
-    from matplotlib import pyplot
-
-    return pyplot.figure()
-
-
-FIGURE = Figure("counted", "Squares grow.", "A line.")
-"""
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch, committed):
-    """Give a project with an experiment of the user's own, and the command that is run in it."""
-    (tmp_path / "bppsa").mkdir()
-    (tmp_path / "bppsa/toy.py").write_text(TOY)
-    monkeypatch.setattr(bppsa, "__path__", [*bppsa.__path__, str(tmp_path / "bppsa")])
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    importlib.invalidate_caches()
-    yield lambda command: cli.main(command.split()[1:])
-    del sys.modules["bppsa_nb.papers.bppsa.toy"]
-
-
 def test_a_picture_is_led_back_to_its_own_table_by_commands_that_hold(toy, tmp_path, describe_as):
-    assert toy("bppsa-nb measure toy --scale paper --seed 3") == 0
+    run = lambda command: cli.main(command.split()[1:])  # noqa: E731
+    assert run("bppsa-nb measure toy --scale paper --seed 3") == 0
     found = explain.explain("toy")
     assert found.drawn_from_it and found.picture == "figures/toy.png" and found.measured.path == "bppsa/toy.py"
     assert found.table == f"data/measured/{provenance.device()}/toy.paper.csv" and not found.cells
     before = (tmp_path / found.table).read_bytes()
     for command in found.commands:
         (tmp_path / "figures/toy.png").unlink()
-        assert toy(command) == 0 and explain.explain("toy") == found
+        assert run(command) == 0 and explain.explain("toy") == found
         assert (tmp_path / found.table).read_bytes() == before and (tmp_path / "figures/toy.png").exists()
     describe_as(date="2099-01-01")
     experiments.run("toy", "paper", 3, progress=False)
     assert not explain.explain("toy").drawn_from_it
-    assert toy("bppsa-nb measure toy --reference") == 0  # the quick scale's
+    assert run("bppsa-nb measure toy --reference") == 0  # the quick scale's
     found = explain.explain("toy")
     assert found.drawn_from_it and found.table == f"data/results/{provenance.device()}/toy.quick.csv"
     assert all("--seed" not in command for command in found.commands) and "--reference" in found.commands[1]
@@ -196,5 +165,3 @@ def test_explain_measures_and_draws_nothing_and_refuses_wrong_names(monkeypatch,
     assert cli.main("explain figure_08 figure_99".split()) == 1
     refused = capsys.readouterr()
     assert not refused.out and refused.err.startswith("bppsa-nb: there is no figure 'figure_99'; there are ")
-    with pytest.raises(ValueError, match="name must be an experiment, one of .*figure_08.*; got 'figure_99'"):
-        explain.explain("figure_99")

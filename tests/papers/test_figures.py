@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from PIL import Image
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import figures
@@ -15,12 +16,10 @@ TEXT = {"alt": "A line that goes up.", "caption": "It goes up by $1 a step, Θ(n
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
+def _folder(project):
     with plt.rc_context():
         figures.style()
         yield
-    plt.close("all")
 
 
 def line():
@@ -80,15 +79,7 @@ def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():
     assert foot.get_text().count("\n") > 3
 
 
-@pytest.mark.parametrize(
-    "about, origin, line",
-    [
-        ({"gpu": "NVIDIA H200"}, "timed", "Timed on NVIDIA H200 · scale: quick"),
-        ({"reference": False}, "trained", "Trained here, on Fine Processor (2 cores) · scale: quick"),
-        ({}, "rounding", "Measured on Fine Processor (2 cores) · scale: quick"),
-        ({}, "collected", "Collected from recordings of what is named above"),  # it names its machines itself
-    ],
-)
+@pytest.mark.parametrize("about, origin, line", beside(__file__)["lines"])
 def test_the_line_says_how_numbers_were_made_and_where(about, origin, line):
     assert figures.provenance_line(PROVENANCE | about, origin) == f"{line} · data: stand-in"
 

@@ -3,6 +3,7 @@ import re
 
 import numpy as np
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import published
@@ -11,26 +12,12 @@ from bppsa_nb.papers.bppsa import epochs
 PAPER = files.root() / "data" / "paper"
 
 
-@pytest.mark.parametrize(
-    "name, key, expected",
-    [
-        # Worked out from the printed page: (Baseline / BPPSA) and (Baseline - Forward) / (BPPSA - Forward).
-        ("table_4", {"T": 1000}, [53.33 / 29.29, 27.47 / 3.43]), ("table_4", {"T": 10}, [4.49 / 4.24, 2.92 / 2.67]),
-        ("table_4", {"T": 30000}, [1557.94 / 764.31, 808.95 / 15.32]),
-        ("table_5", {"B": 256}, [4.02 / 3.72, 1.89 / 1.59]),
-        ("table_5", {"B": 16}, [53.33 / 29.29, 27.47 / 3.43]),  # the row that both tables have
-        ("table_5", {"B": 2}, [409.33 / 227.13, 208.68 / 26.48]),
-        # And as Appendix G says.
-        ("table_6", {"features": "S", "B": 16}, [3.71 / 2.94, 2.05 / 0.84, 0.44 / 1.66]),
-        ("table_6", {"features": "M", "B": 32}, [3.3 / 2.22, 1.57 / 0.39, 0.1 / 1.73]),
-        ("table_6", {"features": "L", "B": 64}, [3.19 / 2.33, 1.55 / 0.2, 0.49 / 1.64]),
-    ],
-)
+@pytest.mark.parametrize("name, key, expected", beside(__file__)["ratios"])
 def test_ratios_are_those_of_the_printed_tables(name, key, expected):
     table = epochs.breakdown(published.table(name))
     row = table[np.all([table[column] == value for column, value in key.items()], axis=0)]
     found = row.filter(["overall", "backward", "overhead"]).to_numpy()
-    assert found == pytest.approx(np.array([expected]), rel=1e-9)
+    assert found == pytest.approx(np.array([eval(expected)]), rel=1e-9)
 
 
 def test_tables_say_where_they_come_from():

@@ -3,17 +3,12 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.bppsa import against_pytorch, whole_steps
 from bppsa_nb.papers.ooo import kernel_issue
 
+pytestmark = pytest.mark.usefixtures("project")
 EXPERIMENTS = {"grid": against_pytorch, "kernel_issue": kernel_issue, "whole": whole_steps}
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
 
 
 def record(name, rows, gpu=None, scale="paper", data="synthetic"):

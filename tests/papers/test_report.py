@@ -1,5 +1,6 @@
 import pandas
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import bppsa, experiments, provenance, report, verdicts
@@ -105,20 +106,12 @@ def test_the_paper_s_scale_comes_before_the_quick_one():
 OVERALL = "Training the RNN at T = 1000"
 
 
-@pytest.mark.parametrize(
-    "gpu, backend, scale, bppsa, verdict",
-    [
-        (None, "cpu", "paper", 1.0, NEEDS_GPU),
-        ("A GPU", "numpy", "paper", 1.0, NEEDS_GPU),  # which did not compute
-        ("A GPU", "cuda", "quick", 1.0, NOT_YET), ("A GPU", "cuda", "paper", 0.1, BETTER),
-        ("A GPU", "cuda", "paper", 1.0, REPRODUCED), ("A GPU", "cuda", "paper", 2.0, MISSED),
-    ],
-)
+@pytest.mark.parametrize("gpu, backend, scale, bppsa, verdict", beside(__file__)["speedups"])
 def test_a_speedup_is_shown_and_decided_by_a_gpu_at_the_paper_s_scale(describe_as, gpu, backend, scale, bppsa, verdict):
-    describe_as(device="it", gpu=gpu)
+    describe_as(device="it", gpu=gpu or None)
     experiments.record(timed(1.0, 2 * 2.73 - 1, bppsa, backend=backend), "figure_08", scale, 0)
     ours, origin, found = decide(entry(OVERALL))
-    assert ours == times(2 * 2.73 / (1 + bppsa)) and found == verdict and origin["gpu"] == gpu
+    assert ours == times(2 * 2.73 / (1 + bppsa)) and found == eval(verdict) and origin["gpu"] == (gpu or None)
 
 
 def test_a_gpu_comes_before_a_cpu(describe_as):

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas
 import pytest
+from texts import beside
 
 from bppsa_nb.papers import words
 
@@ -24,27 +25,11 @@ FACTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "template, said, numbers",
-    [
-        ("{n:,} {n} {gain}", "1,234 1234 2", {("n",): [1234, 1234], ("gain",): [2, 2]}),
-        ("{seconds:.2g ms}", "2 to 4e+02 ms", {("seconds",): [2, 400]}),
-        ("{drop:+.1f points}, {drop:.0%}", "−1.2 points, −1%", {("drop",): [-1.25, -1.25]}),
-        ("{by[64]:×} of {by:×}", "3× of 1× to 3×", {("by[64]",): [3, 3], ("by",): [1, 3]}),
-        ("{by:.1f at B = _}", "1.0 at B = 32 and 3.0 at B = 64", {("by", 32): [1, 1], ("by", 64): [3, 3]}),
-        ("{cell[GRU][B]:list}", "1, 2 and 4", {("cell[GRU][B]",): [1, 2, 4]}),
-        ("{names}; {name}", "loop and tree; tree", {}),
-        ("{rates[1e-05]:.0%}, {rates[all]:.1f}", "90%, 0.5", {("rates[1e-05]",): [90, 90], ("rates[all]",): [0.5] * 2}),
-        ("{rows:each row}", "loop 1 ms (10) and tree 20 ms (20)", {("rows", "tree", "ms"): [20, 20]}),
-        ("{rows:each row;}", "loop 1 ms (10); tree 20 ms (20)", {("rows", "loop", "T"): [10, 10]}),
-        ("{rows[ms]:.0f\n µs}\n  in  lines", "1000 to 20000 µs in lines", {("rows[ms]",): [1000, 20000]}),
-        ("{bytes:.1f GiB}, {bytes:.2g GB}", "1.5 GiB, 1.6 GB", {("bytes",): [1.610612736] * 2}),
-    ],
-)
+@pytest.mark.parametrize("template, said, numbers", beside(__file__)["templates"])
 def test_templates(template, said, numbers):
     found, told = words.fill(template, FACTS, {"row": "{_} {ms:.0f ms} ({T})"})
     assert found == said
-    for field, expected in numbers.items():
+    for field, expected in eval(numbers).items():
         assert told[field] == pytest.approx(expected)
 
 

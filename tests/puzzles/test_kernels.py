@@ -6,6 +6,7 @@ import numpy as np
 import puzzle_answers
 import pytest
 from rings import more
+from texts import beside
 
 from bppsa_nb import ptx, puzzles
 from bppsa_nb.machine import backends
@@ -22,6 +23,7 @@ def watched():
 
 
 INNER, OUTER = puzzle_answers.read("kernels"), puzzle_answers.read("kernels_outer")
+COUNTED = beside(__file__)["counted"]  # what right answers are told that they cost
 
 
 @pytest.mark.parametrize("answer", [*INNER, *map(more, OUTER)], ids=str)
@@ -33,18 +35,6 @@ def test_wrong_kernels_are_drawn(watched):
     answer = puzzle_answers.source("up_level", "left_of(pair, d)", "left_of(pair, 0)")
     html = puzzles.puzzle("up_level").check(puzzle_answers.made("up_level", answer))._repr_html_()
     assert html.count("<svg") == 2 and html.count('<g class="word wrong"') == 3 and ">acd<" in html
-
-
-COUNTED = {  # what right answers are told that they cost
-    "up_level": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
-    "down_level": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
-    "up_level_of_batch": ["warp instructions", "idle lanes, in percent", "sectors", "barriers"],
-    "detective": [],
-    "race": ["warp instructions", "sectors", "atomics"],
-    "coalesced": ["warp instructions", "sectors"],
-    "padded": ["warp instructions", "sectors", "passes per request", "barriers"],
-    "warp_sum": ["shuffles of a warp", "warp instructions", "idle lanes, in percent", "sectors"],
-}
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -11,7 +11,7 @@ from bppsa_nb.papers import figures
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
-from bppsa_nb.schedule.events import Event, multiply_adds
+from bppsa_nb.schedule.events import Event
 from bppsa_nb.schedule.events import scan_schedule as list_schedule
 
 METHODS = [("linear", None), ("blelloch", None), ("hillis_steele", None), ("truncated", 1)]
@@ -22,7 +22,6 @@ def _close():
     with plt.rc_context():
         figures.style()
         yield
-    plt.close("all")
 
 
 def lines(ax):
@@ -200,12 +199,3 @@ def test_timeline_with_many_workers_or_none():
     assert named.get_ylabel() == "GPU 0 to GPU 16"
     assert len(bars(draw.timeline([]))) == 0
     assert draw.timeline([Event(0, 0, 0, "takes no time")]).get_xlim() == (0, 1)
-
-
-def test_arguments_of_another_kind_are_named():
-    for call, given, message in (
-        (draw.chain_names, -1, "n must be at least 0, got -1"),
-        (multiply_adds, None, "hidden must be an integer, got None"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-            call(given)

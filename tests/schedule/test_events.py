@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from texts import beside, refuses
+from texts import beside
 
 from bppsa_nb.schedule.events import Event, check, in_order, list_schedule, makespan
 
@@ -46,14 +46,7 @@ def test_the_longest_way_to_the_end_goes_first():
     assert [start for _, start in placed][3:] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("events", "needs", "message"),
-    [
-        ([(1, 0, 2, "a"), (0, 0, 9, "b"), (1, 1.5, 1, "c")], [[], [], []], "worker 1 .*'a' until 2, but .* 'c' at 1.5"),
-        ([(0, 0, 9, "long"), (0, 3, 1, "b")], [[], []], "worker 0 is busy with 'long' until 9, but starts 'b' at 3"),
-        ([(0, 0, 2, "a"), (1, 1, 1, "b")], [[], [0]], "'b' starts at 1, but 'a', which it needs, ends at 2"),
-    ],
-)
+@pytest.mark.parametrize("events, needs, message", beside(__file__)["wrong"])
 def test_check_finds_what_is_no_schedule(events, needs, message):
     with pytest.raises(ValueError, match=message):
         check([Event(*event) for event in events], needs)
@@ -95,8 +88,3 @@ def test_every_pair_of_workers_has_a_link_for_each_direction():
     tasks = [Event(0, 0, 1, "a"), Event(1, 0, 1, "b"), Event(2, 0, 1, "c"), Event(0, 0, 1, "d")]
     events, _ = in_order(tasks, [[], [], [0, 1], [1]], [2, 3, 0, 0])
     assert [(event.worker, event.start, event.end) for event in events[4:]] == [(3, 1, 3), (4, 1, 4), (5, 1, 4)]
-
-
-@pytest.mark.parametrize("text, message", beside(__file__)["refused"])
-def test_arguments_of_another_kind_are_named(text, message):
-    refuses(text, message, globals())

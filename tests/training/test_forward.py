@@ -13,13 +13,9 @@ T = 600
 
 
 @pytest.fixture(autouse=True)
-def uncalibrated(tmp_path, monkeypatch):
+def uncalibrated(cache):
     """Predict by the package's own prices, by which NumPy takes chunks of a sequence of T steps."""
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
-    plan.refresh()
     assert plan.explain(T, 1, 20, backend="numpy", weights=1, forward=True).method == "chunked"
-    yield
-    plan.refresh()
 
 
 def trainer(chaos, **how):

@@ -316,16 +316,6 @@ def test_failed_steps_change_nothing():
         trainer.step(x.astype(np.float64), y)
 
 
-def test_fit_refuses_batches_that_are_none():
-    for batch, error, said in (
-        (None, TypeError, r"dataset.batch must return inputs and labels, \(x, y\), .* got None"),
-        ((np.ones((3, 1, 1)), [0]), ValueError, "dataset.batch must return labels of the 2 samples asked for, got 1"),
-    ):
-        dataset = type("Odd", (list,), {"batch": lambda self, indices, batch=batch: batch})([0, 0])
-        with pytest.raises(error, match=said):
-            fit(new_trainer(), dataset=dataset)
-
-
 def test_networks_train_on_pictures():
     trainer, data = picture_trainer(), Pictures()
     loss_before, _ = trainer.evaluate(data, batch_size=8)
@@ -379,14 +369,3 @@ def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
     for trainer in (resumed, straight):
         fit(trainer)
     assert_same(state(resumed), state(straight))
-
-
-def test_sequences_whose_samples_come_first_are_told():
-    x, y = DATA.batch(np.arange(4))
-    said = r"x must have shape \(T, B, I\), time first, got \(4, 6, 1\) with 4 labels; .* give x.swapaxes\(0, 1\)"
-    with pytest.raises(ValueError, match=said):
-        new_trainer().step(x.swapaxes(0, 1), y)
-    with pytest.raises(ValueError, match=said):
-        new_trainer().evaluate(trainers.Watched(change=lambda x, y: (x.swapaxes(0, 1), y)), 4)
-    with pytest.raises(ValueError, match=r"labels must have shape \(B,\) = \(4,\)"):
-        new_trainer().step(x, y[:2])

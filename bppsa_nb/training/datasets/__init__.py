@@ -33,20 +33,19 @@ class ArrayDataset:
     `lengths` (N,), if given, say how many steps each sample has.
     """
 
-    lengths = None
+    lengths: np.ndarray | None = None
 
     @checked
     def __init__(
-        self,
-        x: Annotated[ArrayLike, "float[T, N, I]"],
-        y: Annotated[ArrayLike, "int[N]"],
+        self, x: Annotated[ArrayLike, "float[T, N, I]"], y: Annotated[ArrayLike, "int[N]"],
         lengths: Annotated[ArrayLike, "int[N]"] | None = None,
-    ):
-        self.x, self.y = x, y
+    ):  # fmt: skip
+        self.x: np.ndarray = x
+        self.y: np.ndarray = y
         if lengths is not None:
             self.lengths = Spans.checked(lengths, None, x).lengths
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.y)
 
     @checked

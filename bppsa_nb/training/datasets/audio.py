@@ -46,16 +46,16 @@ class Features:
     hop: Size
 
     @property
-    def frames(self):
+    def frames(self) -> int:
         """F, the frames of a clip."""
         return self.frames_of(SECONDS * SAMPLE_RATE)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """C, the features of a frame: both channels, without the first coefficients."""
         return 2 * (self.coefficients - 1)
 
-    def frames_of(self, samples):
+    def frames_of(self, samples: int) -> int:
         """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
         return 1 + (samples - self.window % 2) // self.hop
 
@@ -165,13 +165,10 @@ class Instruments(ArrayDataset):
 
     @checked
     def __init__(
-        self,
-        folder: Path,
-        features: str | Features = "S",
-        strict: bool = True,
-        workers: Size | None = None,
+        self, folder: Path, features: str | Features = "S", strict: bool = True, workers: Size | None = None,
         progress: bool = True,
-    ):
+    ):  # fmt: skip
+        self.files: tuple[str, ...]
         self.features = _features(features)
         names = _clips_in(folder)
         clips, self.skipped = _load(folder, names, self.features, workers, progress)

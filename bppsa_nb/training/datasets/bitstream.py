@@ -34,7 +34,7 @@ class Bitstream:
     rng
         The seed. Equal seeds give equal samples.
     dtype
-        float32 or float64.
+        Of the bits that `batch` returns.
 
     Attributes
     ----------
@@ -50,20 +50,16 @@ class Bitstream:
 
     @checked
     def __init__(
-        self,
-        length: Count,
-        num_samples: Size = 32000,
-        num_classes: Annotated[int, ">= 1, <= 10"] = 10,
-        rng: Rng = 0,
+        self, length: Count, num_samples: Size = 32000, num_classes: Annotated[int, ">= 1, <= 10"] = 10, rng: Rng = 0,
         dtype: Dtype = np.float32,
-    ):
+    ):  # fmt: skip
         self.length, self.num_samples, self.num_classes = length, num_samples, num_classes
         self.dtype = np.dtype(dtype)
         self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
     @checked

@@ -20,7 +20,7 @@ _CHUNK = 1000  # samples composed at once
 _DRAWS = ("digit", "photo", "top", "left", "height", "angle", "down", "right", "shade", "opacity", "color")
 
 
-def compose(count, split, rng):
+def compose(count, split, rng) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels [shape=(count, 3, 32, 32), dtype=uint8] and labels [shape=(count,), dtype=int64], the digits.
 
     Sample k is a pure function of the seed `rng`, the split and its number k. Pillow reads the photographs.

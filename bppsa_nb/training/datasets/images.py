@@ -62,12 +62,9 @@ class Images:
 
     @checked
     def __init__(
-        self,
-        source: str | os.PathLike[str] = STAND_IN,
-        split: Literal["train", "test"] = "train",
-        num_samples: Size | None = None,
-        rng: Rng = 0,
-    ):
+        self, source: str | os.PathLike[str] = STAND_IN, split: Literal["train", "test"] = "train",
+        num_samples: Size | None = None, rng: Rng = 0,
+    ):  # fmt: skip
         self.split = split
         if source == STAND_IN:
             self.source = STAND_IN
@@ -82,7 +79,7 @@ class Images:
         self.classes = image_files.CLASSES.get(self.source, image_files.CLASSES["MNIST"])
         self.data = STAND_IN if self.source == STAND_IN else "real"
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.labels)
 
     @checked
@@ -98,7 +95,7 @@ class Images:
         return x, self.labels[indices]
 
 
-def _real(source, split):
+def _real(source, split) -> tuple[str, np.ndarray, np.ndarray]:
     """Return the data set's name, pixels and labels."""
     if source in openml.SETS:
         return openml.load(source, split)

@@ -131,7 +131,4 @@ def test_ranks_that_do_not_start_are_an_error(mpiexec):
     mpiexec("exec sleep 60")
     with pytest.raises(TimeoutError, match="0 of 2 ranks started in 1 s"):
         engines.Engines(2, timeout=1)
-    for n, said in (0, "n must be at least 1, got 0"), ("2", "n must be an integer, got '2'"):
-        with pytest.raises((TypeError, ValueError), match=said):
-            engines.Engines(n)
     assert set(psutil.Process().children()) == before

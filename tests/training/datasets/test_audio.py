@@ -1,6 +1,5 @@
 import itertools
 import os
-import re
 import shutil
 import threading
 from pathlib import Path
@@ -10,12 +9,13 @@ import numpy as np
 import pytest
 import soundfile
 from damage import contents
+from texts import beside, refuses
 
 import bppsa_nb as bp
 from bppsa_nb.training.datasets import ArrayDataset, audio, feature_cache
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
 
-SAMPLES = 3 * 44100
+SAMPLES, TEXTS = 3 * 44100, beside(__file__)
 
 
 def noise(samples=SAMPLES, seed=0, channels=2):
@@ -126,33 +126,9 @@ def test_a_quiet_channel_is_not_cut_off_by_a_loud_one():
     np.testing.assert_array_equal(mfcc(waveform)[:, 19:], mfcc(alone)[:, 19:])
 
 
-REFUSED = [
-    (lambda: mfcc(noise()[0]), r"ValueError: waveform must have shape \(2, samples\), got \(132300,\)"),
-    (lambda: mfcc(noise(channels=1)), r"ValueError: waveform must have shape \(2, samples\), got \(1, 132300\)"),
-    (lambda: mfcc(np.zeros((2, SAMPLES), np.int16)), "TypeError: waveform must be floating point, got int16"),
-    (lambda: mfcc(noise(100)), "ValueError: waveform must have at least 4096 samples, got 100"),
-    (lambda: mfcc(noise() * np.nan), "ValueError: waveform must be finite and at most .*, its peak is nan"),
-    (lambda: mfcc(noise() + np.float32(1e38)), r"at most 1e\+10 .1 is full scale., its peak is 1e\+38"),
-    (lambda: mfcc(noise(), "XL"), "ValueError: features must be one of S, M, L or a Features, got 'XL'"),
-    (lambda: Features(1, 4096, 512), "ValueError: coefficients must be from 2 to 128, got 1"),
-    (lambda: Features(129, 4096, 512), "ValueError: coefficients must be from 2 to 128, got 129"),
-    (lambda: Features(20, 0, 512), "ValueError: window must be at least 1, got 0"),
-    (lambda: Features(20, 4096, 0), "ValueError: hop must be at least 1, got 0"),
-    (lambda: load("nowhere"), "FileNotFoundError: .* there is none at nowhere"),
-    (lambda: load(""), "ValueError: folder must be the name of a file or a folder, got ''"),
-    (lambda: load(5), "TypeError: folder must be .*, got 5"),
-    (lambda: load("nowhere", "s"), "ValueError: features must be one of"),
-    (lambda: load("nowhere", workers=0), "ValueError: workers must be .*, got 0"),
-    (lambda: load("nowhere", strict="no"), "Error: strict must be .*, got 'no'"),
-    (lambda: load("nowhere", progress=1), "Error: progress must be .*, got 1"),
-]
-
-
-@pytest.mark.parametrize("call, message", REFUSED)
+@pytest.mark.parametrize("call, message", TEXTS["refused"])
 def test_what_is_refused_is_named(call, message):
-    with pytest.raises((TypeError, ValueError, FileNotFoundError)) as refused:
-        call()
-    assert re.search(message, f"{type(refused.value).__name__}: {refused.value}")
+    refuses(call, message, globals())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -220,26 +196,10 @@ def test_clips_are_known_by_their_names_in_any_case_and_any_encoding(folder, wat
     assert ("voi/[voi][nod]0001__1.WAV" in train.files) == ("voi/[voi][nod]0001__2.Wav" in train.files)
 
 
-BAD = {
-    "mono": (lambda path: write(path, noise(channels=1)), "mono, expected stereo"),
-    "surround": (lambda path: write(path, noise(channels=6)), "6 channels, expected stereo"),
-    "rate": (lambda path: write(path, noise(), rate=48000), "48000 Hz, expected 44100 Hz"),
-    "short": (lambda path: write(path, noise(44100)), "too short: 1.000 s, expected 3 s (259 frames)"),
-    "long": (lambda path: write(path, noise(44100 * 4)), "too long: 4.000 s, expected 3 s (259 frames)"),
-    "nan": (lambda path: write(path, noise() * np.nan, subtype="FLOAT"), "its peak is nan"),
-    "overflow": (lambda path: write(path, noise() + np.float32(1e38), subtype="FLOAT"), "its peak is 1e+38"),
-    "broken link": (lambda path: (path.unlink(), path.symlink_to("nowhere.wav")), "No such file"),
-    "looping link": (lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"),
-    "folder": (lambda path: (path.unlink(), path.mkdir()), "must be a regular file"),
-    "pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "must be a regular file"),
-    "device": (lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "must be a regular file"),
-}
-
-
-@pytest.mark.parametrize("spoil, reason", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("spoil, reason", TEXTS["bad"].values(), ids=TEXTS["bad"])
 def test_a_file_that_cannot_be_used_is_named_or_skipped(folder, watched, capsys, spoil, reason):
     name = "flu/[flu][nod]0001__2.wav"
-    spoil(folder / name)
+    eval(spoil, globals() | {"path": folder / name})
     with pytest.raises(ValueError, match=r"1 of 33 files cannot be used: .*; pass strict=False to skip them") as stop:
         load(folder)
     assert f"{name}: " in str(stop.value) and reason in str(stop.value)
@@ -418,15 +378,6 @@ def test_split_refuses(recordings, folder):
         load(folder).split()
 
 
-@pytest.mark.parametrize(
-    "name, recording",
-    [
-        ("cel/008__[cel][nod][cla]0058__3.wav", "cel/0058"), ("cel/[cel][cla]0058__1.wav", "cel/0058"),
-        ("cel/[cel][cla]0058__12.WAV", "cel/0058"), ("cel/[cel]live__1.wav", "cel/live"),
-        ("cel/my cello [live]__1.wav", "cel/my cello [live]"), ("cel/song_a__0.wav", "cel/song_a"),
-        ("cel/song_a__3.wav", "cel/song_a"), ("cel/bach_1__0.wav", "cel/bach_1"), ("cel/a__1__2.wav", "cel/a__1"),
-        ("cel/my cello.wav", "cel/my cello"), ("cel/take__two.wav", "cel/take__two"),
-    ],
-)
+@pytest.mark.parametrize("name, recording", TEXTS["recordings"])
 def test_the_recording_is_what_stands_before_the_number_of_the_clip(name, recording):
     assert audio._recording(name) == recording

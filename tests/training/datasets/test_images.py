@@ -1,4 +1,3 @@
-import gzip
 import os
 import socket
 from dataclasses import replace
@@ -6,11 +5,15 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
+import tiny_sets
 from damage import contents
-from tiny_sets import CIFAR10, IDX, MNIST, RECORD, SETS, idx, openml_pages, pack, some, write
+from texts import beside
+from tiny_sets import CIFAR10, IDX, MNIST, SETS, openml_pages, some, write
 
 import bppsa_nb as bp
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
+
+TEXTS = beside(__file__)
 
 
 def check(source, title, kept):
@@ -84,13 +87,7 @@ def test_splits_share_no_digit_and_no_part_of_a_photo(monkeypatch):
     assert len(seen["train"]["angles"] & seen["test"]["angles"]) < 10
 
 
-@pytest.mark.parametrize(
-    "split, labels, sums",
-    [
-        ("train", [8, 4], [[31, 275, 269, 67, 400, 31, 207, 311, 67], [86, 200, 102, 386, 442, 83, 41, 405, 48]]),
-        ("test", [7, 7], [[236, 415, 457, 223, 359, 307, 210, 473, 275], [172, 287, 232, 64, 412, 75, 47, 412, 78]]),
-    ],
-)
+@pytest.mark.parametrize("split, labels, sums", TEXTS["first"])
 def test_the_first_images_never_change(split, labels, sums):
     """Recorded results name a seed; the same seed must give the same images in every version."""
     data = bp.Images(split=split, num_samples=2)
@@ -120,18 +117,10 @@ def in_folder(name):
     return {f"{name}readme.html": b"hello"} | {f"{name}{batch}": CIFAR10[batch] for batch in reversed(CIFAR10)}
 
 
-@pytest.mark.parametrize(
-    "title, there, given",
-    [
-        ("CIFAR-10", CIFAR10, ""), ("CIFAR-10", {"a.tar.gz": pack(in_folder("cifar-10-batches-bin/"))}, "a.tar.gz"),
-        ("CIFAR-10", {"a.tar": pack(in_folder("../../"), "w")}, "a.tar"),
-        ("CIFAR-10", {"a": pack(in_folder("/"), "w:xz")}, "a"), ("MNIST", MNIST, ""),
-        ("MNIST", {name.replace("-idx", ".idx"): content for name, content in MNIST.items()}, ""),
-        ("MNIST", {f"{name}.gz": gzip.compress(content) for name, content in MNIST.items()}, ""),
-    ],
-)
+@pytest.mark.parametrize("title, there, given", TEXTS["read"])
 def test_files_are_read_in_memory_whatever_their_paths(tmp_path, title, there, given):
     (tmp_path / "inner").mkdir()
+    there = eval(there, vars(tiny_sets) | globals())
     source = write(tmp_path / "inner", there) / given
     check(source, title, SETS[title])
     assert contents(tmp_path) == {f"inner/{name}": content for name, content in there.items()}
@@ -153,34 +142,12 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path, name):
 
 (DIGITS, _), (IMAGES, LABELS) = SETS["MNIST"]["train"], IDX["train"]
 PICKLE = b"cos\nsystem\n(S'touch exploded'\ntR."
-NO_PICKLES = "the binary version .* what is pickled is not read"
-OTHERS = [  # files, which of them is given ("": their folder), and what is said
-    (CIFAR10 | {"data_batch_3.bin": bytes(RECORD)}, "", r"of one size, and of .* 3073 .*data_batch_3.bin': 3073,"),
-    (CIFAR10 | {"data_batch_1.bin": bytes([0] * RECORD + [10] * RECORD)}, "", "label 10 of image 1 is out .* 0 to 9"),
-    (CIFAR10 | {"data_batch_2.bin": None, "data_batch_4.bin": None}, "", "lacks data_batch_2.bin, data_batch_4.bin; "),
-    ({"b.tar": pack({"data_batch_1.bin": "elsewhere"}, "w")}, "b.tar", "b.tar lacks data_batch_1.bin, "),
-    (CIFAR10 | MNIST, "", "holds files of CIFAR-10 and of MNIST"),
-    ({"notes.txt": b"hello"}, "", "holds no data set; expected .* CIFAR-10 .* or MNIST"),
-    ({"notes.txt": b"hello"}, "notes.txt", r"notes\.txt cannot be read: .*; expected .*, a folder or \.tar\.gz$"),
-    ({"data_batch_1": PICKLE, "test_batch": PICKLE}, "", NO_PICKLES),
-    ({"data_batch_1": PICKLE}, "data_batch_1", NO_PICKLES),
-    ({"python.tar.gz": pack({"cifar-10-batches-py/data_batch_1": PICKLE})}, "python.tar.gz", NO_PICKLES),
-    (MNIST | {IMAGES: idx(DIGITS, 2049, 3, 28, 28)}, "", "must begin with 2051 and 3 sizes, .*, got 2049"),
-    (MNIST | {LABELS: idx(np.arange(3), 17301504, 3)}, "", "must begin with 2049 .*, got 17301504"),  # little-endian
-    (MNIST | {IMAGES: idx(DIGITS, 2051, 3, 32, 32)}, "", r"got 2051, \[3, 32, 32\] and 2352"),
-    (MNIST | {IMAGES: idx(DIGITS, 2051, 3, 14, 56)}, "", r"images \(N, 28, 28\) and N labels, got \(3, 14, 56"),
-    (MNIST | {IMAGES: idx(DIGITS, 2051, *3 * [2**32 - 1])}, "", r"got 2051, \[4294967295, "),
-    (MNIST | {IMAGES: idx(DIGITS[:0])}, "", r"got 2051, \[0, 28, 28\] and 0$"),
-    (MNIST | {LABELS: idx(np.uint8([1, 2, 3, 4]))}, "", r"images .* and N labels, got \(3, 28, 28\) and 4"),
-    (MNIST | {LABELS: idx(np.uint8([0, 9, 10]))}, "", "label 10 of image 2 is out of range"),
-    (MNIST | {LABELS: None}, "", rf"lacks {LABELS} \(or \.gz\) of MNIST"),
-]
 
 
-@pytest.mark.parametrize("there, given, message", OTHERS)
+@pytest.mark.parametrize("there, given, message", TEXTS["others"])
 def test_something_else_is_refused(tmp_path, there, given, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        bp.Images(write(tmp_path, there) / given)
+        bp.Images(write(tmp_path, eval(there, vars(tiny_sets) | globals())) / given)
 
 
 # OpenML
@@ -257,19 +224,10 @@ def test_a_fetch_goes_on_where_it_stopped(project, serve_set, monkeypatch, troub
 
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")
-@pytest.mark.parametrize(
-    "sent, message",
-    [
-        (served(FIVE[:4], THEIR_LABELS[:4]), r"images \(4, 784\), labels \(4,\), expected \(5, 784\)"),
-        (served(FIVE[:, :27], THEIR_LABELS), ""), (served(FIVE + np.uint16(1000), THEIR_LABELS), ""),
-        (served(FIVE, THEIR_LABELS + 10), "labels must be integers from 0 to 9"), (served(FIVE, 5 * ["cat"]), ".*cat"),
-        ({PAGES[0]: b"[]"}, ""), ({PAGES[1]: b"null"}, ""), ({PAGES[2]: b'{"data_features": []}'}, ""),
-        ({PAGES[4]: b"other"}, ""),
-    ],
-)
+@pytest.mark.parametrize("sent, message", TEXTS["sent"])
 def test_what_is_no_such_set_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve_set, sent, message):
     server = serve_set("mnist", FIVE, THEIR_LABELS)
-    server.pages |= sent
+    server.pages |= eval(sent)
     with pytest.raises(ValueError, match=f"what OpenML sent is not MNIST, and deleted: {message}"):
         openml.fetch("mnist")
     assert not contents(project)
