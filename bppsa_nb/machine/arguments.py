@@ -165,6 +165,7 @@ def _choice(choices):
 
 def _union(kinds):
     """Look at a value of several kinds: an instance of a class is taken, any other is looked at as described first."""
+    kinds = [os.PathLike if get_origin(kind) is os.PathLike else kind for kind in kinds]
     plain = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in (int, float, bool, np.ndarray))
     others = [look for kind in kinds if kind not in plain and (look := look_of(kind))]
 
@@ -251,7 +252,8 @@ def _looked_up(name, known):
 def _entries(kinds, count):
     """Look at a sequence: of `count` entries, each of its kind, or of any number, of one kind."""
     looks, what = [look_of(kind) for kind in kinds], "a sequence" + f" of {count} entries" * (count is not None)
-    what += " of texts" * (kinds == (str,))
+    if count is None and isinstance(kinds[0], type):
+        what += f" of {'text' if kinds[0] is str else kinds[0].__name__}s"
 
     def look(name, values, known):
         found = checks.as_list(name, values, what)
