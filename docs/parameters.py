@@ -24,6 +24,7 @@ _ARRAY = r"(float|floating|real|int|bool|any)\[(.*?)\]"
 def setup(app):
     """Have Sphinx write what parameters take, before numpydoc reads the docstrings."""
     app.connect("autodoc-process-docstring", lambda app, what, name, thing, how, lines: write(thing, lines), 400)
+    return {"parallel_read_safe": True}
 
 
 def write(thing, lines):

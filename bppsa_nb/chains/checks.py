@@ -44,13 +44,17 @@ def check_dense(jacobians_T, grad_output, local_grads, last=True):
 
     Where the chain goes on after the `last` link, on another rank, there is neither a gradient nor a loss term there.
     """
-    if isinstance(jacobians_T, StructuredChain):
+    structured, shape = isinstance(jacobians_T, StructuredChain), ()
+    if structured:
         jacobians_T.check()  # what was changed in place since it was made
         shape = jacobians_T.shape
-        known = {"T": shape[0], "B": shape[1], "H": shape[2], "dtype": jacobians_T.dtype, "of": "jacobians_T"}
+    elif type(jacobians_T) is np.ndarray and jacobians_T.shape[2:3] == jacobians_T.shape[3:]:
+        shape = jacobians_T.shape[:3]
+    if last and shape and _fit(shape, jacobians_T.dtype, grad_output, local_grads):
+        return shape  # as nearly always; if not, looks say what is wrong
+    if structured:
+        known = {**dict(zip("TBH", shape, strict=True)), "dtype": jacobians_T.dtype, "of": "jacobians_T"}
         known["jacobians_T", ""] = ["TBH"]
-    elif last and _is_right(jacobians_T, grad_output, local_grads):
-        return jacobians_T.shape[:3]
     else:
         known = {}
         _JACOBIANS("jacobians_T", jacobians_T, known)
@@ -61,15 +65,15 @@ def check_dense(jacobians_T, grad_output, local_grads, last=True):
     return known["T"], known.get("B"), known["H"]
 
 
-def _is_right(chain, end, terms):
-    """Tell at once whether a dense chain and its gradients fit, as they nearly always do."""
-    if not type(chain) is type(end) is np.ndarray or chain.dtype is not end.dtype or end.dtype not in FLOATS:
+def _fit(shape, dtype, end, terms):
+    """Tell at once whether gradients fit a chain of shape (T, B, H)."""
+    if type(end) is not np.ndarray or end.shape != shape[1:] or not end.size:
         return False
-    if end.ndim != 2 or not end.size or chain.shape[1:] != (*end.shape, end.shape[1]):
+    if end.dtype is not dtype or dtype not in FLOATS:
         return False
     if terms is None:
         return True
-    return type(terms) is np.ndarray and terms.dtype is end.dtype and terms.shape == (len(chain) + 1, *end.shape)
+    return type(terms) is np.ndarray and terms.dtype is dtype and terms.shape == (shape[0] + 1, *end.shape)
 
 
 def with_last_term(grad_output, local_grads):

@@ -86,6 +86,7 @@ def checked(function: _Function) -> _Function:
     looks = {name: look for name, look in looks.items() if look[0] is not None}
     in_order = [(place, name, *looks[name]) for place, name in enumerate(names) if name in looks]
     owned, shared = names[:1] == ["self"], "comm" in parameters
+    place_of_comm = names.index("comm") if "comm" in names else len(names)
 
     def look_at(args, kwargs):
         known = {"": (names, args, kwargs)}
@@ -107,7 +108,7 @@ def checked(function: _Function) -> _Function:
     def call(*args, **kwargs):
         comm = None
         if shared:
-            comm = kwargs.get("comm") if "comm" not in names else dict(zip(names, args), **kwargs).get("comm")  # noqa: B905
+            comm = args[place_of_comm] if len(args) > place_of_comm else kwargs.get("comm")
         elif owned and args:
             comm = getattr(args[0], "comm", None)
         if comm is None:
@@ -339,10 +340,11 @@ def _fits(axes, shape, known):
     for axis, size in zip(axes, shape):  # noqa: B905  as many
         if len(axis) > 1 or axis.isdecimal():
             axis, expected, more = _size(axis, known)
-            if expected is not None and size == expected + more:
-                continue
-            size = -1 if expected is not None else size - more  # which no axis has
-        if known.setdefault(axis, size) != size or (size < 1 and (size < 0 or axis not in _EMPTY)):
+            size -= more
+            fits = size == (known.setdefault(axis, size) if expected is None else expected)
+        else:
+            fits, expected = size == known.setdefault(axis, size), None
+        if not fits or (expected is None and size < (axis not in _EMPTY)):
             while len(known) > before:
                 known.popitem()
             return False
