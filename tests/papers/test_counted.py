@@ -15,7 +15,7 @@ from bppsa_nb.schedule import events as timeline
 COUNTED = [name for name in experiments.names() if experiments.load(name).FIGURE.origin == "counted"]
 LONGER = {"steps_and_work": pytest.mark.full}
 LONGER |= dict.fromkeys(("data_parallel_throughput", "pipeline_throughput"), pytest.mark.outer)
-ROUNDED = {"table_3": 3.5e-3}  # 16-bit samples flip with the order in which a processor's BLAS adds: units of the last decimal
+ROUNDED = {"table_3": 3.5e-3}  # units of the last decimal: 16-bit samples flip with the order in which BLAS adds
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONGER.get(name, ())) for name in COUNTED])
