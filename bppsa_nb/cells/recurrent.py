@@ -306,7 +306,8 @@ class Recurrent(checks.Fixed, Parametrized):
             shape = self.num_layers, x.shape[1], self.hidden_size
             checks.check_array(name, checks.on_host(states), self.dtype, shape)
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        checks.check_finite(x=x, **checks.named_params(self.params), **given)
+        checks.check_finite(x=x, **given)
+        self.params.check_finite()
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""

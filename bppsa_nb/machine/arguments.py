@@ -171,7 +171,15 @@ def _union(kinds):
     others = [look for kind in kinds if kind not in plain and (look := look_of(kind))]
 
     def look(name, value, known):
-        return value if isinstance(value, plain) else others[0](name, value, known)
+        if isinstance(value, plain):
+            return value
+        try:
+            return others[0](name, value, known)
+        except TypeError as error:
+            said = str(error)
+            if types.NoneType in plain and said.startswith(f"{name} must be"):
+                error.args = (said.replace(", got", " or None, got", 1),)
+            raise
 
     return look if others else _instance(plain)
 
@@ -181,17 +189,19 @@ def _instance(kinds):
 
     def look(name, value, known):
         if not isinstance(value, kinds) or (Callable in kinds and isinstance(value, type)):
-            raise TypeError(f"{name} must be {shown}, got {short_repr(value)}")
+            alike = kinds[0].__name__ == type(value).__name__  # of another room
+            expected, got = map(_named, (kinds[0], type(value)), (True, True)) if alike else (shown, short_repr(value))
+            raise TypeError(f"{name} must be {expected}, got {got}")
         return value
 
     return look
 
 
-def _named(kind):
+def _named(kind, room_too=False):
     """Name a class as its users do, with an article: a schedule.Network, an SGD."""
     word = {Callable: "function", str: "text"}.get(kind, kind.__name__)
     room = (*kind.__module__.split("."), "")[1]
-    if word in getattr(sys.modules.get(f"bppsa_nb.{room}"), "__all__", ()):
+    if room_too or word in getattr(sys.modules.get(f"bppsa_nb.{room}"), "__all__", ()):
         word = f"{room}.{word}"
     return f"{'an' if word[0] in ('AEFHILMNORSX' if word[:2].isupper() else 'AEIOU') else 'a'} {word}"
 
@@ -267,10 +277,10 @@ def _entries(kinds, count):
 
 
 def _values(kind):
-    each = look_of(kind)
+    each, what = look_of(kind), "a dict" + " of arrays" * (np.ndarray in (kind, *get_args(kind)[:1]))
 
     def look(name, values, known):
-        checks.check_kind(name, values, Mapping, "a dict")
+        checks.check_kind(name, values, Mapping, what)
         for key in values if each is not None else ():
             each(f"{name}[{key!r}]", values[key], known)
         return values
@@ -338,13 +348,10 @@ def _fits(axes, shape, known):
             return False
     before = len(known)
     for axis, size in zip(axes, shape):  # noqa: B905  as many
-        if len(axis) > 1 or axis.isdecimal():
-            axis, expected, more = _size(axis, known)
-            size -= more
-            fits = size == (known.setdefault(axis, size) if expected is None else expected)
-        else:
-            fits, expected = size == known.setdefault(axis, size), None
-        if not fits or (expected is None and size < (axis not in _EMPTY)):
+        name, expected, more = _size(axis, known)
+        if expected is None and size - more >= (name not in _EMPTY):
+            known[name] = expected = size - more
+        if expected is None or size != expected + more:
             while len(known) > before:
                 known.popitem()
             return False
@@ -353,11 +360,18 @@ def _fits(axes, shape, known):
 
 def _size(axis, known):
     """Return the name of an axis, the size that the name stands for, None if it is not known yet, and what is added."""
-    base, _, more = axis.partition(" + ")
-    if base.isdecimal():
-        return base, int(base), 0
-    found = known.get(base)
-    return base, _looked_up(base, known) if found is None and len(base) > 1 else found, int(more or 0)
+    name, size, more = _parsed(axis)
+    if size is None:
+        size = known.get(name)
+        if size is None and len(name) > 1:
+            size = _looked_up(name, known)
+    return name, size, more
+
+
+@functools.cache
+def _parsed(axis):
+    name, _, more = axis.partition(" + ")
+    return name, int(name) if name.isdecimal() else None, int(more or 0)
 
 
 def _wrong_shape(name, array, shapes, known):

@@ -159,11 +159,6 @@ def check_finite(**arrays):
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
-def named_params(params):
-    """Return parameters by the names that errors give them."""
-    return {f"params[{name!r}]": param for name, param in params.items()}
-
-
 def is_integer(value):
     """Tell whether `value` is an integer; True and False are none, nor is a time."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))

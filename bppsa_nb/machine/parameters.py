@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from bppsa_nb.machine.checks import Fixed, check_array, check_kind
+from bppsa_nb.machine.checks import Fixed, all_finite, check_array, check_finite, check_kind
 from bppsa_nb.machine.memory import aligned
 
 
@@ -51,6 +51,11 @@ class Parameters(Fixed, MutableMapping[str, np.ndarray]):
     def seal(self) -> None:
         """Let no more names be added."""
         self._sealed = True
+
+    def check_finite(self) -> None:
+        """Raise ValueError at the first NaN or infinity, naming the parameter and the place."""
+        if not all_finite(self.flat):
+            check_finite(**{f"params[{name!r}]": param for name, param in self.items()})
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.flat[self._places[name]].reshape(self.shapes[name])

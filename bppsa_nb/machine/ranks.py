@@ -20,11 +20,6 @@ def partition(steps: int, ranks: int) -> list[slice]:
     -------
     list of slice [length=ranks]
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one of them is no such number.
-
     Examples
     --------
     >>> partition(10, 4)

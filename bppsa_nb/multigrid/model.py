@@ -215,11 +215,6 @@ class ResidualModel(Parametrized):
         -------
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`.
-
-        Raises
-        ------
-        FloatingPointError, RuntimeError
-            As from `forward`.
         """
         if comm is not None:
             return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
@@ -244,7 +239,8 @@ class ResidualModel(Parametrized):
     def check_input(self, x):
         """Raise ValueError unless samples and parameters are finite."""
         self.params.seal()
-        checks.check_finite(x=x, **checks.named_params(self.params))
+        checks.check_finite(x=x)
+        self.params.check_finite()
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""

@@ -152,11 +152,6 @@ def solve_adjoint(
     -------
     Solution
         Its states are the gradients at u^0 ... u^N.
-
-    Raises
-    ------
-    FloatingPointError, RuntimeError
-        As in `solve`.
     """
     with connect(comm, backward=True) as neighbors:
         check_dtype("states", states.dtype, net.dtype, "net")

@@ -17,7 +17,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.checks import check_finite, named_params
 from bppsa_nb.networks.geometry import Padding, Pair, pair
 
 
@@ -123,7 +122,7 @@ def run(operators, params, x):
             x = operator.forward(x, *params_of(operator, params))
             # Found where it arises, in sums of linear operators, because ReLU hides what is negative.
             if operator.shared and not np.isfinite(x).all():
-                check_finite(**named_params(params))
+                params.check_finite()
                 why = f"overflows {x.dtype}, though x and all parameters are finite"
                 raise FloatingPointError(f"the output of {operator.name!r} {why}")
             outputs.append(x)

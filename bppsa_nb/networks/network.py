@@ -182,7 +182,8 @@ class Network(Parametrized):
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-            checks.check_finite(**{"activations.x": activations.x}, **outputs, **checks.named_params(self.params))
+            checks.check_finite(**{"activations.x": activations.x}, **outputs)
+            self.params.check_finite()
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):

@@ -24,6 +24,8 @@ def compute(backend):
 class ResidualNetwork(Fixed):
     """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
 
+    A state, a gradient or a Jacobian that leaves the range of the dtype raises FloatingPointError.
+
     Parameters
     ----------
     weights
@@ -98,11 +100,6 @@ class ResidualNetwork(Fixed):
         -------
         np.ndarray [shape=(N + 1, B, ...)]
             All states, u0 first.
-
-        Raises
-        ------
-        FloatingPointError
-            If a state leaves the range of the dtype.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
@@ -123,11 +120,6 @@ class ResidualNetwork(Fixed):
         -------
         np.ndarray [shape=(N + 1, B, ...)]
             Gradients at all states, grad_output last.
-
-        Raises
-        ------
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -179,11 +171,6 @@ class ResidualNetwork(Fixed):
         -------
         grad_weights, grad_biases : np.ndarray
             In the shapes of weights and biases, summed over the batch.
-
-        Raises
-        ------
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
         """
         check_finite(weights=self.weights, biases=self.biases, states=states, gradients=gradients)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
@@ -205,11 +192,6 @@ class ResidualNetwork(Fixed):
         Returns
         -------
         np.ndarray [shape=(N, B, q, q)]
-
-        Raises
-        ------
-        FloatingPointError
-            If a Jacobian leaves the range of the dtype.
         """
         if self.kernel_size:
             raise ValueError(f"jacobians_T is for dense layers, got weights of shape {self.weights.shape}")

@@ -107,11 +107,6 @@ def grade(*paths: str | PathLike[str], only: Sequence[str] = NAMES) -> dict[str,
     -------
     dict
         By puzzle: (points, points that it is worth, what is said of the answer).
-
-    Raises
-    ------
-    ValueError
-        If a file is damaged.
     """
     single = isinstance(only, str) or not hasattr(only, "__iter__") or getattr(only, "shape", None) == ()
     if single or not set(map(str, only)) <= set(NAMES):

@@ -5,11 +5,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bppsa_nb.machine.arguments import checked
+from bppsa_nb.machine.arguments import checked, look_of
 from bppsa_nb.machine.checks import as_array, check_finite
 
 Logits = Annotated[ArrayLike, "floating[B, C]"]
 Labels = Annotated[ArrayLike, "int[B]"]
+_LABELS = look_of(Labels)
 
 
 @checked
@@ -51,11 +52,7 @@ def _checked(logits, labels):
 
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    labels = as_array("labels", labels)
-    if labels.dtype.kind not in "iu":
-        raise TypeError(f"labels must hold integers, got {labels.dtype}")
-    if labels.shape != (batch,):
-        raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
+    labels = _LABELS("labels", labels, {"B": batch, ("logits", ""): ["B"]})
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")

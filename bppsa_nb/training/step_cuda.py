@@ -16,7 +16,7 @@ from bppsa_nb.cells.recurrent import HEAD, overflow
 from bppsa_nb.cells.stack_cuda import Device
 from bppsa_nb.chains.plan import explain
 from bppsa_nb.machine.arrays_cuda import fill
-from bppsa_nb.machine.checks import check_finite, named_params
+from bppsa_nb.machine.checks import check_finite
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training import kernels_cuda as kernels
@@ -110,7 +110,8 @@ class Step:
     def _explain(self, status, x):
         """Raise the error of a step that left the range of the dtype, or was given what is not finite."""
         shared, params = self.shared, self.shared.model.params
-        check_finite(x=x, **named_params(params))
+        check_finite(x=x)
+        params.check_finite()
         if status == kernels.LOGITS:
             raise FloatingPointError(overflow(shared.model.dtype))
         grads = params.views(shared.grads.copy_to_host())
