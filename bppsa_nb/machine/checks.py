@@ -119,7 +119,7 @@ def wrong_shape(name, array, *shapes, expected=""):
         f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]"
         for shape in shapes
         for place, axis in enumerate(shape)
-        if axis in _SINGLE and len(shape) == len(array.shape) + 1
+        if axis in _SINGLE and len(shape) == len(array.shape) + 1 == min(map(len, shapes))
     ]
     got = f"{tuple(array.shape)}{', which is empty' * (0 in array.shape)}"
     return ValueError("; ".join([f"{name} must have shape {expected}, got {got}", *single]))
