@@ -309,10 +309,10 @@ def _array(kind, text):
             _check_numbers(name, seen.dtype, kind_of, known, given)
         shape = seen.shape
         every = [_spread(axes, known) for axes in shapes] if starred else shapes
-        if None in every:  # a shape of what is missing, as Python will say
+        if starred and None in every:  # a shape of what is missing, as Python will say
             return array
         for axes in every:
-            if (len(axes) == len(shape) or axes[-1:] == ["..."]) and _fits(axes, shape, known):
+            if _fits(axes, shape, known):
                 known[name, ""] = every
                 return array
         raise _wrong_shape(name, seen, every, known)
@@ -342,12 +342,12 @@ def _check_numbers(name, dtype, kind, known, given):
 
 def _fits(axes, shape, known):
     """Tell whether a shape has these axes; if it has, it says the sizes of letters that were not known."""
-    if axes[-1:] == ["..."]:
-        axes, shape = axes[:-1], shape[: len(axes) - 1]
-        if len(axes) != len(shape):
+    if len(axes) != len(shape) or axes[-1:] == ["..."]:
+        if axes[-1:] != ["..."] or len(shape) < len(axes) - 1:
             return False
+        axes = axes[:-1]
     before = len(known)
-    for axis, size in zip(axes, shape):  # noqa: B905  as many
+    for axis, size in zip(axes, shape):  # noqa: B905  those that are said
         name, expected, more = _size(axis, known)
         if expected is None and size - more >= (name not in _EMPTY):
             known[name] = expected = size - more

@@ -47,12 +47,15 @@ def accuracy(logits: Logits, labels: Labels) -> float:
 
 def _checked(logits, labels):
     check_finite(logits=logits)
-    return check_labels(labels, *logits.shape)
+    return _in_range(labels, logits.shape[1])
 
 
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    labels = _LABELS("labels", labels, {"B": batch, ("logits", ""): ["B"]})
+    return _in_range(_LABELS("labels", labels, {"B": batch, ("logits", ""): ["B"]}), classes)
+
+
+def _in_range(labels, classes):
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
