@@ -25,7 +25,7 @@ HEAD = "fc.weight", "fc.bias"
 
 @with_repr("x", "hidden", "gates", "logits")
 @dataclass(frozen=True, eq=False)
-class Activations:
+class Activations(checks.Made):
     """What a forward pass leaves for the backward pass.
 
     `states` are those of the L layers, with the initial ones: of an LSTM h and c, otherwise h alone; `hidden`, all h,
@@ -43,7 +43,6 @@ class Activations:
     solved: list | None = None
     again: stack.Segments | None = None
     spans: Spans = WHOLE
-    made_by: tuple | None = None  # `Recurrent.kind`
 
     @property
     def hidden(self) -> np.ndarray:
@@ -201,7 +200,8 @@ class Recurrent(checks.Fixed, Parametrized):
             why = again or on_gpu or checks.all_finite(states)  # or else logits are to blame
             why = "" if why else checks.why_lost(stack.run, self, x, start, stack.LOOP, "numpy", spans)
             raise FloatingPointError(overflow(self.dtype) + why)
-        return Activations(x, states, gates, logits, solved if any(solved) else None, again, spans, self.kind)
+        solved = solved if any(solved) else None
+        return Activations(x, states, gates, logits, solved, again, spans).sign(self.kind)
 
     @checked
     def backward(
@@ -238,7 +238,7 @@ class Recurrent(checks.Fixed, Parametrized):
         """
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
-        self.check_activations(activations)
+        activations.check(self.kind, self)
         x, states, spans, on_gpu = activations.x, activations.states, activations.spans, checks.on_gpu(activations.x)
         if on_gpu:
             grad_logits, backend = _from_gpu("grad_logits", grad_logits), backends.cuda_only(backend)
@@ -290,7 +290,7 @@ class Recurrent(checks.Fixed, Parametrized):
         `activations` are what `forward` returned on the host, without `checkpoint_every`. Slopes are [shape=(G, T, B, S
         H)], and the carry as `StructuredChain` has it.
         """
-        self.check_activations(activations)
+        activations.check(self.kind, self)
         if activations.again is not None or checks.on_gpu(activations.x):
             how = "on a GPU" if activations.again is None else "that forward found with checkpoint_every"
             raise ValueError(f"activations must be all there, on the host, got some {how}")
@@ -315,21 +315,6 @@ class Recurrent(checks.Fixed, Parametrized):
             over_ranks("layers").check_method(method, levels, comm)
             method, levels = "linear", None
         self.choose(method, backend, levels, (1, 1))
-
-    def check_activations(self, activations):
-        """Raise ValueError for what `forward` of another kind of model returned, or what was changed since."""
-        x, again, gates, right = activations.x, activations.again, activations.gates, activations.made_by == self.kind
-        if right:
-            steps, batch = x.shape[:2]
-            sizes = batch, self.hidden_size
-            points = (again.count(steps) if again else steps) + 1
-            kept = None if gates is None else (self.num_layers, self.cell.kept, steps, *sizes)
-            right = activations.states.shape == (self.num_layers, self.cell.states, points, *sizes)
-            right &= getattr(gates, "shape", None) == kept
-            right &= (gates is None) == (not self.cell.kept or again is not None)
-            right &= x.dtype == activations.states.dtype == getattr(gates, "dtype", x.dtype) == self.dtype
-        if not right:
-            raise ValueError(f"activations must come from forward of {self}, got {activations}")
 
 
 def _from_gpu(name, array):

@@ -42,7 +42,7 @@ def forward(model, x, h0, backend, comm, options):
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
     solved = layers.solved if any(layers.solved) else None
-    return recurrent.Activations(x, states, kept, logits, solved, made_by=model.kind)
+    return recurrent.Activations(x, states, kept, logits, solved).sign(model.kind)
 
 
 class Ranks:
@@ -171,7 +171,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     group = ranks.group(comm)
     with group.collective_check() as gather:
         arguments.check_method(method, levels)
-        model.check_activations(activations)
+        activations.check(model.kind, model)
         steps, batch = activations.x.shape[:2]
         arguments.check_grad_logits(group, grad_logits, model, batch, "step")
         backend, costs = backends.resolve(backend), None

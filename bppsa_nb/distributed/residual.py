@@ -34,7 +34,7 @@ def forward(model, x, backend, comm):
     with group.collective_check():
         if group.rank == group.size - 1:
             closing = run(model.closing, model.params, states[-1])
-    return models.ResidualActivations(x, opening, states, closing, models.made_by(model, layers))
+    return models.ResidualActivations(x, opening, states, closing).sign(models.made_by(model, layers))
 
 
 def backward(model, activations, grad_logits, method, backend, levels, comm):

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,6 +32,26 @@ class Fixed:
             kind = type(self).__name__
             raise AttributeError(f"{name} of a {kind} cannot be replaced; make another {kind}")
         object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What `forward` left for `backward`, made by a model of a kind: compiled code relies on shapes that fit it.
+
+    What `dataclasses.replace` makes of it is made by no model.
+    """
+
+    made_by: tuple | None = field(default=None, init=False)
+
+    def sign(self, kind):
+        """Say what made it, and return it."""
+        object.__setattr__(self, "made_by", kind)
+        return self
+
+    def check(self, kind, whose):
+        """Raise ValueError unless it is what `forward` of a model of this kind returned."""
+        if self.made_by != kind:
+            raise ValueError(f"activations must be what forward of {whose} returned, got {self}")
 
 
 def on_gpu(array):

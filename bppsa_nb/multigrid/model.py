@@ -25,7 +25,7 @@ _OPTIONS = [field.name for field in fields(Options)]  # what a model's `solver` 
 
 @with_repr("x", "opening", "states", "closing")
 @dataclass(frozen=True, eq=False)
-class ResidualActivations:
+class ResidualActivations(checks.Made):
     """What a forward pass leaves for the backward pass: the input `x`, outputs of operators, and states.
 
     `opening` and `closing` are tuples of arrays [shape=(B, ...)], one of each operator; `states` [shape=(N + 1, B,
@@ -37,7 +37,6 @@ class ResidualActivations:
     opening: tuple[np.ndarray, ...]
     states: np.ndarray
     closing: tuple[np.ndarray, ...]
-    made_by: tuple | None = None  # `ResidualModel.kind`, and the layers
 
     @property
     def logits(self) -> np.ndarray | Any:
@@ -183,7 +182,7 @@ class ResidualModel(Parametrized):
         solved = solve(network_of(self), first, **solver_options(self), backend=backend)
         self.cycles["forward"] = solved.cycles
         closing = run(self.closing, self.params, solved.states[-1])
-        return ResidualActivations(x, opening, solved.states, closing, made_by(self))
+        return ResidualActivations(x, opening, solved.states, closing).sign(made_by(self))
 
     @checked
     def backward(
@@ -281,6 +280,5 @@ def made_by(model, layers=None):
 
 def check_activations(model, activations, layers=None):
     """Raise ValueError for what `forward` of another kind of model returned, or for other layers."""
-    if activations.made_by != made_by(model, layers):
-        where = "without comm" if layers is None else f"with comm, for layers {layers.start} to {layers.stop - 1} here"
-        raise ValueError(f"activations must come from forward of {model}, {where}, got {activations}")
+    where = "" if layers is None else f" with comm, for layers {layers.start} to {layers.stop - 1} here,"
+    activations.check(made_by(model, layers), f"{model}{where or ' without comm'}")

@@ -28,12 +28,11 @@ _BYTES = 2**28  # of Jacobians and their products in memory at a time; more woul
 
 @with_repr("x", "outputs")
 @dataclass(frozen=True, eq=False)
-class Activations:
+class Activations(checks.Made):
     """What a forward pass leaves for the backward pass: the input `x` [shape=(B, C, H, W)], and the `outputs`."""
 
     x: np.ndarray
     outputs: tuple[np.ndarray, ...]
-    made_by: tuple | None = None  # `Network.kind`
 
     @property
     def logits(self) -> np.ndarray:
@@ -136,7 +135,7 @@ class Network(Parametrized):
         checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         with self._blas(len(x)):
-            return Activations(x, layers.run(self.operators, self.params, x), self.kind)
+            return Activations(x, layers.run(self.operators, self.params, x)).sign(self.kind)
 
     @checked
     def backward(
@@ -166,7 +165,7 @@ class Network(Parametrized):
             Gradients under the names and in the shapes of `params`, zero where `masks` prune. A gradient too large for
             the dtype is infinite or NaN.
         """
-        self._check_activations(activations)
+        activations.check(self.kind, self)
         checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         checks.check_finite(grad_logits=grad_logits)
         self.check_method(method, backend, levels)
@@ -243,7 +242,7 @@ class Network(Parametrized):
         do not depend on the sample. The patterns are the network's, the values are the caller's. `activations` are what
         `forward` returned. With `from_input`, the first operator has a link, too; training does without.
         """
-        self._check_activations(activations)
+        activations.check(self.kind, self)
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
     @checked
@@ -313,10 +312,6 @@ class Network(Parametrized):
                 expected = f"an array of bool of shape {shapes[name]}"
                 raise ValueError(f"masks[{name!r}] must be {expected}, got {short_repr(mask)}")
         _check_pruned(params, {name: ~mask for name, mask in masks.items()})
-
-    def _check_activations(self, activations):
-        if activations.made_by != self.kind:
-            raise ValueError(f"activations must come from forward of {self}, got {activations}")
 
 
 def check_method(own, method, backend, levels, dtype):

@@ -226,7 +226,7 @@ def test_no_scan_of_images_is_to_be_had():
 @pytest.mark.parametrize("other", [build(IMAGES), build(DENSE, depth=9), build(DENSE, dtype=np.float32)])
 def test_activations_of_other_models_are_refused(other):
     found, model = other.forward(samples(other)[0], "numpy"), build(DENSE)
-    with pytest.raises(ValueError, match=r"activations must come from forward of ResidualModel.*, without comm"):
+    with pytest.raises(ValueError, match=r"activations must be what forward of ResidualModel.* without comm returned"):
         model.backward(found, np.ones((4, 3)), backend="numpy")
 
 
