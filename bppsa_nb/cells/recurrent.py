@@ -13,7 +13,7 @@ from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.arguments import Array, Backend, Comm, Dtype, Method, Rng, Size, checked
+from bppsa_nb.machine.arguments import Array, Backend, Comm, Count, Dtype, Method, Rng, Size, checked
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parameters import Parametrized
@@ -206,7 +206,7 @@ class Recurrent(checks.Fixed, Parametrized):
     @checked
     def backward(
         self, activations: Activations, grad_logits: Annotated[Array | None, "float[B, num_classes]"],
-        method: Method = "auto", backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+        method: Method = "auto", backend: Backend = "auto", levels: Count | None = None, comm: Comm = None,
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 

@@ -11,7 +11,7 @@ from bppsa_nb.chains.methods import go_back, in_range
 from bppsa_nb.chains.plan import METHODS, known
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
-from bppsa_nb.machine.arguments import Backend, Comm, Method, checked
+from bppsa_nb.machine.arguments import Backend, Comm, Count, Method, checked
 from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, on_gpu
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.ranks import over_ranks
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")  # of arrays, NumPy's or another library's
 def backprop(
     jacobians_T: Annotated[Any, "float[T, B, H, H] or float[T, H, H], a StructuredChain, or a list"],
     grad_output: Annotated[Kind, "float[B, H]"], *, local_grads: Annotated[Any, "float[T + 1, B, H]"] = None,
-    method: Method = "auto", backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+    method: Method = "auto", backend: Backend = "auto", levels: Count | None = None, comm: Comm = None,
 ) -> Kind:  # fmt: skip
     """Compute the gradients at every point of a chain x_0 -> x_1 -> ... -> x_T (Equations 3-5).
 

@@ -54,7 +54,7 @@ def check_dense(jacobians_T, grad_output, local_grads, last=True):
         return shape  # as nearly always; if not, looks say what is wrong
     if structured:
         known = {**dict(zip("TBH", shape, strict=True)), "dtype": jacobians_T.dtype, "of": "jacobians_T"}
-        known["jacobians_T", ""] = ["TBH"]
+        known["jacobians_T", ""] = "TBH"
     else:
         known = {}
         _JACOBIANS("jacobians_T", jacobians_T, known)

@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_nb.machine.ranks import rank_and_size
+from bppsa_nb.machine.reprs import short_repr
 
 
 def world():
@@ -74,7 +75,7 @@ def check_comm(comm):
     """Raise TypeError unless `comm` is a communicator."""
     mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
     if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
-        got = f"got {comm!r}; mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
+        got = f"got {short_repr(comm)}; mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
         raise TypeError(f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, {got}")
 
 

@@ -254,10 +254,15 @@ def _looked_up(name, known):
     elif first in names[: len(args)]:
         found = args[names.index(first)]
     else:
-        found = getattr(args[0] if names[:1] == ["self"] and args else None, first, None)
+        found = getattr(_owner(names, args, kwargs), first, None)
     for each in rest:
         found = getattr(found, each, None)
     return found
+
+
+def _owner(names, args, kwargs):
+    """Return the object whose method is called, None for a function."""
+    return (args[0] if args else kwargs.get("self")) if names[:1] == ["self"] else None
 
 
 def _entries(kinds, count):
@@ -313,7 +318,7 @@ def _array(kind, text):
             return array
         for axes in every:
             if _fits(axes, shape, known):
-                known[name, ""] = every
+                known[name, ""] = axes
                 return array
         raise _wrong_shape(name, seen, every, known)
 
@@ -332,8 +337,7 @@ def _check_numbers(name, dtype, kind, known, given):
     if dtype.kind not in letters or (kind == "float" and dtype not in checks.FLOATS):
         raise TypeError(f"{name} must {must}, got {dtype if hasattr(given, 'dtype') else short_repr(given)}")
     if kind == "float" and "dtype" not in known:
-        names, args, _ = known.get("", _ALONE)
-        own = args[0] if names[:1] == ["self"] else None
+        own = _owner(*known.get("", _ALONE))
         fixed = getattr(own, "dtype", None)
         known["dtype"], known["of"] = (dtype, name) if fixed is None else (fixed, f"the {type(own).__name__}")
     if kind == "float" and dtype != known["dtype"]:
@@ -383,7 +387,7 @@ def _wrong_shape(name, array, shapes, known):
         found = [axis if size is None else str(size + more) for axis, (_, size, more) in zip(axes, sizes, strict=True)]
         named, found = (f"({', '.join(each)}{',' * (len(each) == 1)})" for each in (axes, found))
         said.append(named if named == found else f"{named} = {found}")
-    seen = [(each[0], {axis[0] for axes in known[each] for axis in axes}) for each in known if isinstance(each, tuple)]
+    seen = [(each[0], {axis[0] for axis in known[each]}) for each in known if isinstance(each, tuple)]
     first = [next((other for other, axes in seen if letter in axes), None) for letter in sorted(letters)]
     others = [other for other in dict.fromkeys(first) if other]
     expected = " or ".join(said) + f" to fit {' and '.join(others)}" * bool(others)

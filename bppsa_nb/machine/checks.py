@@ -70,7 +70,7 @@ def as_array(name, value):
         raise TypeError(f"{name} must not be masked: say which entries to take, as in {name}[~{name}.mask].data")
     try:
         return np.asarray(value)
-    except (RuntimeError, ValueError) as error:  # a PyTorch tensor that is not plain; lists of different lengths
+    except Exception as error:  # a PyTorch tensor that is not plain; lists of different lengths; an `__array__`'s own
         got = short_repr(value).removesuffix(f": {error}")  # which cannot be shown, either
         raise TypeError(f"{name} must be an array, got {got}: {error}") from error
 
@@ -87,9 +87,10 @@ def as_list(name, value, what):
     try:
         if isinstance(value, (str, bytes, set, frozenset, dict)):
             raise TypeError
-        return list(value)
+        entries = iter(value)
     except TypeError:
         raise TypeError(f"{name} must be {what}, got {short_repr(value)}") from None
+    return list(entries)
 
 
 def check_plain(name, array):
@@ -136,12 +137,12 @@ def wrong_shape(name, array, *shapes, expected=""):
     shapes in other words.
     """
     expected = expected or " or ".join(str(shape).replace("'", "") for shape in shapes)
-    single = [
-        f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]"
-        for shape in shapes
-        for place, axis in enumerate(shape)
-        if axis in _SINGLE and len(shape) == len(array.shape) + 1 == min(map(len, shapes))
-    ]
+    single = []
+    for shape in shapes if all(len(shape) > len(array.shape) for shape in shapes) else ():
+        for place, axis in enumerate(shape if len(shape) == len(array.shape) + 1 else ()):
+            others = zip((*shape[:place], *shape[place + 1 :]), array.shape, strict=True)
+            if axis in _SINGLE and all(not str(size).isdecimal() or int(size) == found for size, found in others):
+                single.append(f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]")
     got = f"{tuple(array.shape)}{', which is empty' * (0 in array.shape)}"
     return ValueError("; ".join([f"{name} must have shape {expected}, got {got}", *single]))
 
@@ -258,4 +259,4 @@ def generator(rng, name="rng"):
     try:
         return np.random.default_rng(rng)
     except ValueError as error:
-        raise ValueError(f"{name} must be {_SEED}, got {rng!r}") from error
+        raise ValueError(f"{name} must be {_SEED}, got {short_repr(rng)}") from error

@@ -30,10 +30,22 @@ def with_repr(*names):
 
 def short_repr(value):
     """Return one line that says what a value is: its repr, but of arrays dtype and shape, and of many things two."""
+    try:
+        text = _shown(value)
+        return text if len(text) <= _LONG else f"{text[:_LONG]}..."
+    except Exception as error:  # JAX's, of an array that was deleted; of what only looks like an array
+        return f"{type(value).__name__}: {error}"
+
+
+def _shown(value):
+    if isinstance(value, type):
+        return repr(value)
     if hasattr(value, "nnz") and hasattr(value, "data"):  # SciPy's sparse arrays
         return f"{value.dtype}{list(value.shape)} with {value.nnz} entries"
-    if hasattr(value, "strides"):  # arrays, on a device too
-        return f"{value.dtype}{list(value.shape)}" if value.shape else str(value)
+    if hasattr(value, "strides") and hasattr(value, "dtype"):  # arrays, on a device too
+        if not isinstance(value, np.generic):
+            return f"{value.dtype}{list(value.shape)}"
+        return str(value) if isinstance(value, (np.number, np.bool_)) else repr(value)
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, os.PathLike):
@@ -43,11 +55,7 @@ def short_repr(value):
         return f"[{text}]" if type(value) is list else f"({text},)" if len(value) == 1 else f"({text})"
     if type(value) is dict:
         return f"{{{_some((f'{key!r}: {short_repr(entry)}' for key, entry in value.items()), len(value))}}}"
-    try:
-        text = repr(value)
-        return text if len(text) <= _LONG else f"{text[:_LONG]}..."
-    except Exception as error:  # JAX's, of an array that was deleted
-        return f"{type(value).__name__}: {error}"
+    return repr(value)
 
 
 def _some(texts, count):

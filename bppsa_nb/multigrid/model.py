@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import checks
-from bppsa_nb.machine.arguments import Backend, Comm, Dtype, Rng, Size, checked
+from bppsa_nb.machine.arguments import Backend, Comm, Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import with_repr
@@ -188,7 +188,7 @@ class ResidualModel(Parametrized):
     def backward(
         self, activations: ResidualActivations, grad_logits: Annotated[np.ndarray | None, "float[B, num_classes]"],
         method: Literal["auto", "multigrid", "ordinary", "linear", "blelloch", "truncated", "chunked"] = "auto",
-        backend: Backend = "auto", levels: int | None = None, comm: Comm = None,
+        backend: Backend = "auto", levels: Count | None = None, comm: Comm = None,
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import levels as listed
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.arguments import Backend, Dtype, Rng, Size, checked
+from bppsa_nb.machine.arguments import Backend, Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.networks import layers
@@ -141,7 +141,7 @@ class Network(Parametrized):
     def backward(
         self, activations: Activations, grad_logits: Annotated[np.ndarray, "float[B, num_classes]"],
         method: Literal["auto", "ordinary", "linear", "blelloch", "truncated", "chunked"] = "auto",
-        backend: Backend = "auto", levels: int | None = None,
+        backend: Backend = "auto", levels: Count | None = None,
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """Compute the gradients of all parameters.
 

@@ -13,7 +13,7 @@ from bppsa_nb.cells.spans import Spans
 from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.arguments import Backend, Method, checked
+from bppsa_nb.machine.arguments import Backend, Count, Method, checked
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.torch import solve
 from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
@@ -30,7 +30,7 @@ class Scanned:
 
     @checked
     def __init__(
-        self, *args: Any, method: Method = "auto", backend: Backend = "auto", levels: int | None = None,
+        self, *args: Any, method: Method = "auto", backend: Backend = "auto", levels: Count | None = None,
         forward: Literal["auto", "linear", "chunked", "newton"] = "auto", **kwargs: Any,
     ):  # fmt: skip
         super().__init__(*args, **kwargs)

@@ -105,10 +105,7 @@ class Local:
 
     def check_dataset(self, dataset, batch_size):
         """Return what an epoch consists of, or raise TypeError or ValueError where a data set gives no batches."""
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "batch"):
-            example = "bppsa_nb.training.datasets.ArrayDataset(x, y)"
-            got = type(dataset).__name__
-            raise TypeError(f"dataset must have a length and a method batch(indices), as {example} has, got {got}")
+        check_has("dataset", dataset, ("__len__", "batch"), "bppsa_nb.training.datasets.ArrayDataset(x, y)")
         if len(dataset) == 0:
             raise ValueError("dataset must hold at least one sample")
         return {"num_samples": len(dataset), "batch_size": batch_size}

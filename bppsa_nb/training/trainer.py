@@ -90,7 +90,7 @@ class Trainer:
 
     @checked
     def __init__(
-        self, model: Any, optimizer: Any, method: str = "auto", backend: Backend = "auto", levels: int | None = None,
+        self, model: Any, optimizer: Any, method: str = "auto", backend: Backend = "auto", levels: Count | None = None,
         comm: Comm = None, sequence_ranks: Size | None = None,
         forward: Literal["auto", "linear", "chunked", "newton"] = "auto", checkpoint_every: Size | None = None,
     ):  # fmt: skip
