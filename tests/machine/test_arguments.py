@@ -77,6 +77,19 @@ def test_what_python_refuses_is_left_to_it():
             Model().run(**wrong)
     with pytest.raises(TypeError, match=r"run\(\) takes"):
         Model().run(np.zeros((5, 2, 3), "f4"), [0, 1], None)
+    assert Model.run(self=Model(), **arrays(x=(5, 2, 3), images=(2, 2, 4)))[2].shape == (2, 2, 4)
+
+
+def test_errors_of_what_is_given_are_not_disguised():
+    def entries():
+        yield 1
+        raise TypeError("of the caller's")
+
+    with pytest.raises(TypeError, match="^of the caller's$"):
+        taking("Sequence[int]")(entries())
+    odd = type("Odd", (), {"__array__": lambda self, *_, **__: list(entries())})
+    with pytest.raises(TypeError, match="^x must be an array, got .*: of the caller's$"):
+        taking("Annotated[ArrayLike, 'int[n]']")(odd())
 
 
 def test_a_checked_call_looks_like_itself():
