@@ -8,6 +8,7 @@ from scipy import sparse
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arguments import Array, look_of
 from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, wrong_shape
+from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.operands.batched import BatchedCSR
 
 _JACOBIANS = look_of(Annotated[Array, "float[T, B, H, H] or float[T, H, H]"])
@@ -55,6 +56,9 @@ def check_dense(jacobians_T, grad_output, local_grads, last=True):
     if structured:
         known = {**dict(zip("TBH", shape, strict=True)), "dtype": jacobians_T.dtype, "of": "jacobians_T"}
         known["jacobians_T", ""] = "TBH"
+    elif not hasattr(jacobians_T, "shape"):
+        expected = "an array, a StructuredChain or a list of matrices"
+        raise TypeError(f"jacobians_T must be {expected}, got {short_repr(jacobians_T)}")
     else:
         known = {}
         _JACOBIANS("jacobians_T", jacobians_T, known)
