@@ -74,7 +74,7 @@ def test_what_numpy_cannot_read_is_named():
 def test_memory_of_another_device_is_left_alone():
     array = Lent(np.ones(3), device=2)
     assert interop.as_numpy("array", array) is array
-    with pytest.raises(TypeError, match="got Lent"):
+    with pytest.raises(TypeError, match="got .*Lent"):
         bp.backprop(array, np.ones((1, 2)))
 
 
