@@ -30,7 +30,7 @@ class Fixed:
     def __setattr__(self, name, value):
         if name in self._fixed and hasattr(self, name):
             kind = type(self).__name__
-            raise AttributeError(f"{name} of a {kind} cannot be replaced; make another {kind}")
+            raise AttributeError(f"{name} of this {kind} cannot be replaced; make another {kind}")
         object.__setattr__(self, name, value)
 
 
@@ -51,7 +51,8 @@ class Made:
     def check(self, kind, whose):
         """Raise ValueError unless it is what `forward` of a model of this kind returned."""
         if self.made_by != kind:
-            raise ValueError(f"activations must be what forward of {whose} returned, got {self}")
+            replaced = ", in which something was replaced" * (self.made_by is None)
+            raise ValueError(f"activations must be what forward of {whose} returned, got {self}{replaced}")
 
 
 def on_gpu(array):

@@ -74,7 +74,7 @@ def atomic_write(path, mode="wb"):
     """
     target = Path(os.path.realpath(check_path(path)))
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
+    temporary = str(target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp")
     text = {"encoding": "utf-8", "newline": ""} if mode == "w" else {}
     try:
         with open(temporary, mode.replace("w", "x"), **text) as file:

@@ -233,7 +233,7 @@ class ResidualModel(Parametrized):
         found = net.parameter_gradients(states, gradients, backend)
         grads |= zip(("residual.weight", "residual.bias"), found, strict=True)
         run_operators_back(self, self.opening, activations.x, activations.opening, gradients[0], grads)
-        return {name: grads[name] for name in self.params}
+        return {name: grads[name] for name in self.params if name in grads}  # a subclass adds those of its own
 
     def check_input(self, x):
         """Raise ValueError unless samples and parameters are finite."""
@@ -275,7 +275,7 @@ def run_operators_back(model, operators, x, outputs, grad, grads):
 
 def made_by(model, layers=None):
     """Return what activations of a model are known by: its kind, and for which layers they are, as a rule all."""
-    return model.kind, (0, model.depth) if layers is None else (layers.start, layers.stop)
+    return model.kind, model.h, model.activation, (0, model.depth) if layers is None else (layers.start, layers.stop)
 
 
 def check_activations(model, activations, layers=None):

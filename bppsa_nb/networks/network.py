@@ -183,7 +183,7 @@ class Network(Parametrized):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
             checks.check_finite(**{"activations.x": activations.x}, **outputs)
             self.params.check_finite()
-        return {name: grads[name] for name in self.params}
+        return {name: grads[name] for name in self.params if name in grads}  # a subclass adds those of its own
 
     def _blas(self, batch):
         """Keep BLAS to one thread where its products are small: as in recurrent cells, more of them wait, not work."""

@@ -72,7 +72,7 @@ def masks_of(params: Params) -> dict[str, np.ndarray]:
 def _weights(params):
     weights = {name: param for name, param in params.items() if param.ndim > 1}
     if not weights:
-        raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")
+        raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params, key=str)}")
     for name, weight in weights.items():
         check_finite(**{f"params[{name!r}]": weight})
         if not weight.flags.writeable:

@@ -93,7 +93,7 @@ def split(network: Chain) -> list[Layer]:
 
 @checked
 def profile(
-    network: Chain, x: Annotated[np.ndarray, "float[B, ...]"], labels: Annotated[ArrayLike, "int[B]"], rounds: Size = 7
+    network: Chain, x: Annotated[np.ndarray, "float[B, ...]"], labels: Annotated[ArrayLike, "int[n]"], rounds: Size = 7
 ) -> Network:
     """Measure what a network's layers cost on this machine.
 

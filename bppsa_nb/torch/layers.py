@@ -111,8 +111,6 @@ class Scanned:
 
         Raises
         ------
-        RuntimeError
-            What PyTorch raises, too, for shapes that do not fit.
         NotImplementedError
             For a PackedSequence or resets on a GPU.
         """

@@ -365,7 +365,7 @@ def test_batched_csr_at_the_ends_of_the_range(size, backend):
 @pytest.mark.parametrize("t", [0, 1])
 def test_batched_csr_whose_values_were_given_another_shape(t, backend):
     links = [bp.BatchedCSR(np.ones((2, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3)) for _ in range(2)]
-    with pytest.raises(AttributeError, match="values of a BatchedCSR cannot be replaced; make another BatchedCSR"):
+    with pytest.raises(AttributeError, match="values of this BatchedCSR cannot be replaced; make another BatchedCSR"):
         links[t].values = np.ones((2, 2))
     links[t].values.resize((2, 2), refcheck=False)
     message = rf"jacobians_T\[{t}\].values must have shape \(B, nnz\) = \(2, 3\) or .* got \(2, 2"

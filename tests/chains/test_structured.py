@@ -166,7 +166,7 @@ def test_a_carry_may_stay_the_same_along_an_axis(carry):
 @pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
 def test_arrays_of_a_chain_cannot_be_replaced(name):
     for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
-        with pytest.raises(AttributeError, match=f"{name} of a StructuredChain cannot be replaced; make another"):
+        with pytest.raises(AttributeError, match=f"{name} of this StructuredChain cannot be replaced; make another"):
             setattr(links, name, np.ones((1, 1, 1, 1), np.float32))
         links.name = "of a user's own"
         for twin in (links, copy.copy(links), pickle.loads(pickle.dumps(links))):

@@ -95,7 +95,7 @@ def training(folder):
 def refusals():
     """Yield calls that must fail on all ranks; see `refusing.unlike`."""
     net, x, who = model(), Data(model()).x, trainer()
-    large, other, before = model(), model(), state(who)
+    large, other, wild, before = model(), model(), model(h=1e3), state(who)
     large.params["closing.weight"][:] = 1e308
     other.params["closing.bias"][1] += LAST
     activations, grad = net.forward(x, "numpy", COMM), np.ones((19, 3)) if LAST else None

@@ -29,7 +29,7 @@ def test_parameters_that_change_are_checked_again(activation):
             with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \[2, 1"):
                 function(*arguments)
     for name in *GOOD, "activation":
-        with pytest.raises(AttributeError, match=f"{name} of a ResidualNetwork cannot be replaced; make another"):
+        with pytest.raises(AttributeError, match=f"{name} of this ResidualNetwork cannot be replaced; make another"):
             setattr(net, name, None)
 
 

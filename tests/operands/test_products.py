@@ -293,8 +293,8 @@ def test_patterns_and_plans_cannot_be_changed():
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 10**6
         for name in "indptr", "indices", "shape":
-            with pytest.raises(AttributeError, match=f"{name} of a CSRPattern cannot be replaced; make another CSRP"):
+            with pytest.raises(AttributeError, match=f"{name} of this CSRPattern cannot be replaced; make another"):
                 setattr(pattern, name, getattr(pattern, name))
     for name in "left", "right", "pattern", "kind", "multiply_adds":
-        with pytest.raises(AttributeError, match=f"{name} of a PlannedProduct cannot be replaced; make another Pl"):
+        with pytest.raises(AttributeError, match=f"{name} of this PlannedProduct cannot be replaced; make another Pl"):
             setattr(plan, name, getattr(plan, name))
