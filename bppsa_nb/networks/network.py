@@ -238,8 +238,8 @@ class Network(Parametrized):
     def links(self, activations: Activations, from_input: bool = False) -> list[BatchedCSR]:
         """Make the transposed Jacobians that the scan multiplies, for `bppsa_nb.backprop`: a list of BatchedCSR.
 
-        There is one for each operator of `linked`: all samples' values [shape=(B, nnz)], or [shape=(1, nnz)] where they
-        do not depend on the sample. The patterns are the network's, the values are the caller's. `activations` are what
+        There is one for each operator of `linked`, in this order: all samples' values [shape=(B, nnz)], new arrays, or
+        [shape=(1, nnz)] where they do not depend on the sample. The patterns are the network's. `activations` are what
         `forward` returned. With `from_input`, the first operator has a link, too; training does without.
         """
         activations.check(self.kind, self)
