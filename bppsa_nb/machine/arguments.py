@@ -352,7 +352,9 @@ def _fits(axes, shape, known):
         axes = axes[:-1]
     before = len(known)
     for axis, size in zip(axes, shape):  # noqa: B905  those that are said
-        name, expected, more = _size(axis, known)
+        name, expected, more = axis, known.get(axis), 0
+        if expected is None and (len(axis) > 1 or axis.isdecimal()):
+            name, expected, more = _size(axis, known)
         if expected is None and size - more >= (name not in _EMPTY):
             known[name] = expected = size - more
         if expected is None or size != expected + more:
@@ -364,18 +366,11 @@ def _fits(axes, shape, known):
 
 def _size(axis, known):
     """Return the name of an axis, the size that the name stands for, None if it is not known yet, and what is added."""
-    name, size, more = _parsed(axis)
-    if size is None:
-        size = known.get(name)
-        if size is None and len(name) > 1:
-            size = _looked_up(name, known)
-    return name, size, more
-
-
-@functools.cache
-def _parsed(axis):
     name, _, more = axis.partition(" + ")
-    return name, int(name) if name.isdecimal() else None, int(more or 0)
+    if name.isdecimal():
+        return name, int(name), 0
+    size = known.get(name)
+    return name, _looked_up(name, known) if size is None and len(name) > 1 else size, int(more or 0)
 
 
 def _wrong_shape(name, array, shapes, known):

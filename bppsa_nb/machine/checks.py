@@ -51,8 +51,8 @@ class Made:
     def check(self, kind, whose):
         """Raise ValueError unless it is what `forward` of a model of this kind returned."""
         if self.made_by != kind:
-            replaced = ", in which something was replaced" * (self.made_by is None)
-            raise ValueError(f"activations must be what forward of {whose} returned, got {self}{replaced}")
+            how = ", made by hand or by dataclasses.replace" * (self.made_by is None)
+            raise ValueError(f"activations must be what forward of {whose} returned, got {self}{how}")
 
 
 def on_gpu(array):

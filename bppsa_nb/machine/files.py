@@ -95,7 +95,7 @@ def atomic_write(path, mode="wb"):
 def check_writable(path):
     """Raise an OSError that names a path if it is a folder, or no file can be made there; raise as `check_path`."""
     target = Path(os.path.realpath(check_path(path)))
-    folder = next(folder for folder in (target.parent, *target.parents) if folder.exists())
+    folder = next(folder for folder in (target.parent, *target.parents) if folder.exists())  # / has no parents
     try:
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

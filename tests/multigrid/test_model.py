@@ -236,3 +236,14 @@ def test_gradients_that_leave_the_range_are_an_error():
     model.params["closing.weight"][...] = 3e38
     with pytest.raises(FloatingPointError, match="the gradient of .* overflows float32"):
         model.backward(activations, np.full((4, 3), 3e38, np.float32), backend="numpy")
+
+
+def test_a_parameter_of_a_subclass_is_its_own_to_derive():
+    class Scaled(ResidualModel):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.params["scale"] = np.ones(1, np.float32)
+
+    made = Scaled((4,), [sparse.Linear("o", 4, 3)], 4, [sparse.Linear("c", 3, 2)])
+    grads = made.backward(made.forward(np.ones((2, 4), np.float32)), np.ones((2, 2), np.float32))
+    assert grads.keys() == made.params.keys() - {"scale"}
