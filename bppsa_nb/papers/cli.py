@@ -265,31 +265,28 @@ def _planner():
     missing = [backend for backend, record in stored.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
     if missing:
-        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
+        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes some seconds for each")
     return f"\n{'':<12}".join(said)
 
 
 def _calibrate(arguments):
+    import numpy as np
+
     from bppsa_nb.cells import calibrate
     from bppsa_nb.chains import prices
 
     try:
-        records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
+        records, errors = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Nothing is stored; the prices from before are kept.") from None
-    if arguments.defaults:
-        prices.store_defaults(records)
     for backend, record in records.items():
-        median, worst = calibrate.errors(record)
-        print(f"{backend} on {record['machine']}, nanoseconds of one:")
-        columns = [(kind, method) for kind, methods in record["prices"].items() for method in methods]
-        for row in zip(*columns, strict=True):
-            print(f"{'':<10}" + "".join(f"{word:>12}" for word in row))
-        for name in prices.NAMES:
-            row = [record["prices"][kind][method].get(name, 0) for kind, method in columns]
-            print(f"{name:<10}" + "".join(f"{1e9 * price:12.3g}" for price in row))
-        print(f"predictions of {len(record['points'])} points are {median:.0%} off (median), {worst:.0%} at worst\n")
-    print(f"stored in {prices.DEFAULTS if arguments.defaults else prices.path()}")
+        print(f"{backend} on {record['machine']}, nanoseconds:")
+        print(f"{'':<16}{'start':>12}{'step':>12}{'multiply-add':>14}")
+        for kind, (start, step, multiply_add) in record["prices"].items():
+            print(f"{kind:<16}{1e9 * start:12.3g}{1e9 * step:12.3g}{1e9 * multiply_add:14.3g}")
+        off = errors[backend]
+        print(f"predictions of {len(off)} points are {np.median(off):.0%} off (median), {max(off):.0%} at worst\n")
+    print(f"stored in {prices.path()}")
 
 
 def _fetch(arguments):
@@ -372,11 +369,10 @@ def _parser():
     cli_puzzles.add_options(command(cli_puzzles.run, "puzzles", "export or grade answers to the puzzles",
         cli_puzzles.DESCRIPTION, (ValueError,)))
     add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",
-        "Measure for half a minute per backend the cost of a step, a multiply-add and the like, best on an idle "
-        "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
-        'names), where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
+        "Measure for some seconds per backend what a start, a step and a multiply-add cost, best on an idle machine. "
+        "Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "
+        'where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
     add("--backend", nargs="+", choices=backends.BACKENDS, help="only these backends (default: all that run here)")
-    add("--defaults", action="store_true", help="store the result as the package's defaults for other machines")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
         "from references. With --output, measurements of this machine are used, and references for the rest.")
