@@ -54,10 +54,6 @@ def kernels(real, sizes):
     a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))
     lost, exps, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     number, flag = types.int64, types.boolean
-    yield scan.prepare, (a4, a4, exps, lost)
-    yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
-    yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
-    yield scan.down_level, (a4, exps, a3, flag, number, lost)
     diagonals, chunks = (a2, a4, a3, flag), (number, number, real, number, a3, a3, a3, a3, lost)
     links = (a4, flag, *diagonals)
     for size in (most if size is WIDEST else size for size in sizes):
@@ -65,8 +61,9 @@ def kernels(real, sizes):
         for level in (scan.up_level_of, scan.across_blocks_of, scan.down_level_of):
             yield level(min(size, 108), number_of), (a4, exps, a3, flag, number, lost)
         for count in (1, 3):
-            made = structured.prepare_of(min(size, 108, most // count), count, count == 3, number_of)
-            yield made, (a2, a4, a3, a4, exps, lost)
+            for held, rows in ((True, min(size, 108, most // count)), (False, min(size, 108))):
+                made = structured.prepare_of(rows, count, count == 3, held, number_of)
+                yield made, (a2, a4, a3, a4, exps, lost)
         for cell in of_models:
             steps = cell_cuda.steps_of(cell, size, number_of), cell.states
             yield cells.run_forward_of(*steps), (a3, a2, a1, a4, a4)
@@ -85,7 +82,6 @@ def kernels(real, sizes):
     yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
     yield multiply.multiply_chunks, (*links, number, number, number, a4, i3, lost)
     yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
-    yield structured.prepare, (*diagonals, a4, exps, lost)
     yield cells.input_products, (a2, a2, a1, a2)
     yield cells.transpose, (a2, a2)
     for cell in of_models:
@@ -106,7 +102,7 @@ def kernels(real, sizes):
     yield arrays_cuda._put_rows, (a2, a2)
     yield arrays_cuda._find_lost, (a1, lost)
     doubles = types.Array(types.float64, 1, "C")
-    yield training.classify, (a3, a2, a1, a1, a2, a3, a2, a1, doubles, a1, lost)
+    yield training.cross_entropy, (a2, a1, doubles, a1, lost)
     yield training.flag_overflow, (a1, a1, lost, lost)
     for optimizer, averages in ((bp.Adam(), 2), (bp.SGD(0.1, 0.9), 1), (bp.SGD(0.1), 0)):
         yield training.update_of(optimizer.rule_of(math.sqrt), averages), (a1, a1, a1, a1, a1, a1)
@@ -137,7 +133,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
     assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 43
     for kernel, text in found:
         assert program_of(text).functions  # every instruction is one that `ptx` knows
-        if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
+        if real == "float32" and kernel.py_func.__name__ != "cross_entropy":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single
         # Each alone: two kernels made by one function have one name, if numba-cuda-mlir gave it.
         verdict = sass.verdict(text, linked_for)

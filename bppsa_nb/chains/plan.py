@@ -20,6 +20,7 @@ from bppsa_nb.machine.checks import check_count
 from bppsa_nb.scan.levels import down_levels, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
+LARGEST = {4: 108, 8: 64}  # rows of a matrix that the levels of a GPU multiply, by bytes of a number
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +178,8 @@ def _explain(kind, T, B, H, width, backend, weights):
     )
     seconds = {method: price(found, priced, width) for method, found in counted.items()}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
-    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "linear": True}
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T and (backend != "cuda" or H <= LARGEST[4 * width])}
+    shorter["linear"] = True
     shorter["chunked"] = length * 2 < T
     if kind == "forward":  # and how often chunks are repaired is not known: they must be expected to gain a tenth
         gains = not fills(B, backend) and seconds["chunked"] < 0.9 * seconds["linear"]
