@@ -1,9 +1,7 @@
-from bppsa_nb.schedule.execute import Executor as Executor
-from bppsa_nb.schedule.layers import profile as profile
-from bppsa_nb.schedule.layers import split as split
 from bppsa_nb.schedule.network import Assumptions as Assumptions
 from bppsa_nb.schedule.network import Memory as Memory
 from bppsa_nb.schedule.network import Network as Network
+from bppsa_nb.schedule.network import split as split
 from bppsa_nb.schedule.network import transfer_time as transfer_time
 from bppsa_nb.schedule.pipelining import pipeline as pipeline
 from bppsa_nb.schedule.regions import Regions as Regions
