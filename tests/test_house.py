@@ -9,7 +9,7 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "bppsa_nb"
 ROOMS = [
-    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "multigrid", "training", "schedule"),
+    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "schedule", "multigrid", "training"),
     *("puzzles", "distributed", "papers"),
 ]
 BELOW = {room: set(ROOMS[: i + 1]) for i, room in enumerate(ROOMS)}
