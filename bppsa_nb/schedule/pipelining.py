@@ -79,33 +79,27 @@ def blocks(network, devices, assumptions):
         cost[0] -= network.output_grad[0]
     upto = np.concatenate([[0.0], np.cumsum(cost)])
 
-    def ends(limit):
-        """Fill device after device up to a limit; return where each ends at the latest."""
-        cuts = [0]
-        for d in range(devices):
-            far = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
-            cuts.append(min(far, L - (devices - 1 - d)))  # everyone gets a layer
-            if cuts[-1] <= cuts[-2]:
+    def begins(limit):
+        """Fill device after device up to a limit, from the last one on; return where each begins, None if none fit."""
+        first = [L]
+        for d in reversed(range(devices)):
+            first.append(max(d, int(np.searchsorted(upto, upto[first[-1]] - limit, "left"))))  # everyone gets a layer
+            if first[-1] >= first[-2]:
                 return None
-        return cuts if cuts[-1] == L else None
+        return first[::-1] if first[-1] == 0 else None
 
     # The best limit is the cost of some block: narrow it down until no block's cost lies between.
     low, high = 0.0, upto[-1]
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if ends(middle) else (middle, high)
+        low, high = (low, middle) if begins(middle) else (middle, high)
     limit = high * (1 + 1e-12)
-    latest, cuts = ends(limit), [0]
+    soonest, cuts = begins(limit), [0]
     for d in range(1, devices):
-        # The rest must fit on the devices that are left: the earliest end of this one.
-        rest, stop = L, devices - d
-        for _ in range(stop):
-            rest = min(int(np.searchsorted(upto, upto[rest] - limit, "left")), rest - 1)
         away = np.abs(upto - upto[-1] * d / devices)
         share = int(np.argmax(away <= away.min() + 1e-12 * upto[-1]))  # of equally near ones, the first
         reach = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
-        least, most = max(rest, cuts[-1] + 1), min(latest[d], reach)
-        cuts.append(min(max(share, least), most))
+        cuts.append(min(max(share, soonest[d], cuts[-1] + 1), reach, L - devices + d))
     return np.repeat(np.arange(devices), np.diff([*cuts, L]))
 
 
