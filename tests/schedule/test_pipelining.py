@@ -6,7 +6,7 @@ import schedule_draws as draws
 
 from bppsa_nb import schedule
 from bppsa_nb.schedule.operations import SO, F, O, W
-from bppsa_nb.schedule.pipelining import blocks
+from bppsa_nb.schedule.policies import blocks
 
 ALL = schedule.Assumptions(first_output_grad=True)
 
@@ -106,7 +106,7 @@ def test_layers_are_cut_as_evenly_as_possible():
 
 
 def test_modulo_deals_layers_out():
-    for policy in schedule.pipelining.POLICIES:
+    for policy in schedule.policies.POLICIES:
         timeline = schedule.pipeline(schedule.Network.uniform(7), 3, policy=policy, assumptions=ALL)
         device = timeline.operations.worker[timeline.operations.select(F)[0]]
         assert device.tolist() == ([0, 1, 2, 0, 1, 2, 0] if policy == "modulo" else [0, 0, 1, 1, 1, 2, 2])
