@@ -28,18 +28,10 @@ class Assumptions:
         Whether the first layer computes an output gradient, which nobody needs. The paper's Figure 5 does not.
     weight_grad_first
         Whether a layer's δW comes before its δO where nothing is reordered, as in Algorithm 2, lines 4 and 5.
-    send_after_weight_grad
-        Whether a layer hands its δO to another device only when its δW is done too, where nothing is reordered. That
-        is what TensorFlow does (Section 6, Figure 6); fast-forwarding and zero-bubble schedules never do. It changes
-        something only where δW comes after δO.
-    backward_first
-        Whether a device without a flush prefers an output gradient to a forward pass when both could run.
     """
 
     first_output_grad: bool = False
     weight_grad_first: bool = True
-    send_after_weight_grad: bool = True
-    backward_first: bool = True
 
 
 ASSUMED = Assumptions()

@@ -6,7 +6,7 @@ import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.schedule.network import ASSUMED, Amount, Assumptions, Network, OneOrMore, spread
-from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W, synchronized, training
+from bppsa_nb.schedule.operations import SF, SW, F, O, W, synchronized, training
 from bppsa_nb.schedule.timeline import Timeline, place, within
 
 Policy = Literal["conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"]
@@ -117,10 +117,7 @@ def _in_order(ops, policy, flush):
     which = ops.kind[computes], ops.worker[computes], ops.micro_batch[computes]
     rank[computes] = turn[which] * (2 * L + 1) + within[computes]
     # One device at a time is as if there were one.
-    waits = [_before(np.where(computes, 0 if policy == "conventional" else ops.worker, -1), rank)]
-    if policy != "zero_bubble" and ops.assumptions.send_after_weight_grad:
-        waits.append(_sent_after_weight_grad(ops))
-    return waits, rank
+    return [_before(np.where(computes, 0 if policy == "conventional" else ops.worker, -1), rank)], rank
 
 
 def _turns(policy, flush, d, devices, M):
@@ -158,21 +155,6 @@ def _before(device, rank):
     return waits
 
 
-def _sent_after_weight_grad(ops):
-    """Let a gradient go to another device only when its layer's δW is done."""
-    waits = np.full(len(ops), -1)
-    weight = ops.select(W)[:, 1:]
-    device = ops.worker[ops.select(W)]
-    crosses = device[:, 1:] != device[:, :-1]
-    sends = ops.select(SO)[:, 1:]
-    # Where sending takes no time there is no S: what would receive it waits.
-    for receiver in (ops.select(O)[:, :-1], ops.select(W)[:, :-1]):
-        direct = crosses & (sends < 0) & (receiver >= 0)
-        waits[receiver[direct]] = weight[direct]
-    waits[sends[sends >= 0]] = weight[sends >= 0]
-    return waits
-
-
 def _by_micro_batch(ops):
     """Rank by micro-batch, then by depth: what a pass comes to first goes first."""
     L = ops.network.layers
@@ -183,8 +165,7 @@ def _by_micro_batch(ops):
 def _greedy(ops, flush):
     """Prefer what others wait for, and compute weight gradients when there is nothing better to do."""
     rank, above = _by_micro_batch(ops), 2 * len(ops)
-    backward_first = not flush and ops.assumptions.backward_first
-    for preference, kind in enumerate((O, F, W) if backward_first else (F, O, W)):
+    for preference, kind in enumerate((F, O, W) if flush else (O, F, W)):
         rank[ops.kind == kind] += preference * above
     return [_flushed(ops)] if flush else [], rank
 
