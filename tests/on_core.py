@@ -108,11 +108,6 @@ def networks():
     activations = network.forward(image[None].astype(np.float32))
     assert network.backward(activations, np.ones((1, 10), np.float32), method="blelloch")
     assert sparse.VGG11(rng=0).params
-    lenet, images = sparse.LeNet5(rng=0), rng.standard_normal((4, 3, 32, 32)).astype(np.float32)
-    costs = schedule.profile(lenet, images, np.zeros(4, int))
-    timeline = schedule.pipeline(costs, devices=1, policy="fast_forward")
-    with schedule.Executor(timeline, lenet, 4) as run:
-        assert run(images, np.zeros(4, int)).grads
 
 
 def schedules():

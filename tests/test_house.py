@@ -9,7 +9,7 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "bppsa_nb"
 ROOMS = [
-    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "multigrid", "training", "schedule"),
+    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "schedule", "multigrid", "training"),
     *("puzzles", "distributed", "papers"),
 ]
 BELOW = {room: set(ROOMS[: i + 1]) for i, room in enumerate(ROOMS)}
@@ -37,7 +37,7 @@ MANY_PARAMETERS = {
 # make public.
 PRIVATE = {
     *(("chains.structured", "_fix"), ("operands.batched", "_hold"), ("operands.pattern", "_hold")),
-    *(("papers.ranks.engines", "_exit"), ("schedule.processes", "_exit")),
+    ("papers.ranks.engines", "_exit"),
     *(("machine.content", "_overload_func"), ("machine.content", "_jit_options"), ("machine.compiling", "_cache")),
     *(("machine.views", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),
 }

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -21,7 +22,7 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import cuda_compiler, sass
+from bppsa_nb.machine import content, cuda_compiler
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.ptx.lanes import program_of
@@ -126,9 +127,15 @@ def kernels(real, sizes):
     yield multigrid.square_sums, (a2, a2, whole, a1, a1)
 
 
+def verdict_of(ptx, generation):
+    return machine_code.link(ptx, generation)[1]
+
+
 def check(real, compiled_for, linked_for, sizes=(20,), **options):
     pytest.importorskip("cuda.core", reason="needs the gpu extra")
-    cc = int(compiled_for[3]), int(compiled_for[4])
+    from cuda.bindings import nvjitlink
+
+    cc, version = (int(compiled_for[3]), int(compiled_for[4])), nvjitlink.version()
     found = [(k, cuda_compiler.compile_ptx(k.py_func, types, cc, **options)) for k, types in kernels(real, sizes)]
     assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 43
     for kernel, text in found:
@@ -136,7 +143,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
         if real == "float32" and kernel.py_func.__name__ != "cross_entropy":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single
         # Each alone: two kernels made by one function have one name, if numba-cuda-mlir gave it.
-        verdict = sass.verdict(text, linked_for)
+        verdict = content.kept(partial(verdict_of, text, linked_for), "verdict", text, linked_for, version)
         ((name, memory),) = re.findall(r"ptxas info *: Function properties for (\S+)\n(.*)", verdict)
         assert memory.split()[2:] == "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads".split(), name
 
