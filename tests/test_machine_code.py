@@ -193,7 +193,8 @@ def test_hot_kernels_keep_to_their_budget(name):
 @pytest.mark.parametrize(("name", "weights"), [("RNN sweep", 1), more("GRU sweep", 3)])
 def test_prices_of_steps_on_a_gpu_follow_from_machine_code(name, weights):
     pytest.importorskip("cuda.core", reason="needs the gpu extra")
-    long, short = (plan.explain(T, 1, 20, backend="cuda", weights=weights).seconds["linear"] for T in (2000, 1000))
+    dtype = np.dtype(np.float32)
+    long, short = (plan.known(T, 1, 20, dtype, "cuda", weights).seconds["linear"] for T in (2000, 1000))
     assert machine_code.read(name).seconds == pytest.approx((long - short) / 1000, rel=0.3)
 
 
