@@ -13,9 +13,9 @@ from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, methods_cuda, plan
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.chains.methods import go_back
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import SHARED_BYTES, in_registers, row_of, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda

@@ -36,7 +36,7 @@ MANY_PARAMETERS = {
 # Private attributes of other objects that are reached: a class's own constructors, and what other libraries do not
 # make public.
 PRIVATE = {
-    *(("chains.structured", "_fix"), ("operands.batched", "_hold"), ("operands.pattern", "_hold")),
+    *(("chains.chain", "_fix"), ("operands.batched", "_hold"), ("operands.pattern", "_hold")),
     ("papers.ranks.engines", "_exit"),
     *(("machine.content", "_overload_func"), ("machine.content", "_jit_options"), ("machine.compiling", "_cache")),
     *(("machine.views", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),

@@ -11,7 +11,7 @@ from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.check_cell import check_numbers
 from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Array, Backend, Comm, Count, Dtype, Method, Rng, Size, checked
 from bppsa_nb.machine.dispatch import implementation

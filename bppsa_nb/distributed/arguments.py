@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.chains import checks as chain_checks
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.distributed import predict, ranks
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends

@@ -10,8 +10,8 @@ import numpy as np
 
 from bppsa_nb.chains import counts
 from bppsa_nb.chains import levels as listed
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.methods import go_back, multiply
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
 from bppsa_nb.operands import rows
 from bppsa_nb.operands.dense import Affine

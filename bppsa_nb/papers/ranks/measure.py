@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.distributed import predict, ranks
 from bppsa_nb.distributed.exscan import exscan
 from bppsa_nb.distributed.segments import DenseSegment
