@@ -1,3 +1,4 @@
+from bppsa_nb.networks.jacobians import kinds_of_zeros as kinds_of_zeros
 from bppsa_nb.networks.layers import AvgPool2d as AvgPool2d
 from bppsa_nb.networks.layers import Conv2d as Conv2d
 from bppsa_nb.networks.layers import Flatten as Flatten
@@ -6,15 +7,6 @@ from bppsa_nb.networks.layers import MaxPool2d as MaxPool2d
 from bppsa_nb.networks.layers import ReLU as ReLU
 from bppsa_nb.networks.layers import Sigmoid as Sigmoid
 from bppsa_nb.networks.layers import Tanh as Tanh
-from bppsa_nb.networks.matrices import avg_pool2d_jacobian_T as avg_pool2d_jacobian_T
-from bppsa_nb.networks.matrices import conv2d_jacobian_T as conv2d_jacobian_T
-from bppsa_nb.networks.matrices import flatten_jacobian_T as flatten_jacobian_T
-from bppsa_nb.networks.matrices import kinds_of_zeros as kinds_of_zeros
-from bppsa_nb.networks.matrices import linear_jacobian_T as linear_jacobian_T
-from bppsa_nb.networks.matrices import max_pool2d_jacobian_T as max_pool2d_jacobian_T
-from bppsa_nb.networks.matrices import relu_jacobian_T as relu_jacobian_T
-from bppsa_nb.networks.matrices import sigmoid_jacobian_T as sigmoid_jacobian_T
-from bppsa_nb.networks.matrices import tanh_jacobian_T as tanh_jacobian_T
 from bppsa_nb.networks.models import VGG11 as VGG11
 from bppsa_nb.networks.models import LeNet5 as LeNet5
 from bppsa_nb.networks.network import Network as Network

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.machine.checks import check_array, check_finite, check_kind
 from bppsa_nb.networks import network as chains
-from bppsa_nb.networks.layers import param_shapes
+from bppsa_nb.networks.network import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
 from bppsa_nb.schedule.operations import F, O, W
 from bppsa_nb.schedule.steps import Steps
