@@ -11,7 +11,6 @@ image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only
 
 import math
 from abc import ABC, abstractmethod
-from copy import copy
 from typing import Annotated
 
 import numpy as np
@@ -38,7 +37,8 @@ class Jacobian(ABC):
         self.pattern = CSRPattern.made(indptr, indices, (math.prod(input_shape), math.prod(self.output_shape)))
 
     def __repr__(self):
-        return f"{type(self).__name__}({self.operator!r}, {self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
+        shapes = f"{self.input_shape} -> {self.output_shape}"
+        return f"{type(self).__name__}({self.operator!r}, {shapes}, nnz={self.pattern.nnz})"
 
     @abstractmethod
     def fill(self, source, out=None):
@@ -75,17 +75,18 @@ class Convolution(Jacobian):
         self.mask = mask = np.asarray(mask, order="C")
         output_shape = operator.output_shape(input_shape)
         if mask.ndim == 2:
-            filters, axes = mask[:, :, None, None], [Axis(1, 1, 1), Axis(1, 1, 1)]
+            filters, axes, plane = mask[:, :, None, None], [_reached(1, 1, 1)] * 2, (1, 1)
         else:
             options = operator.stride, operator.padding, operator.dilation
             filters, axes = mask, _axes(input_shape, output_shape, mask.shape[2:], *options)
-        some, kinds = zip(*(axis.kinds() for axis in axes), strict=True)
+            plane = output_shape[1:]
+        some, kinds = zip(*map(_kinds, axes), strict=True)
         nnz, distinct = _count(filters, axes), _count(filters, some)
         _require(input_shape, output_shape, nnz, 4 * (nnz + distinct))
-        super().__init__(operator, input_shape, *_entries(filters, axes, of_weight=False))
-        indptr, source = _entries(filters, some, of_weight=True)
+        super().__init__(operator, input_shape, *_entries(filters, axes, plane, of_weight=False))
+        indptr, source = _entries(filters, some, plane, of_weight=True)
         self._source = source.view(np.uint32)  # no index below 0 to look out for
-        begin = indptr[:-1].reshape(-1, *(len(axis.valid) for axis in some))
+        begin = indptr[:-1].reshape(-1, *map(len, some))
         self._begin = begin[:, kinds[0][:, None], kinds[1]].reshape(-1)
         self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
 
@@ -149,7 +150,7 @@ class AvgPool2d(Jacobian):
         self._filter = np.ones((1, 1, *operator.kernel_size), bool)
         nnz = _count(self._filter, self._axes)
         _require(input_shape, (channels, *plane), channels * nnz, 4 * (channels + 2) * nnz)
-        indptr, indices = _entries(self._filter, self._axes, of_weight=False)
+        indptr, indices = _entries(self._filter, self._axes, tuple(plane), of_weight=False)
         channel = np.arange(channels, dtype=np.int32)[:, None]
         indptr = np.append((indptr[:-1] + nnz * channel.astype(np.int64)).reshape(-1), nnz * channels)
         super().__init__(operator, input_shape, indptr, (indices + np.int32(math.prod(plane)) * channel).reshape(-1))
@@ -168,7 +169,7 @@ class MaxPool2d(AvgPool2d):
     def __init__(self, operator, input_shape, mask=None):
         super().__init__(operator, input_shape)
         nnz = self.pattern.nnz // self.input_shape[0]
-        _, tap = _entries(self._filter, self._axes, of_weight=True)
+        _, tap = _entries(self._filter, self._axes, self.output_shape[1:], of_weight=True)
         taps = math.prod(operator.kernel_size)
         slot = np.empty(nnz, np.uint32)  # where the entry of a window and a tap is
         slot[self.pattern.indices[:nnz] * taps + tap] = np.arange(nnz)
@@ -207,36 +208,20 @@ def kinds_of_zeros(jacobian_T: sparse.csr_array | sparse.csr_matrix) -> np.ndarr
     return kinds
 
 
-class Axis:
-    """One axis of a convolution or pooling: input i reaches output o through tap k if o s - p + k d = i.
-
-    `outputs` counts the outputs, and `valid` [shape=(size, kernel)] says whether input i reaches one through tap k. The
-    same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through ``tap[...]``.
-    """
-
-    def __init__(self, size, outputs, kernel, stride=1, padding=0, dilation=1):
-        self.outputs = outputs
-        output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
-        self.list_pairs(output, (rest == 0) & (0 <= output) & (output < self.outputs))
-
-    def list_pairs(self, output, valid):
-        """Say which outputs inputs reach, and which of these pairs there are; both [shape=(size, kernel)]."""
-        self._output, self.valid = output, valid
-        backwards = valid[:, ::-1]  # outputs rise as taps fall
-        self.start = np.concatenate([[0], np.cumsum(backwards.sum(axis=1))])
-        self.output = output[:, ::-1][backwards]
-        self.tap = valid.shape[1] - 1 - np.nonzero(backwards)[1]
-
-    def kinds(self):
-        """Tell inputs apart by the taps valid for them: an axis with one of each kind, and every input's kind."""
-        _, first, kind = np.unique(self.valid, axis=0, return_index=True, return_inverse=True)
-        axis = copy(self)
-        axis.list_pairs(self._output[first], self.valid[first])
-        return axis, kind.reshape(-1)
+def _reached(size, outputs, kernel, stride=1, padding=0, dilation=1):
+    """Say which output each input of an axis reaches through each tap of the kernel, or -1 [shape=(size, kernel)]."""
+    output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
+    return np.where((rest == 0) & (output < outputs), np.maximum(output, -1), -1)
 
 
 def _axes(input_shape, output_shape, *options):
-    return [Axis(*numbers) for numbers in zip(input_shape[1:], output_shape[1:], *options, strict=True)]
+    return [_reached(*numbers) for numbers in zip(input_shape[1:], output_shape[1:], *options, strict=True)]
+
+
+def _kinds(axis):
+    """Tell inputs apart by the taps through which they reach outputs: one of each kind, and every input's kind."""
+    _, first, kind = np.unique(axis >= 0, axis=0, return_index=True, return_inverse=True)
+    return axis[first], kind.reshape(-1)
 
 
 def _run(name, count, *arguments, size):
@@ -259,20 +244,18 @@ def _require(input_shape, output_shape, nnz, size):
 def _count(filters, axes):
     """Count the entries of a convolution's transposed Jacobian, without listing them."""
     kept = filters.sum(axis=(0, 1), dtype=np.int64)
-    return int((kept * np.multiply.outer(*(axis.valid.sum(axis=0) for axis in axes))).sum())
+    return int((kept * np.multiply.outer(*((axis >= 0).sum(axis=0) for axis in axes))).sum())
 
 
-def _entries(filters, axes, of_weight):
+def _entries(filters, axes, plane, of_weight):
     """List row pointers and columns of a convolution's transposed Jacobian, or places in the weight (`of_weight`)."""
     vertical, horizontal = axes
     # Through each pair of taps that is valid for it, an input reaches one output for every filter that keeps them.
     kept = filters.sum(axis=0, dtype=np.int64)
-    counts = vertical.valid.astype(np.int64) @ kept @ horizontal.valid.T.astype(np.int64)
+    counts = (vertical >= 0).astype(np.int64) @ kept @ (horizontal >= 0).T.astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = np.empty(indptr[-1], np.int32)
-    lists = tuple((axis.start, axis.output, axis.tap) for axis in axes)
-    sizes = vertical.outputs, horizontal.outputs
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
-    lines = len(by_input) * len(vertical.valid)
-    _run("list_entries", lines, by_input, lists, sizes, indptr, of_weight, entries, size=entries.size)
+    lines = len(by_input) * len(vertical)
+    _run("list_entries", lines, by_input, *axes, plane, indptr, of_weight, entries, size=entries.size)
     return indptr, entries

@@ -165,7 +165,7 @@ class Network(Parametrized):
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
         self._param_shapes = param_shapes(self.operators)
         self.params = initial(self._param_shapes, np.random.default_rng(rng), self.dtype, init)
-        self._masks = self._pruned = None
+        self._masks: dict[str, np.ndarray] | None = None
         self._jacobians, self._pieces = {}, {}
 
     @property
@@ -196,7 +196,7 @@ class Network(Parametrized):
         backends.resolve(backend)
         self.params.seal()
         checks.check_finite(x=x)
-        _check_pruned(self.params, self._pruned)
+        _check_pruned(self.params, self._masks)
         with self._blas(len(x)):
             return Activations(x, run(self.operators, self.params, x)).sign(self.kind)
 
@@ -240,8 +240,8 @@ class Network(Parametrized):
                 self._scan(activations, grad, {"method": method, "backend": backend, "levels": levels}, grads)
             elif stop:  # what overflowed on the way here is passed on; a scan would refuse it
                 self._ordinary(activations, grad_logits, 0, grads)
-        for name, pruned in (self._pruned or {}).items():
-            np.copyto(grads[name], 0, where=pruned)
+        for name, mask in (self._masks or {}).items():
+            np.copyto(grads[name], 0, where=~mask)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
             checks.check_finite(**{"activations.x": activations.x}, **outputs)
@@ -359,7 +359,7 @@ class Network(Parametrized):
         kept = {name: mask.copy() for name, mask in (masks or {}).items()}
         for mask in kept.values():
             mask.flags.writeable = False
-        self._masks, self._pruned = (kept, {name: ~mask for name, mask in kept.items()}) if kept else (None, None)
+        self._masks = kept or None
         self._jacobians, self._pieces = {}, {}
 
     def check_masks(self, masks, params):
@@ -374,7 +374,7 @@ class Network(Parametrized):
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
                 expected = f"an array of bool of shape {shapes[name]}"
                 raise ValueError(f"masks[{name!r}] must be {expected}, got {short_repr(mask)}")
-        _check_pruned(params, {name: ~mask for name, mask in masks.items()})
+        _check_pruned(params, masks)
 
 
 def check_method(own, method, backend, levels, dtype):
@@ -388,10 +388,11 @@ def check_method(own, method, backend, levels, dtype):
         raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
 
 
-def _check_pruned(params, pruned):
-    for name, away in (pruned or {}).items():
-        if np.logical_and(params[name], away).any():
-            index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
+def _check_pruned(params, masks):
+    for name, mask in (masks or {}).items():
+        moved = (params[name] != 0) & ~mask
+        if moved.any():
+            index = tuple(map(int, np.argwhere(moved)[0]))
             got = f"{params[name][index]} at {list(index)}; an optimizer that remembers steps from before pruning moves"
             advice = "pruned weights: prune, set masks, and retrain with a new one"
             raise ValueError(f"params[{name!r}] must be zero where masks prune it, got {got} {advice}")

@@ -93,13 +93,9 @@ def _largest(sizes, count):
 
 def _in_deviations(weight, sizes):
     """Return magnitudes in units of the weights' standard deviation."""
-    if not sizes.size:
-        return sizes
-    # By a power of two the largest comes close to 1, so that no square overflows or vanishes. It rounds nothing.
-    exponent = -np.frexp(sizes.max())[1]
-    dtype = np.result_type(weight, np.float64)
-    weight, sizes = (np.ldexp(array.astype(dtype), exponent) for array in (weight, sizes))
-    deviation = weight.std()
+    sizes = sizes.astype(np.result_type(sizes, np.float64))
+    sizes /= sizes.max(initial=0) or 1  # so that no square overflows or vanishes
+    deviation = (np.sign(weight).reshape(-1) * sizes).std() if sizes.size else 0
     if deviation == 0:  # all alike: no number of deviations reaches them, unless they are zero
         return np.where(sizes == 0, 0.0, np.inf)
     return sizes / deviation
