@@ -10,7 +10,6 @@ import numpy as np
 
 from bppsa_nb.graphs.graph import Graph, Values
 from bppsa_nb.machine.arguments import Count, Size, checked
-from bppsa_nb.machine.reprs import with_repr
 
 State = Annotated[np.ndarray, "float[B, H]"]
 
@@ -76,7 +75,6 @@ def front(points):
     return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
 
 
-@with_repr("grads", "steps", "held")
 @dataclass(eq=False)
 class ChainRun:
     """What back-propagation through a chain gave, and what it took."""

@@ -13,14 +13,15 @@ _compile = njit(cache=True, error_model="numpy", nogil=True)
 
 
 @_compile
-def list_entries(mask, vertical, horizontal, out_shape, indptr, of_weight, entries, first, last):
+def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last):
     """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
 
-    `mask` has shape (C_in, C_out, kh, kw). `vertical` and `horizontal` [shape=(size, kernel)] say which output an input
-    reaches through a tap, or -1; outputs rise as taps fall. `entries` [shape=(nnz,)] become columns or, `of_weight`,
+    `mask` has shape (C_in, C_out, kh, kw). Both `axes` [shape=(size, kernel)] say which output an input reaches through
+    a tap, or -1; outputs rise as taps fall. `entries` [shape=(nnz,)] become columns or, `of_weight`,
     places in the weight, with shape (C_out, C_in, kh, kw).
     """
     inputs, outputs, kernel_h, kernel_w = mask.shape
+    vertical, horizontal = axes
     height, width = len(vertical), len(horizontal)
     for line in range(first, last):
         channel, y = line // height, line % height

@@ -257,5 +257,5 @@ def _entries(filters, axes, plane, of_weight):
     entries = np.empty(indptr[-1], np.int32)
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
     lines = len(by_input) * len(vertical)
-    _run("list_entries", lines, by_input, *axes, plane, indptr, of_weight, entries, size=entries.size)
+    _run("list_entries", lines, by_input, tuple(axes), plane, indptr, of_weight, entries, size=entries.size)
     return indptr, entries

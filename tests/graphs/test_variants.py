@@ -8,7 +8,7 @@ from texts import beside, refuses
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.graphs import variants
-from bppsa_nb.graphs.counter import Counter
+from bppsa_nb.graphs.variants import Counter
 
 SHAPES = [(0, 2, 3, 4), (1, 1, 1, 1), (1, 2, 3, 4), (2, 1, 5, 3), (7, 3, 2, 5), (4, 2, 6, 1)]
 COUNTED = [(1, 1, 1, 1), (1, 2, 3, 4), (3, 2, 5, 4), (6, 4, 3, 2)]
