@@ -157,18 +157,19 @@ class Task:
 
 
 class Puzzle:
-    """A solution, whose docstring is the question, a rule, what the stub of an answer holds, and three hints.
+    """A solution, a rule, and the words of `puzzles.toml`.
 
-    `rule` is given an answer, raises `Wrong`, and returns a Verdict, or None for a right answer. `learned` says what a
-    right answer has shown; `explained`, why the solution is as it is.
+    `rule` is given an answer, raises `Wrong`, and returns a Verdict, or None for a right answer.
     """
 
-    def __init__(self, solution, rule, body, *hints, learned, explained):
-        self.solution, self.rule, self.hints, self.learned, self.explained = solution, rule, hints, learned, explained
+    def __init__(self, solution, rule):
+        self.solution, self.rule = solution, rule
         function = getattr(solution, "py_func", solution)  # of a kernel
         self.name, code = function.__name__, function.__code__
+        words = contents.ALL[self.name]
+        self.hints, self.learned, self.explained = words["hints"], words["learned"], words["explained"]
         head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
-        self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in body.split("\n"))])
+        self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in words["stub"].split("\n"))])
         if function is not solution:
             self.stub = f"@cuda.jit\n{self.stub}"
 
@@ -185,7 +186,7 @@ class Puzzle:
         return found
 
     def text(self):
-        """Return the solution's source, without its docstring, which is the question."""
+        """Return the solution's source, without its docstring."""
         import inspect  # seconds, in a web page
 
         before, _, rest = inspect.getsource(getattr(self.solution, "py_func", self.solution)).partition('"""')
@@ -195,11 +196,11 @@ class Puzzle:
 class Puzzles(dict):
     """Puzzles by the names of their solutions."""
 
-    def rule_of(self, solution, *words, **more):
-        """Make a puzzle with the rule that stands below; `words` and `more` are those of a `Puzzle`."""
+    def rule_of(self, solution):
+        """Make a puzzle with the rule that stands below."""
 
         def decorate(rule):
-            puzzle = Puzzle(solution, rule, *words, **more)
+            puzzle = Puzzle(solution, rule)
             self[puzzle.name] = puzzle
             return rule
 
