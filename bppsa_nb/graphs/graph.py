@@ -171,19 +171,15 @@ class Graph:
         return known
 
     @checked
-    def gradients(
-        self, values: Values, grad_outputs: Values, saved: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Run forward, keep some activations, recompute the others that the backward graph reads, and run that graph.
+    def gradients(self, values: Values, grad_outputs: Values) -> dict[str, np.ndarray]:
+        """Run forward, then the backward graph on the activations that it reads.
 
         Parameters
         ----------
         values
-            Inputs and parameters; they are always kept.
+            Inputs and parameters.
         grad_outputs
             The error term of every output.
-        saved
-            The activations kept from the forward pass; by default all that the backward graph reads.
 
         Returns
         -------
@@ -194,10 +190,8 @@ class Graph:
             given = sorted(map(str, grad_outputs))
             raise ValueError(f"grad_outputs must have an entry for each of {sorted(self.outputs)}, got {given}")
         back = self.backward()
-        forward = self.run(values)
-        saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
-        again = self.run({name: forward[name] for name in saved} | dict(values), back.saved)
-        read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
+        known = self.run(values)
+        read = {node.name: known[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
         errors = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
         return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
