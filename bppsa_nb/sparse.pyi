@@ -10,9 +10,9 @@ from bppsa_nb.networks.layers import Tanh as Tanh
 from bppsa_nb.networks.models import VGG11 as VGG11
 from bppsa_nb.networks.models import LeNet5 as LeNet5
 from bppsa_nb.networks.network import Network as Network
-from bppsa_nb.networks.pruning import masks_of as masks_of
-from bppsa_nb.networks.pruning import prune as prune
 from bppsa_nb.networks.weights import load_weights as load_weights
+from bppsa_nb.networks.weights import masks_of as masks_of
+from bppsa_nb.networks.weights import prune as prune
 from bppsa_nb.networks.weights import save_weights as save_weights
 from bppsa_nb.operands.pattern import CSRPattern as CSRPattern
 from bppsa_nb.operands.pattern import PlannedProduct as PlannedProduct

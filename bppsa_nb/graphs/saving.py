@@ -108,32 +108,22 @@ def backpropagate(
             yield {name: known[name] for name in back.saved}
             h = known["h_next"]
 
-    def backward(states, kept, error):
-        """Take the kept steps back, the last one first."""
-        held = [*states, *(array for read in kept for array in read.values())]
-        run.held = max(run.held, len({id(array) for array in held}))
-        for read in reversed(kept):
-            errors = back.run(read | at_hand | {"grad_h_next": error})
-            for name in parameters:
-                run.grads[name] += errors[f"grad_{name}"]
-            error = errors["grad_h"]
-        return error
-
-    error = grad_output
-    if every == 0:
-        error = backward([], list(forward(h0, 0, steps)), error)
-    else:
-        starts = range(0, steps, every or max(steps, 1))
-        states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts]
-        while states:
-            start = starts[len(states) - 1]
-            if every is None:
-                for stop in reversed(range(1, steps + 1)):
-                    *_, read = forward(h0, 0, stop)
-                    error = backward(states, [read], error)
-            else:
-                error = backward(states, list(forward(states[-1], start, min(start + every, steps))), error)
-            states.pop()
+    error, starts = grad_output, range(0, steps, every or max(steps, 1))
+    # The first pass keeps states, or, if it keeps everything, is the one below.
+    states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts] if every != 0 else [h0][:steps]
+    while states:
+        start = starts[len(states) - 1]
+        stop = min(start + starts.step, steps)
+        for end in reversed(range(1, stop + 1)) if every is None else [stop]:
+            kept = list(forward(states[-1], start, end))[-1 if every is None else 0 :]
+            held = [*states, *(array for read in kept for array in read.values())]
+            run.held = max(run.held, len({id(array) for array in held}))
+            for read in reversed(kept):
+                errors = back.run(read | at_hand | {"grad_h_next": error})
+                for name in parameters:
+                    run.grads[name] += errors[f"grad_{name}"]
+                error = errors["grad_h"]
+        states.pop()
     run.grads["h"] = error
     return run
 

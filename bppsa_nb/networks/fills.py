@@ -40,15 +40,6 @@ def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last)
 
 
 @_compile
-def usable(weight, mask, first, last):
-    """Tell whether weights are finite, and zero where they are masked; both flattened."""
-    good, weight, mask = True, weight[first:last], mask[first:last]
-    for i in range(len(weight)):
-        good &= (weight[i] - weight[i] == 0) & (mask[i] | (weight[i] == 0))
-    return good
-
-
-@_compile
 def gather(weight, source, values, first, last):
     """Fill ``values[i] = weight[source[i]]``."""
     source, values = source[first:last], values[first:last]

@@ -93,12 +93,11 @@ class Convolution(Jacobian):
     @checked
     def fill(self, weight: Annotated[np.ndarray, "float[*mask.shape]"], out: Out = None) -> np.ndarray:
         """Write the values, by a weight; see `Jacobian.fill`."""
-        flat = np.asarray(weight, order="C").reshape(-1)
-        if not _run("usable", flat.size, flat, self.mask.reshape(-1), size=flat.size):
-            check_finite(weight=weight)
-            place = np.argwhere((weight != 0) & ~self.mask)[0]
+        check_finite(weight=weight)
+        if (stray := (weight != 0) & ~self.mask).any():
+            place = np.argwhere(stray)[0]
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
-        out = self._out(out, weight.dtype)
+        flat, out = np.asarray(weight, order="C").reshape(-1), self._out(out, weight.dtype)
         # Where every row is of a kind of its own, they are in order.
         distinct = np.empty(self._source.size, weight.dtype) if self._repeats else out
         _run("gather", distinct.size, flat, self._source, distinct, size=distinct.size)
