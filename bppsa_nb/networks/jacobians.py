@@ -10,7 +10,6 @@ image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only
 """
 
 import math
-from abc import ABC, abstractmethod
 from typing import Annotated
 
 import numpy as np
@@ -28,8 +27,10 @@ _THRESHOLD = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
-class Jacobian(ABC):
+class Jacobian:
     """An operator's transposed Jacobian: the sorted `pattern`, by `input_shape` and `output_shape` of one sample."""
+
+    value = 1.0  # of all entries, where they are alike
 
     def __init__(self, operator, input_shape, indptr, indices):
         self.operator, self.input_shape = operator, input_shape
@@ -40,14 +41,17 @@ class Jacobian(ABC):
         shapes = f"{self.input_shape} -> {self.output_shape}"
         return f"{type(self).__name__}({self.operator!r}, {shapes}, nnz={self.pattern.nnz})"
 
-    @abstractmethod
-    def fill(self, source, out=None):
+    @checked
+    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
         """Write the values into `out` [shape=(nnz,)] or [shape=(B, nnz)], or into a new array, and return it.
 
-        What they are made from is finite: the weight [shape=mask.shape], zero wherever the mask is false, for
-        convolutions and linear layers; the input for max-pooling, the output for functions of each entry, of one
-        sample [shape=input_shape] or of B; and only a dtype for flattening and average pooling.
+        They are made from a dtype only, for flattening and average pooling. Others take, in its place, what is finite:
+        convolutions and linear layers the weight [shape=mask.shape], zero wherever the mask is false; max-pooling the
+        input, functions of each entry the output, of one sample [shape=input_shape] or of B.
         """
+        out = self._out(out, np.dtype(dtype))
+        out.fill(self.value)
+        return out
 
     def _out(self, out, dtype, given=()):
         """Return where to write values: `out`, if it can take those of what has the shape `given`, or a new array."""
@@ -114,13 +118,6 @@ class Diagonal(Jacobian):
         _require(input_shape, input_shape, size, 4 * size)
         super().__init__(operator, input_shape, np.arange(size + 1), np.arange(size, dtype=np.int32))
 
-    @checked
-    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
-        """Write the values, 1 each; see `Jacobian.fill`."""
-        out = self._out(out, np.dtype(dtype))
-        out.fill(1)
-        return out
-
 
 class Elementwise(Diagonal):
     """The transposed Jacobian of a function of each entry, by its output; of ReLU (Algorithms 5 to 7), by either."""
@@ -144,6 +141,7 @@ class AvgPool2d(Jacobian):
 
     def __init__(self, operator, input_shape, mask=None):
         channels, *plane = operator.output_shape(input_shape)
+        self.value = 1 / math.prod(operator.kernel_size)
         self._axes = _axes(input_shape, (channels, *plane), operator.kernel_size, operator.stride)
         # Every channel is a convolution of one channel with one filter.
         self._filter = np.ones((1, 1, *operator.kernel_size), bool)
@@ -153,13 +151,6 @@ class AvgPool2d(Jacobian):
         channel = np.arange(channels, dtype=np.int32)[:, None]
         indptr = np.append((indptr[:-1] + nnz * channel.astype(np.int64)).reshape(-1), nnz * channels)
         super().__init__(operator, input_shape, indptr, (indices + np.int32(math.prod(plane)) * channel).reshape(-1))
-
-    @checked
-    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
-        """Write the values, all alike; see `Jacobian.fill`."""
-        out = self._out(out, np.dtype(dtype))
-        out.fill(1 / math.prod(self.operator.kernel_size))
-        return out
 
 
 class MaxPool2d(AvgPool2d):

@@ -271,10 +271,10 @@ class Network(Parametrized):
         numbers = self._link_numbers()
         wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
         places = np.searchsorted(numbers, wanted, "right")  # of their outputs among the chain's points
-        pieces, buffers, size = [], {}, self._piece(how["method"], how["levels"])
+        pieces, size = [], self._piece(how["method"], how["levels"])
         for start in range(0, len(grad_output), size):
             piece = slice(start, start + size)
-            gradients = chain.backprop(self._links(activations, numbers, piece, buffers), grad_output[piece], **how)
+            gradients = chain.backprop(self._links(activations, numbers, piece), grad_output[piece], **how)
             pieces.append([gradients[place] for place in places])
         for i, parts in zip(wanted, zip(*pieces, strict=True), strict=True):
             grad = np.concatenate(parts).reshape(-1, *self.shapes[i + 1])
@@ -306,7 +306,7 @@ class Network(Parametrized):
         `forward` returned. With `from_input`, the first operator has a link, too; training does without.
         """
         activations.check(self.kind, self)
-        return self._links(activations, self._link_numbers(from_input), slice(None), None)
+        return self._links(activations, self._link_numbers(from_input), slice(None))
 
     @checked
     def patterns(self, from_input: bool = False) -> list[CSRPattern]:
@@ -327,20 +327,15 @@ class Network(Parametrized):
         scanned = range(not from_input, self._scanned)
         return [i for i in scanned if type(self.operators[i]) is not Flatten]  # which is no link
 
-    def _links(self, activations, numbers, piece, buffers):
-        """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
+    def _links(self, activations, numbers, piece):
+        """Fill the values of some samples."""
         links = []
         for i in numbers:
             operator = self.operators[i]
-            jacobian, out = self.jacobian(operator.name), None
+            jacobian = self.jacobian(operator.name)
             x, y = activations.read_by(i)[piece], activations.outputs[i][piece]
             source = operator.source(x, y, *params_of(operator, self.params))
-            if buffers is not None:
-                rows = 1 if operator.shared else len(source)
-                if len(buffers.get(operator.name, ())) < rows:
-                    buffers[operator.name] = np.empty((rows, jacobian.pattern.nnz), self.dtype)
-                out = buffers[operator.name][0 if operator.shared else slice(rows)]
-            links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source, out))))
+            links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source))))
         return links
 
     @property
