@@ -32,33 +32,29 @@ def spelled(word):
 
 def read(matrix):
     """Return the word that a matrix spells, or None if it is no product of letters; see `spelled`."""
-    corner = np.array(matrix)
-    if corner.shape != (H, H) or (corner[2] != (0, 0, 1)).any() or (corner[:, 2] != (0, 0, 1)).any():
-        return None
-    return _read_columns(corner[:2, :2] @ (1, 1), corner[:2, :2])
+    text = read_vector(np.array(matrix) @ np.ones(H))
+    return text if text is not None and np.array_equal(spelled(text), matrix) else None
 
 
 def read_vector(vector):
-    """Return the word whose matrix took a vector of ones to this one, or None if there is none."""
-    return _read_columns(np.array(vector[:2]), None) if vector[2] == 1 else None
+    """Return the word whose matrix took a vector of ones to this one, or None if there is none.
 
-
-def _read_columns(ones, corner):
-    """Undo letter by letter what was done to (1, 1): larger above is A's doing, larger below B's."""
-    x, y = ones
-    if not (np.isfinite((x, y)).all() and x >= 1 and y >= 1 and x == int(x) and y == int(y) and max(x, y) < 1e15):
+    It undoes letter by letter what was done to (1, 1): larger above is A's doing, larger below B's.
+    """
+    x, y, corner = vector
+    if not (corner == 1 <= min(x, y) <= max(x, y) < 1e15 and x == int(x) and y == int(y)):
         return None
     text, power = "", 0
     while (x, y) != (1, 1):
+        if power == len(LETTERS):
+            return None
         if x > y:
             x, power = x - y, power + 1
-        elif y > x and power < len(LETTERS):
+        elif y > x:
             x, y, text, power = x, y - x, LETTERS[power] + text, 0
         else:
             return None
-    if power or (corner is not None and not np.array_equal(spelled(text)[:2, :2], corner)):
-        return None
-    return text
+    return None if power else text
 
 
 class _Levels:
