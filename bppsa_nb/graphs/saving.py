@@ -12,6 +12,7 @@ from bppsa_nb.graphs.graph import Graph, Values
 from bppsa_nb.machine.arguments import Count, Size, checked
 
 State = Annotated[np.ndarray, "float[B, H]"]
+STATES = "h", "h_next"
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,12 @@ class Choice:
 
 
 @checked
-def choose(
-    graph: Graph, saved: Sequence[str], sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")
-) -> Choice:
+def choose(graph: Graph, saved: Sequence[str], sizes: Mapping[str, Size]) -> Choice:
     """Find what must be recomputed if some activations are saved; `sizes` are such as ``{"B": 16, "H": 64}``.
 
-    What is `at_hand` is kept anyway, and not counted: hidden states, the layer's output. So are parameters.
+    The hidden states `h` and `h_next`, the layer's output, are kept anyway, and not counted. So are parameters.
     """
-    at_hand = tuple(name for name in at_hand if name in graph)
+    at_hand = [name for name in STATES if name in graph]
     sources = [node.name for node in graph.nodes if not node.inputs]
     again = graph.path({*saved, *at_hand, *sources}, graph.backward().saved)
     taken = {node for each in again for node in each.inputs}
@@ -63,11 +62,11 @@ def choose(
 
 
 @checked
-def choices(graph: Graph, sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")) -> list[Choice]:
+def choices(graph: Graph, sizes: Mapping[str, Size]) -> list[Choice]:
     """Make a list of `choose` for all subsets of the activations that the backward pass reads, from none to all."""
-    read = [name for name in graph.backward().saved if name not in at_hand]
+    read = [name for name in graph.backward().saved if name not in STATES]
     subsets = [subset for count in range(len(read) + 1) for subset in combinations(read, count)]
-    return [choose(graph, subset, sizes, at_hand) for subset in subsets]
+    return [choose(graph, subset, sizes) for subset in subsets]
 
 
 def front(points):

@@ -123,9 +123,8 @@ class Counter:
     waits for which is found from memory. Every number remembers how many products, one after the other, went into it; a
     call's result has the largest such depth of all it reads, one more if the call is a product.
 
-    There are `launches` (calls), of which `products` are matrix products, with `multiply_adds` in them; `elementwise`
-    counts the numbers that all other calls write; and `serial`, the products of the longest chain in which each waits
-    for the last.
+    There are `launches` (calls), of which `products` are matrix products, with `multiply_adds` in them, and
+    `serial`, the products of the longest chain in which each waits for the last.
 
     >>> xp, v, w = Counter(), np.ones((1, 3)), np.empty((1, 3))
     >>> for _ in range(2):
@@ -136,7 +135,7 @@ class Counter:
     """
 
     def __init__(self):
-        self.launches = self.products = self.multiply_adds = self.elementwise = self.serial = 0
+        self.launches = self.products = self.multiply_adds = self.serial = 0
         self._depths = {}  # id of an array that owns memory -> the array (so that the id stays its), depth per number
 
     def __getattr__(self, name):
@@ -150,8 +149,6 @@ class Counter:
                 depth += 1
                 self.products += 1
                 self.multiply_adds += out.size * inputs[0].shape[-1]
-            else:
-                self.elementwise += out.size
             self._depth(out)[...] = depth
             self.serial = max(self.serial, depth)
             return result
@@ -180,8 +177,8 @@ def count(variant: Variant, T: Size, B: Size, I: Size, H: Size) -> dict[str, int
     x, h0 = np.zeros((T, B, I), np.float32), np.zeros((B, H), np.float32)
     activations = forward(variant, params, x, h0, xp)
     backward(params, x, activations, np.zeros((T, B, H), np.float32), xp)
-    counts = ("multiply_adds", "products", "serial", "launches", "elementwise")
-    return {name: getattr(xp, name) for name in counts} | {"kept": activations.kept}
+    counts = {name: getattr(xp, name) for name in ("multiply_adds", "products", "serial", "launches")}
+    return counts | {"kept": activations.kept}
 
 
 def _forward_reset_first(params, x, h0, concatenated, xp):
