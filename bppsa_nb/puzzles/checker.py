@@ -150,10 +150,9 @@ class Task:
     levels more are right, too. `begin` is what to tell a `Join`, if anything.
     """
 
-    also, spare, begin = None, 0, ()
-
-    def __init__(self, what, start, wanted, levels, *arguments):
+    def __init__(self, what, start, wanted, levels, *arguments, also=None, spare=0, begin=()):
         self.what, self.start, self.wanted, self.levels, self.arguments = what, start, wanted, levels, arguments
+        self.also, self.spare, self.begin = also, spare, begin
 
 
 class Puzzle:
@@ -300,14 +299,19 @@ def _look(value):
 def call(answer, solution, *arguments, where=""):
     """Call an answer on what it may read only; what it raises, or changes, becomes `Wrong`, in words."""
     given = Given(solution, arguments)
+    found = _guarded(answer, where, answer, *arguments)
+    given.check()
+    return found
+
+
+def _guarded(answer, where, work, *arguments):
+    """Return what some work does; what an answer raises there becomes `Wrong`, in words."""
     try:
-        found = answer(*arguments)
+        return work(*arguments)
     except PAST_ANSWERS:
         raise
     except BaseException as error:
         raise _wrong(error, answer, where) from error
-    given.check()
-    return found
 
 
 class Returned:
@@ -322,14 +326,14 @@ class Returned:
 
 def go_on(answer, steps, given, where):
     """Give a generator what it waits for; return what it yields, or what it `Returned`."""
-    try:
-        return steps.send(given)
-    except StopIteration as stop:
-        return Returned(stop.value)
-    except PAST_ANSWERS:
-        raise
-    except BaseException as error:
-        raise _wrong(error, answer, where) from error
+
+    def send():
+        try:
+            return steps.send(given)
+        except StopIteration as stop:
+            return Returned(stop.value)
+
+    return _guarded(answer, where, send)
 
 
 def run(answer, task, rows):

@@ -50,8 +50,7 @@ def _rule_reduce(answer):
     tasks = []
     for n in (4, 8, 2, 1, 16, 32):
         start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
-        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1))
-        tasks[-1].also = _see_tree
+        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1, also=_see_tree))
     return checker.check_scan(answer, reduce, tasks)
 
 
@@ -118,8 +117,8 @@ def _rule_down_sweep(answer):
             word.level = 0
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
-        tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels))
-        tasks[-1].begin = ("The last place holds the identity already: leave it as it is",)
+        begin = ("The last place holds the identity already: leave it as it is",)
+        tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels, begin=begin))
     return checker.check_scan(answer, down_sweep, tasks)
 
 
@@ -223,9 +222,8 @@ def _rule_chunks(answer):
         for length in (4, 3, 2, 1, 5, n):
             what, count = f"a list of {n} in chunks of {length}", -(-n // length)
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
-            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count - 1, length))
-            tasks[-1].spare = 1
-            tasks[-1].also = lambda op, a, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
+            also = lambda op, a, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)  # noqa: E731
+            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count - 1, length, also=also, spare=1))
     return checker.check_scan(answer, chunks, tasks)
 
 
