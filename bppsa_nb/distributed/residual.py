@@ -8,7 +8,7 @@ from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
-from bppsa_nb.networks.layers import run
+from bppsa_nb.networks.network import run
 from bppsa_nb.training.loss import check_labels, check_order
 from bppsa_nb.training.step import whole_samples
 
