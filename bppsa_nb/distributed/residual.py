@@ -1,4 +1,4 @@
-"""Residual layers spread over MPI ranks: each has the states of its own only; multigrid and training on them.
+"""Residual layers spread over MPI ranks: each has the states of its own only; and multigrid on them.
 
 `Neighbors` is how multigrid reaches the ranks that hold the layers before and after its own (Section III-D).
 """
@@ -6,15 +6,13 @@
 import numpy as np
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.distributed.training import ReplicaStrategy, add_up
+from bppsa_nb.distributed.training import add_up
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels, partition
 from bppsa_nb.multigrid.neighbors import Alone
 from bppsa_nb.networks.layers import run
-from bppsa_nb.training.loss import check_labels, check_order
-from bppsa_nb.training.step import whole_samples
 
 
 def layers_of(model, comm):
@@ -82,31 +80,6 @@ def _given(model, x):
         "model.params": f"those {ranks.checksum(model.params.flat)}",
         "model.solver": repr(model.solver),
     }
-
-
-class LayerStrategy(ReplicaStrategy):
-    """Steps of a trainer whose ranks share out residual layers: of one replica, all of whose ranks have whole batches.
-
-    All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
-    no communicator, or ranks are to share steps.
-    """
-
-    def __init__(self, comm, sequence_ranks):
-        super().__init__(comm, None)
-        if sequence_ranks is not None:
-            raise ValueError(f"sequence_ranks is for an RNN or a GRU, which have steps, got {sequence_ranks!r}")
-        self.places = 1  # that steps are cut into
-
-    def _forward(self, trainer, x):
-        return trainer.model.forward(x, trainer.backend, self.comm)
-
-    def _batch(self, model, make):
-        with self.group.collective_check() as gather:
-            x, y = whole_samples(*make())
-            check_order(x, y)
-            y = check_labels(y, len(x), model.num_classes)
-            gather(alike={"y": f"labels {ranks.checksum(y.astype(np.int64))}"})
-        return x, y, len(y)
 
 
 class Neighbors(Alone):
