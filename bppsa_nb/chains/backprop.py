@@ -56,7 +56,9 @@ def backprop(
         the last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
         term at a point where runs meet is given by the rank whose run starts there. Methods are ``"linear"``, rank
         after rank, and ``"chunked"``: every rank reduces its run to one product, MPI scans the products, every rank
-        goes back along its run (Equation 6, with n / p links on each). Backends may differ.
+        goes back along its run (Equation 6, with n / p links on each). ``"auto"`` is ``"chunked"`` where p is more than
+        H + 1, for a product of H × H matrices is as much work as H products with a vector; for a list, ``"linear"``.
+        Where samples share their Jacobians, H is over B. Backends may differ.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from bppsa_nb.multigrid.grids import check_levels
 
 def connect(comm, backward=False):
     """Return the neighbors for a ``comm`` argument; `backward` if values go from the last rank to the first."""
-    return Alone(backward) if comm is None else over_ranks("neighbors").Ranks(comm, backward)
+    return Alone(backward) if comm is None else over_ranks("residual").Neighbors(comm, backward)
 
 
 class Alone:
