@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, check_count, generator
-from bppsa_nb.training.datasets import irmas
+from bppsa_nb.training.datasets import downloads
 from bppsa_nb.training.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
 
 SAMPLES = SECONDS * SAMPLE_RATE
@@ -94,7 +94,7 @@ INSTRUMENTS = {
 def clips(count=CLIPS, seed=0, progress=True):
     """Find a folder for `bppsa_nb.Instruments`: IRMAS if it was fetched, or else the stand-in; and say which."""
     try:
-        found = irmas.folder()
+        found = downloads.find("irmas")
     except FileNotFoundError:
         print("IRMAS is not here (`bppsa-nb fetch irmas` downloads it). Synthetic instruments stand in for it.")
         return stand_in(count, seed, progress)
