@@ -413,8 +413,7 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, run):
 def test_train_on_audio(project, run):
     from bppsa_nb.training.datasets import instruments
 
-    folder = project / "clips"
-    instruments.write_stand_in(folder, 44, progress=False)
+    folder = instruments.stand_in(44, progress=False)
     train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
     assert "1 iterations" in (shown := run(*train)) and "22 unseen samples (chance is 9%)" in shown
     assert "folder must be the name of a file or a folder" in run("train", "--audio", "", ends=1)

@@ -10,10 +10,9 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,18 +34,16 @@ STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
 _LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
 
 
-@checked
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """How features are computed from a waveform: a column of Table 3.
 
     So many mel-frequency `coefficients` per channel, of which the first is dropped; samples of the Fourier transform's
     `window`, and `hop` from one frame to the next.
     """
 
-    coefficients: Annotated[int, ">= 2, <= 128"]  # librosa's mel bands, of which it makes them
-    window: Size
-    hop: Size
+    coefficients: int
+    window: int
+    hop: int
 
     @property
     def frames(self) -> int:
@@ -59,31 +56,31 @@ class Features:
         return 2 * (self.coefficients - 1)
 
     def frames_of(self, samples: int) -> int:
-        """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
-        return 1 + (samples - self.window % 2) // self.hop
+        """Count the frames of a waveform: half a window is added on either side."""
+        return 1 + samples // self.hop
 
 
 FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
-
+Set = Literal["S", "M", "L"]
 
 
 @checked
-def mfcc(waveform: Annotated[ArrayLike, "floating[2, n]"], features="S"):
+def mfcc(waveform: Annotated[ArrayLike, "floating[2, n]"], features: Set = "S"):
     """Compute normalized mel-frequency cepstral coefficients (F, C) in float32 of a stereo waveform (2, samples).
 
     They are the left channel's, then the right channel's, without the first of each, which is the average power. Every
     coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0.
     """
-    from_librosa, features = _from_librosa(), _features(features)
+    from_librosa, how = _from_librosa(), FEATURES[features]
     peak = float(abs(waveform).max(initial=0))  # NaN if there is one
     if not peak <= _LOUDEST:
         raise ValueError(f"waveform must be finite and at most {_LOUDEST:g} (1 is full scale), its peak is {peak:g}")
-    settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
+    settings = {"n_mfcc": how.coefficients, "n_fft": how.window, "hop_length": how.hop}
     # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
     channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
     coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
     rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
-    rows = coefficients[:, 1:].reshape(features.size, -1)
+    rows = coefficients[:, 1:].reshape(how.size, -1)
     rows -= rows.mean(axis=1, keepdims=True)
     deviation = rows.std(axis=1, keepdims=True)
     constant = deviation <= rounding  # silence, for one: a deviation that is nothing but rounding must not be blown up
@@ -125,7 +122,7 @@ class Instruments(ArrayDataset):
         ``008__[cel][nod][cla]0058__1.wav`` is a clip of recording 0058. A file without ``__<n>`` is a recording of its
         own. The folder is only read.
     features
-        A set of Table 3, or settings of your own.
+        A set of Table 3.
     workers
         Threads that compute features; as many as there are cores by default.
     progress
@@ -148,16 +145,16 @@ class Instruments(ArrayDataset):
     ------
     OSError, ValueError
         If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if files cannot
-        be used, of which all are looked at first; if features cannot be cached; for unknown features.
+        be used, of which all are looked at first; if features cannot be cached.
     """
 
     @checked
     def __init__(
-        self, folder: Path, features: str | Features = "S", workers: Size | None = None, progress: bool = True
+        self, folder: Path, features: Set = "S", workers: Size | None = None, progress: bool = True
     ):
-        self.features = _features(features)
+        self.features = FEATURES[features]
         names = _clips_in(folder)
-        _fill(self, _load(folder, names, self.features, workers, progress), names)
+        _fill(self, _load(folder, names, features, workers, progress), names)
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
     @checked
@@ -209,14 +206,6 @@ def _from_librosa():
     return mfcc
 
 
-def _features(features):
-    if isinstance(features, Features):
-        return features
-    if not isinstance(features, str) or features not in FEATURES:
-        raise ValueError(f"features must be one of {', '.join(FEATURES)} or a Features, got {features!r}")
-    return FEATURES[features]
-
-
 def _recording(name):
     # The marks in brackets need not be the same for all clips of a recording.
     folder, _, stem = str(PurePosixPath(name).with_suffix("")).rpartition("/")
@@ -242,7 +231,8 @@ def _clips_in(folder):
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)]: those that were kept of the very same files, or else what is computed now."""
-    kept, shape = _kept(folder, names, features), (len(names), features.frames, features.size)
+    how = FEATURES[features]
+    kept, shape = _kept(folder, names, how), (len(names), how.frames, how.size)
     if (clips := _read_kept(kept, shape)) is not None:
         return clips
     clips, bad = np.empty(shape, np.float32), {}
@@ -250,9 +240,9 @@ def _load(folder, names, features, workers, progress):
     def compute(i):
         try:
             waveform = read(folder / names[i])
-            if (frames := features.frames_of(waveform.shape[1])) != features.frames:
-                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
-                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
+            if (frames := how.frames_of(waveform.shape[1])) != how.frames:
+                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < how.frames else "long"
+                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({how.frames} frames)")
             clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
             bad[i] = f"{names[i]}: {error}"

@@ -14,7 +14,7 @@ from texts import beside, refuses
 
 import bppsa_nb as bp
 from bppsa_nb.training.datasets import ArrayDataset, audio
-from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
+from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments, mfcc
 
 SAMPLES, TEXTS = 3 * 44100, beside(__file__)
 
@@ -52,7 +52,7 @@ class Watched:
 
     def __call__(self, waveform, features):
         self.calls.append(waveform.mean())
-        return np.full((features.frames, features.size), waveform.mean())
+        return np.full((FEATURES[features].frames, FEATURES[features].size), waveform.mean())
 
 
 @pytest.fixture
@@ -73,13 +73,6 @@ def check_clips(data, folder):
 
 
 # Features
-
-
-@pytest.mark.parametrize("window, hop, frames", [(1024, 300, 442), (1023, 300, 441), (1023, SAMPLES, 1)])
-def test_features_of_your_own(window, hop, frames):
-    """Where the window is odd, and hops divide the clip, there is a frame less."""
-    features = Features(3, window, hop)
-    assert mfcc(noise(), features).shape == (frames, 4) == (features.frames, features.size)
 
 
 @pytest.mark.parametrize("samples", [SAMPLES - 1, SAMPLES])
@@ -126,10 +119,6 @@ def test_what_is_refused_is_named(call, message):
 def test_the_loudest_sound_does_not_overflow(dtype):
     square = np.where(np.arange(SAMPLES) // 50 % 2, 1e10, -1e10) * np.linspace(0.5, 1, SAMPLES)
     assert np.isfinite(mfcc(np.stack([square, square]).astype(dtype))).all()
-
-
-def test_features_are_the_same_whatever_integers_they_come_from():
-    assert repr(Features(*np.array([20, 4096, 512]))) == repr(FEATURES["S"])
 
 
 # Data set
@@ -231,11 +220,10 @@ def test_a_second_load_computes_nothing_and_changes_nothing(folder, watched, pro
     assert len(watched.calls) == 33 and len(cached(project)) == 1 and contents(folder) == there
     np.testing.assert_array_equal(first.x, second.x)
     assert first.files == second.files
-    for other in ("M", Features(20, 2048, 512)):  # of another size, or of the same
-        load(folder, other)
+    load(folder, "M")
     monkeypatch.setattr(metadata, "version", lambda package: "0.0.1")
     load(folder)  # by another librosa
-    assert len(watched.calls) == 4 * 33
+    assert len(watched.calls) == 3 * 33
 
 
 def test_files_that_change_come_and_go(folder, watched):
