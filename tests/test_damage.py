@@ -4,10 +4,8 @@ Where no checksum tells, it may be read as another sound one.
 """
 
 import gzip
-import io
 import math
 import os
-from contextlib import redirect_stderr
 from functools import partial
 
 import numpy as np
@@ -120,19 +118,6 @@ def checkpoint(folder, patch):
     return read_into(trainer, trainer.load, path)
 
 
-def features_of_clips(folder, patch):
-    path, whole = folder / "clips.npy", np.arange(12, dtype=np.float32).reshape(2, 2, 3)
-    np.save(path, whole)
-
-    def read():
-        with redirect_stderr(io.StringIO()) as said:
-            if (found := audio._read_kept(path, (2, 2, 3))) is None:
-                raise ValueError(said.getvalue())
-        return found.tolist()
-
-    return Kept([path], read, lambda found: np.isfinite(found).all() and np.sum(found != whole) == 1, ValueError)
-
-
 def recorded_sound(folder, patch):
     patch.setattr(audio, "_from_librosa", lambda: None)
     patch.setattr(audio, "mfcc", lambda waveform, features: waveform.mean())
@@ -169,7 +154,7 @@ def images(title, contents, given="", sealed=False):
 
 MAKERS = [
     *(recorded_table, points_of_a_sweep, published_table, meaning_of_columns, calibration, answers_to_puzzles),
-    *(weights, checkpoint, features_of_clips, recorded_sound),
+    *(weights, checkpoint, recorded_sound),
 ]
 FORMATS = {make.__name__: make for make in MAKERS} | {
     "cifar10": images("CIFAR-10", CIFAR10),

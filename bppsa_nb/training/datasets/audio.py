@@ -216,26 +216,25 @@ def _recording(name):
 def _clips_in(folder):
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must be a folder in IRMAS's layout, there is none at {folder}")
-    missing = [label for label in LABELS if not (folder / label).is_dir()]
-    if missing:
-        raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
-    names = []
-    for label in LABELS:
-        clips = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
-        clips = sorted(name for name in clips if not name.startswith("."))
-        if not clips:
-            raise ValueError(f"{folder / label} holds no .wav file")
-        names += [f"{label}/{name}" for name in clips]
-    return names
+    clips = {label: [path.name for path in folder.glob(f"{label}/[!.]*")] for label in LABELS}
+    clips = {label: sorted(name for name in names if name.lower().endswith(".wav")) for label, names in clips.items()}
+    if missing := [label for label in LABELS if not clips[label]]:
+        wanted = f"must have .wav files in each of the folders {', '.join(LABELS)}"
+        raise ValueError(f"{folder} {wanted}; there is none in {', '.join(missing)}")
+    return [f"{label}/{name}" for label in LABELS for name in clips[label]]
 
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)]: those that were kept of the very same files, or else what is computed now."""
     how = FEATURES[features]
-    kept, shape = _kept(folder, names, how), (len(names), how.frames, how.size)
-    if (clips := _read_kept(kept, shape)) is not None:
-        return clips
-    clips, bad = np.empty(shape, np.float32), {}
+    kept = _kept(folder, names, how)
+    try:
+        return files.read_npz(kept, "bppsa_nb.Instruments")["features"]
+    except FileNotFoundError:
+        pass
+    except files.CorruptFileError as error:
+        print(f"{error}. Features are computed anew", file=sys.stderr)
+    clips, bad = np.empty((len(names), how.frames, how.size), np.float32), {}
 
     def compute(i):
         try:
@@ -256,7 +255,7 @@ def _load(folder, names, features, workers, progress):
         shown = [bad[i] for i in sorted(bad)[:5]] + [f"and {len(bad) - 5} more"] * (len(bad) > 5)
         raise ValueError(f"{len(bad)} of {len(names)} files cannot be used: {'; '.join(shown)}")
     with files.atomic_write(kept) as file:
-        np.save(file, clips)
+        np.savez(file, features=clips)
     return clips
 
 
@@ -269,19 +268,4 @@ def _kept(folder, names, features):
             stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     what = str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa"), stamps
     key = hashlib.blake2b(repr(what).encode(), digest_size=16).hexdigest()
-    return files.root() / "data" / "downloads" / "features" / f"{key}.npy"
-
-
-def _read_kept(path, shape):
-    """Read features; None if there are none, or they are damaged."""
-    try:
-        with open(path, "rb") as file:
-            features = np.load(file, allow_pickle=False)
-        if features.shape != shape or features.dtype != np.float32 or not np.isfinite(features).all():
-            raise ValueError(f"shape {features.shape}, dtype {features.dtype}, or NaN or infinity")
-        return features
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # a damaged file shows itself in many ways
-        print(f"features in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
-        return None
+    return files.root() / "data" / "downloads" / "features" / f"{key}.npz"
