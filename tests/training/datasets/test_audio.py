@@ -43,22 +43,17 @@ def folder(written, tmp_path, project):
     return Path(shutil.copytree(written, tmp_path / "clips"))
 
 
-class Watched:
-    """A quick stand-in for `mfcc` that notes the mean of every clip it computed."""
-
-    def __init__(self):
-        self.calls = []
-
-    def __call__(self, waveform, features):
-        self.calls.append(waveform.mean())
-        return np.full((FEATURES[features].frames, FEATURES[features].size), waveform.mean())
-
-
 @pytest.fixture
 def watched(monkeypatch):
-    fake = Watched()
-    monkeypatch.setattr(audio, "mfcc", fake)
-    return fake
+    """Replace `mfcc` by the mean of a clip, which is quick, and note those of clips that were computed."""
+    means = []
+
+    def mean(waveform, features):
+        means.append(waveform.mean())
+        return np.full((FEATURES[features].frames, FEATURES[features].size), waveform.mean())
+
+    monkeypatch.setattr(audio, "mfcc", mean)
+    return means
 
 
 def load(folder, *args, **kwargs):
@@ -66,7 +61,7 @@ def load(folder, *args, **kwargs):
 
 
 def check_clips(data, folder):
-    """See that what `Watched` made of each file is where the file's name is."""
+    """See that what `watched` made of each file is where the file's name is."""
     means = [soundfile.read(folder / name, dtype="float32")[0].T.mean() for name in data.files]
     np.testing.assert_array_equal(data.x, np.broadcast_to(np.array(means)[:, None], data.x.shape))
 
@@ -157,8 +152,8 @@ def test_clips_are_known_by_their_names_in_any_case_and_any_encoding(folder, wat
     except OSError:  # macOS has no such names
         odd = f"voi/{clips[2].name}"
     data = load(folder)
-    assert len(data) == len(watched.calls) == 33 and {odd, "voi/[voi][nod]0001__1.WAV"} < {*data.files}
-    assert load(folder).files == data.files and len(watched.calls) == 33
+    assert len(data) == len(watched) == 33 and {odd, "voi/[voi][nod]0001__1.WAV"} < {*data.files}
+    assert load(folder).files == data.files and len(watched) == 33
     train, held_out = data.split(0.5)
     assert ("voi/[voi][nod]0001__1.WAV" in train.files) == ("voi/[voi][nod]0001__2.Wav" in train.files)
 
@@ -201,13 +196,13 @@ def test_the_folder_must_be_laid_out_as_irmas_is(folder):
 def test_a_second_load_computes_nothing_and_changes_nothing(folder, watched, project, monkeypatch):
     there = contents(folder)
     first, second = load(folder), load(folder)
-    assert len(watched.calls) == 33 and len(cached(project)) == 1 and contents(folder) == there
+    assert len(watched) == 33 and len(cached(project)) == 1 and contents(folder) == there
     np.testing.assert_array_equal(first.x, second.x)
     assert first.files == second.files
     load(folder, "M")
     monkeypatch.setattr(metadata, "version", lambda package: "0.0.1")
     load(folder)  # by another librosa
-    assert len(watched.calls) == 3 * 33
+    assert len(watched) == 3 * 33
 
 
 def test_files_that_change_come_and_go(folder, watched):
@@ -220,7 +215,7 @@ def test_files_that_change_come_and_go(folder, watched):
     write(folder / "cel" / "[cel][nod]0000__1.wav", noise(seed=50))
     (folder / "voi" / "[voi][nod]0001__1.wav").unlink()
     data = load(folder)
-    assert len(watched.calls) == 2 * 33 and len(data) == 33 and data.files[0] == "cel/[cel][nod]0000__1.wav"
+    assert len(watched) == 2 * 33 and len(data) == 33 and data.files[0] == "cel/[cel][nod]0000__1.wav"
     check_clips(data, folder)
 
 
@@ -236,7 +231,7 @@ def test_damaged_features_are_computed_anew(folder, watched, project, capsys):
     for said in (f"{path} is not an .npz file written by bppsa_nb.Instruments", ""):
         np.testing.assert_array_equal(load(folder).x, before.x)
         assert said in (printed := capsys.readouterr().err) and bool(said) == bool(printed)
-        assert len(watched.calls) == 66
+        assert len(watched) == 66
 
 
 def test_features_that_cannot_be_cached_are_an_error(folder, watched, project):
@@ -247,27 +242,18 @@ def test_features_that_cannot_be_cached_are_an_error(folder, watched, project):
         load(folder)
 
 
-def test_of_an_interrupted_load_nothing_is_kept(folder, watched, project, monkeypatch):
+def test_of_an_interrupted_load_nothing_is_kept(folder, project, monkeypatch):
     begun = iter(range(10))
 
     def stop(waveform, features):
         if next(begun, None) is None:
             raise KeyboardInterrupt
-        return watched(waveform, features)
+        return 0
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(audio, "mfcc", stop)
         load(folder)
     assert not cached(project)
-
-
-def test_an_unexpected_error_is_not_swallowed(folder, monkeypatch):
-    def broken(waveform, features):
-        raise ZeroDivisionError("a mistake of ours")
-
-    monkeypatch.setattr(audio, "mfcc", broken)
-    with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
-        load(folder)
 
 
 # Splitting
