@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from bppsa_nb.machine import extras, files
 
 _PIECE = 1 << 16  # bytes; a piece that does not come whole is lost
-_TIMEOUT = 30  # seconds without a byte
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,9 @@ def _download(url, path, md5, progress):
 
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={here}-"} if (here := file.tell()) else {})
         bar = progress and sys.stderr.isatty() and find_spec("tqdm") is not None
-        how = {"headers": headers, "hooks": {"response": begin}, "timeout": _TIMEOUT}
+        download = pooch.HTTPDownloader(bar, _PIECE, headers=headers, hooks={"response": begin})
         try:
-            pooch.HTTPDownloader(progressbar=bar, chunk_size=_PIECE, **how)(url, file, None)
+            download(url, file, None)
         except OSError as error:
             if getattr(getattr(error, "response", None), "status_code", None) != 416:  # nothing follows what is here
                 kept = f"{part.stat().st_size} bytes are kept, the next fetch goes on from there"
