@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from scipy.ndimage import map_coordinates
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.arguments import Rng, Size, checked
@@ -158,9 +157,14 @@ def _strokes(ink, draws):
     y = (np.arange(32) - 15.5 - (room * (2 * draws["down"] - 1))[:, None])[:, :, None]
     x = (np.arange(32) - 15.5 - (room * (2 * draws["right"] - 1))[:, None])[:, None, :]
     cos, sin = ((8 / height * part)[:, None, None] for part in (np.cos(angle), np.sin(angle)))
-    row, column = cos * y - sin * x + 3.5, sin * y + cos * x + 3.5
-    digit = np.broadcast_to(np.arange(len(ink))[:, None, None], row.shape)
-    return map_coordinates(ink, [digit, row, column], order=1, mode="grid-constant")
+    framed = np.pad(ink, ((0, 0), (1, 2), (1, 2)))  # a margin, so that all neighbors are inside
+    row = np.clip(cos * y - sin * x + 4.5, 0, 9).astype(np.float32)  # 4.5 is the middle of the frame's first 10
+    column = np.clip(sin * y + cos * x + 4.5, 0, 9).astype(np.float32)
+    i, j, sample = row.astype(np.int32), column.astype(np.int32), np.arange(len(ink))[:, None, None]
+    v, u = row % 1, column % 1
+    upper = (1 - u) * framed[sample, i, j] + u * framed[sample, i, j + 1]
+    lower = (1 - u) * framed[sample, i + 1, j] + u * framed[sample, i + 1, j + 1]
+    return (1 - v) * upper + v * lower
 
 
 def _blend(pieces, strokes, draws):
