@@ -5,10 +5,10 @@ import itertools
 
 import pandas as pd
 
-from bppsa_nb.multigrid.recording import record
 from bppsa_nb.papers import panels
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.papers.ranks import FAST, LINKS, SLOW
 from bppsa_nb.papers.ranks.model import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.schedule import events as timeline

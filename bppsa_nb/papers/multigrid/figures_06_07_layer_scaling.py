@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import LogLocator
 
-from bppsa_nb.multigrid.recording import record
 from bppsa_nb.papers import panels, provenance
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.papers.ranks import FAST, LINKS, SLOW
 from bppsa_nb.schedule import events as timeline
 

@@ -6,11 +6,11 @@ import bppsa_nb as bp
 from bppsa_nb import sparse
 from bppsa_nb.machine import backends
 from bppsa_nb.multigrid import ResidualModel
-from bppsa_nb.multigrid.recording import record
 from bppsa_nb.papers import panels, words
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.training.loss import cross_entropy
 
 TIMES = {1: 2, 4: 5, 16: 2, 64: 2}  # T = N h, and from how many seeds

@@ -15,8 +15,8 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule
-from bppsa_nb.multigrid.recording import record
 from bppsa_nb.papers import timelines
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.schedule import events as timeline
 
 LATENCY, TRANSFER = 0.25, 0.25  # layer steps

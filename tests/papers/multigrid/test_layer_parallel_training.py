@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from measuring import measure
 
-from bppsa_nb.multigrid.recording import record
 from bppsa_nb.papers.multigrid import layer_parallel_training as experiment
+from bppsa_nb.papers.multigrid.recording import record
 
 
 @pytest.fixture(scope="module")
