@@ -11,8 +11,8 @@ from texts import beside
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
 from bppsa_nb.machine.reprs import repr_of
-from bppsa_nb.multigrid import recording as timelines
 from bppsa_nb.operands import batched, dense, pattern, scaled
+from bppsa_nb.papers.multigrid import recording as timelines
 from bppsa_nb.scan import trace
 from bppsa_nb.training.datasets.audio import FEATURES
 

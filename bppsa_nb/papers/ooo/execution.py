@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_nb import schedule
 from bppsa_nb.machine.workers import one_blas_thread
-from bppsa_nb.networks.layers import gradients_of, param_shapes, params_of
+from bppsa_nb.networks.network import gradients_of, param_shapes, params_of
 from bppsa_nb.schedule.operations import F, O, W
 from bppsa_nb.training.loss import cross_entropy
 

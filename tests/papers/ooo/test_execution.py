@@ -4,7 +4,7 @@ from random_networks import random_batch, random_network
 from trainers import assert_same
 
 from bppsa_nb import Adam, schedule
-from bppsa_nb.networks.layers import param_shapes
+from bppsa_nb.networks.network import param_shapes
 from bppsa_nb.papers.ooo.execution import profile, run
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU, Tanh
 from bppsa_nb.training.loss import cross_entropy
