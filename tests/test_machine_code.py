@@ -44,7 +44,9 @@ def kernels(real, sizes):
     from bppsa_nb.chains import methods_cuda as structured
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.machine import arrays_cuda
+    from bppsa_nb.machine.items_cuda import kernel_of
     from bppsa_nb.networks import residual_steps_cuda as multigrid
+    from bppsa_nb.operands import products_cpu as sparse
     from bppsa_nb.operands import products_cuda as sparse_cuda
     from bppsa_nb.training import kernels_cuda as training
 
@@ -113,11 +115,13 @@ def kernels(real, sizes):
     columns = types.Array(types.int32, 1, "C")
     for index in (types.Array(whole, 1, "C") for whole in (types.int32, types.int64)):
         yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
-        yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
-        yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
-    yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
-    yield sparse_cuda.magnitude_ranges, (a2, a2, a2)
-    yield sparse_cuda.scale_values, (a2, a1, a2)
+        yield kernel_of(sparse.scale_rows), (index, columns, a2, index, a2, index, a2, number, number)
+        yield kernel_of(sparse.apply_rows), (index, columns, a2, a2, a2, number, number)
+    yield kernel_of(sparse.scale_columns), (columns, a2, a2, a2, number, number)
+    kind = types.int32 if real == types.float32 else types.int64
+    bits, found = (types.Array(kind, ndim, "C") for ndim in (2, 3))
+    yield kernel_of(sparse.find_sizes), (bits, kind, kind, found, found, number, number)
+    yield kernel_of(sparse.scale_values), (a2, a1, a2, number, number)
     whole = types.Array(types.int64, 1, "C")
     for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
         yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
