@@ -30,8 +30,8 @@ MANY_PARAMETERS = {
     *("cells.cell_cpu.step", "cells.cell_cpu.back"),
     *("chains.kernels_cuda.step", "chains.kernels_cuda.sweep_chunks"),
     *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks", "chains.multiply_cuda.settle"),
-    *("networks.residual_steps_cuda.convolution_sweep", "networks.residual_steps_cuda.dense_sweep"),
-    *("operands.products_cpu.scale_rows", "operands.products_cuda.sums", "training.kernels_cuda.classify"),
+    *("networks.residual_steps_cuda.sweep_layers", "operands.products_cpu.scale_rows"),
+    *("operands.products_cuda.sums", "training.kernels_cuda.classify"),
 }
 # Private attributes of other objects that are reached: a class's own constructors, and what other libraries do not
 # make public.

@@ -123,14 +123,10 @@ def kernels(real, sizes):
     yield kernel_of(sparse.find_sizes), (bits, kind, kind, found, found, number, number)
     yield kernel_of(sparse.scale_values), (a2, a1, a2, number, number)
     whole = types.Array(types.int64, 1, "C")
-    for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
-        yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
-    yield multigrid.grad_preacts, (a1, a1, real)
-    yield multigrid.weight_gradients, (a5, a5, a5)
-    yield multigrid.bias_gradients, (a5, a2)
-    yield multigrid.take_points, (a2, whole, a2)
-    yield multigrid.put_points, (a2, whole, a2)
-    yield multigrid.subtract, (a2, a2, a2)
+    yield multigrid.sweep_layers, (a5, a5, flag, a5, whole, whole, a1, a5, a1, a5, number)
+    yield multigrid.add_up_gradients, (a5, a5, a5, real, a5, a2)
+    yield multigrid.copy_points, (a2, a2, whole, flag)
+    yield multigrid.subtract, (a1, a1, a1)
     yield multigrid.square_sums, (a2, a2, whole, a1, a1)
 
 
@@ -138,7 +134,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
     pytest.importorskip("cuda.core", reason="needs the gpu extra")
     cc = int(compiled_for[3]), int(compiled_for[4])
     found = [(k, cuda_compiler.compile_ptx(k.py_func, types, cc, **options)) for k, types in kernels(real, sizes)]
-    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 43
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 39
     for kernel, text in found:
         assert program_of(text).functions  # every instruction is one that `ptx` knows
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from bppsa_nb.machine.pointwise import tanh
+
 Activation = Literal["tanh", "relu"]
 ACTIVATIONS = get_args(Activation)
 TANH, RELU, ADJOINT, TANH_SLOPE, RELU_SLOPE = range(5)  # what a step of compiled code computes
@@ -107,6 +109,20 @@ def _windows(u, size):
 
 def _per_unit(biases, u):
     return biases.reshape(len(biases), 1, -1, *[1] * (u.ndim - 3))
+
+
+def result(u, total, size, kind, zero, one):
+    """Return what a step of compiled code makes of a number of the state, and of the sum for it with its bias."""
+    if kind == ADJOINT:
+        return u + size * total
+    if kind == TANH:
+        return u + size * tanh(total)
+    if kind == RELU:
+        return u + size * (zero if total <= zero else total)  # NaN passes through
+    if kind == TANH_SLOPE:
+        t = tanh(total)
+        return one - t * t
+    return one if total > zero else zero
 
 
 def compiled_sweeps(sweep, load):

@@ -100,11 +100,3 @@ def test_norms_of_any_size(cuda, monkeypatch):
         np.testing.assert_allclose(cuda.norms(cuda.load(a), points, index), [5 * scale, 2 * scale], rtol=1e-6)
     a = np.array([[[1, np.nan, 1]], [[1, np.inf, 1]]], np.float32)
     assert not np.isfinite(cuda.norms(cuda.load(a), points, index)).any()
-
-
-def test_layers_too_wide_for_shared_memory():
-    from bppsa_nb.networks import residual_steps_cuda as cuda
-
-    assert cuda._shared_bytes(np.empty((2, 1, 256)), 128) == 8 * (8 * 256 + 128 * 17)
-    with pytest.raises(ValueError, match="weights: layers of q = 700 take 62208 bytes, but a thread block has 49152"):
-        cuda._shared_bytes(np.empty((2, 1, 700)), 128)
