@@ -127,7 +127,7 @@ def kernels(real, sizes):
     yield multigrid.add_up_gradients, (a5, a5, a5, real, a5, a2)
     yield multigrid.copy_points, (a2, a2, whole, flag)
     yield multigrid.subtract, (a1, a1, a1)
-    yield multigrid.square_sums, (a2, a2, whole, a1, a1)
+    yield multigrid.square_sums, (a2, a1, a1)
 
 
 def check(real, compiled_for, linked_for, sizes=(20,), **options):

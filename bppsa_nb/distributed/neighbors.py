@@ -3,8 +3,8 @@
 import numpy as np
 
 from bppsa_nb.distributed import ranks
+from bppsa_nb.multigrid.cycles import Alone
 from bppsa_nb.multigrid.grids import check_levels
-from bppsa_nb.multigrid.neighbors import Alone
 
 
 class Ranks(Alone):

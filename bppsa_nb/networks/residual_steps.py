@@ -176,9 +176,9 @@ def difference(a, b):
     return a - b
 
 
-def norms(a, points, index):
-    """Compute ||a_k - points[index_k]|| for every k, in double precision; no square leaves its range."""
-    r = np.abs((a - points[index]).astype(np.float64)).reshape(len(a), -1)
+def norms(values):
+    """Compute the norm of the values at every point, in double precision; no square leaves its range."""
+    r = np.abs(values.astype(np.float64)).reshape(len(values), -1)
     largest = r.max(axis=1)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
     return scale * np.sqrt(np.einsum("kn,kn->k", r / scale[:, None], r / scale[:, None]))

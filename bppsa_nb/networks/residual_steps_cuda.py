@@ -100,21 +100,21 @@ def subtract(a, b, out):
 
 
 @cuda.jit
-def square_sums(a, points, index, largest, sums):
-    """Find max |r| and the sum of (r / max |r|)² for every ``r = a[k] - points[index[k]]``, one per block."""
-    shared = cuda.shared.array(0, a.dtype)
-    zero, one = a.dtype.type(0), a.dtype.type(1)
+def square_sums(values, largest, sums):
+    """Find max |r| and the sum of (r / max |r|)² for every row r of the values, one per block."""
+    shared = cuda.shared.array(0, values.dtype)
+    zero, one = values.dtype.type(0), values.dtype.type(1)
     k, tid, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     found = zero
-    for i in range(tid, a.shape[1], threads):
-        found = max(found, abs(a[k, i] - points[index[k], i]))
+    for i in range(tid, values.shape[1], threads):
+        found = max(found, abs(values[k, i]))
     shared[tid] = found
     peak = reduced(shared, tid, threads, False)
-    scale = peak if zero < peak < a.dtype.type(math.inf) else one
+    scale = peak if zero < peak < values.dtype.type(math.inf) else one
     cuda.syncthreads()  # until all have read it
     found = zero
-    for i in range(tid, a.shape[1], threads):
-        r = (a[k, i] - points[index[k], i]) / scale
+    for i in range(tid, values.shape[1], threads):
+        r = values[k, i] / scale
         found += r * r
     shared[tid] = found
     total = reduced(shared, tid, threads, True)
@@ -182,10 +182,10 @@ def difference(a, b):
     return out
 
 
-def norms(a, points, index):
-    """Compute ||a_k - points[index_k]|| for every k; no square leaves its range."""
-    largest, sums = (cuda.device_array(len(a), a.dtype) for _ in range(2))
-    square_sums[len(a), _THREADS, 0, _THREADS * a.dtype.itemsize](_rows(a), _rows(points), index, largest, sums)
+def norms(values):
+    """Compute the norm of the values at every point; no square leaves its range."""
+    largest, sums = (cuda.device_array(len(values), values.dtype) for _ in range(2))
+    square_sums[len(values), _THREADS, 0, _THREADS * values.dtype.itemsize](_rows(values), largest, sums)
     return host(largest).astype(np.float64) * np.sqrt(host(sums).astype(np.float64))
 
 
