@@ -5,10 +5,9 @@ started, so that products of sparse matrices may have whatever size they have.
 """
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.operands.batched import BatchedCSR, Planned
-from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.kinds import Affine, Scaled
+from bppsa_nb.operands.pattern import BatchedCSR, Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 LOST = None  # stands for an operand that could not be computed

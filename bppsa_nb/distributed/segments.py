@@ -14,8 +14,7 @@ from bppsa_nb.chains.methods import go_back, multiply
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
 from bppsa_nb.operands import rows
-from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.operands.kinds import Affine, Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 

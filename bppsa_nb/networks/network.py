@@ -15,8 +15,7 @@ from bppsa_nb.machine.arguments import Backend, Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.networks import layers
-from bppsa_nb.operands.batched import BatchedCSR
-from bppsa_nb.operands.pattern import CSRPattern, Pattern
+from bppsa_nb.operands.pattern import BatchedCSR, CSRPattern, Pattern
 from bppsa_nb.scan import scan
 
 if TYPE_CHECKING:
