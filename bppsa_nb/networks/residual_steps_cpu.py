@@ -16,7 +16,7 @@ from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, multiply_T, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks import residual_steps as steps
-from bppsa_nb.networks.residual_steps import ADJOINT, compiled_sweeps
+from bppsa_nb.networks.residual_steps import ADJOINT, sweeps
 
 # These NumPy serves.
 host, take, put, difference, norms = steps.host, steps.take, steps.put, steps.difference, steps.norms
@@ -33,7 +33,7 @@ def load(array):
 
 
 def _sweep(points, source, blocks, weights, biases, slopes, kind):
-    """Go through blocks; see `compiled_sweeps`."""
+    """Go through blocks; see `sweeps`."""
     arrivals = np.empty((len(blocks[0]) - 1, *points.shape[1:]), points.dtype)
     none = np.empty(0, points.dtype)
     source, biases, slopes = (none if array is None else array for array in (source, biases, slopes))
@@ -47,7 +47,7 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     return arrivals
 
 
-forward_sweep, adjoint_sweep, slopes = compiled_sweeps(_sweep, load)
+forward_sweep, adjoint_sweep, slopes = sweeps(_sweep, load)
 
 
 def _images(state, weights, samples):

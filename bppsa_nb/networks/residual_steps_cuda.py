@@ -11,12 +11,13 @@ import numpy as np
 from bppsa_nb.machine.arrays_cuda import line, over
 from bppsa_nb.machine.cuda import inline, reduced, with_own
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.machine.pointwise import tanh
+from bppsa_nb.machine.pointwise import tanh, where
 from bppsa_nb.networks import residual_steps as steps
-from bppsa_nb.networks.residual_steps import ADJOINT, compiled_sweeps
+from bppsa_nb.networks.residual_steps import ADJOINT, sweeps
 
 _THREADS = 128
-result = inline(with_own(steps.result, {tanh: inline(lambda x: math.tanh(x))}))
+_OWN = {tanh: inline(lambda x: math.tanh(x)), where: inline(lambda condition, x, y: x if condition else y)}
+result = inline(with_own(steps.result, _OWN))
 
 
 @cuda.jit
@@ -160,7 +161,7 @@ def host(array):
     return array.copy_to_host()
 
 
-forward_sweep, adjoint_sweep, slopes = compiled_sweeps(_sweep, load)
+forward_sweep, adjoint_sweep, slopes = sweeps(_sweep, load)
 
 
 def take(points, index):
