@@ -7,9 +7,9 @@ import numpy as np
 from parts import METHODS, TINY
 
 import bppsa_nb as bp
-from bppsa_nb.chains import costs, counts, plan
+from bppsa_nb.chains import counts, plan, prices
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations
+from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, machine_code
 from bppsa_nb.training.datasets.audio import FEATURES
 
 
@@ -93,19 +93,17 @@ def profiled(cell, method):
 def predicted(cell, method):
     """Predict the seconds of a launch of those kernels whose steps are known, by name."""
     (T, B, H, _), weights = problem(cell), 1 if cell == "RNN" else 3
-    step = {name: cost.seconds for name, cost in costs.table().items()}
+    step = lambda name: machine_code.read(name).seconds  # noqa: E731
     if method == "linear":
-        return {"run_forward": T * step[f"{cell} forward"], "sweep_chunks": T * step[f"{cell} sweep"]}
+        return {"run_forward": T * step(f"{cell} forward"), "sweep_chunks": T * step(f"{cell} sweep")}
     if method == "blelloch":
         return {}
     length = plan.chunk_length(T, B, H, np.float32, "cuda", weights)
-    inner = max((T - 1) // length - 1, 0)
-    # Products are waited for together, but share lanes.
-    products = counts.product(length, inner * B, H, weights, "cuda") | {"launches": 0}
+    products = counts.chunked(T, B, H, weights, "cuda", length)["weights products"]._replace(starts=0)
     return {
-        "sweep_chunks": length * step[f"{cell} sweep"],
-        "multiply_chunks": counts.price(products, costs.prices()["structured"]["chunked"]),
-        "across_chunks": inner * step["across chunks"],
+        "sweep_chunks": length * step(f"{cell} sweep"),
+        "multiply_chunks": counts.price({"weights products": products}, prices.defaults("cuda")["prices"]),
+        "across_chunks": max((T - 1) // length - 1, 0) * step("across chunks"),
     }
 
 

@@ -123,7 +123,6 @@ def few_threads(from_ptx, monkeypatch):
     """Fewer threads than numbers where there is no GPU, so that every loop over them goes round."""
     if backends.emulated():
         from bppsa_nb.cells import layer_cuda as cells
-        from bppsa_nb.chains import levels_cuda as scan
         from bppsa_nb.chains import methods_cuda as structured
         from bppsa_nb.machine import items_cuda as items
         from bppsa_nb.operands import products_cuda as products
@@ -131,9 +130,8 @@ def few_threads(from_ptx, monkeypatch):
 
         monkeypatch.setattr(items, "LANES", 2)
         monkeypatch.setattr(products, "SHARED_BYTES", 16)
-        for module in (scan, cells, structured):
-            monkeypatch.setattr(module, "MAX_THREADS", 2)
         for module in (cells, structured):
+            monkeypatch.setattr(module, "MAX_THREADS", 2)
             monkeypatch.setattr(module, "_THREADS", 4)
         # A kernel is made for as many as its module names, and kept for the tests that come after.
         monkeypatch.setattr(training, "one_block", lambda kernel, stream: kernel[1, 4, stream])

@@ -13,11 +13,11 @@ from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, methods_cuda, plan
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.chains.methods import go_back
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import arrays_cuda, backends, items_cuda
-from bppsa_nb.machine.cuda import shared_bytes
+from bppsa_nb.machine.cuda import SHARED_BYTES, in_registers, row_of, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.operands import products, products_cpu, products_cuda
 from bppsa_nb.operands.range import DynamicRangeError
@@ -26,23 +26,17 @@ from bppsa_nb.sparse import PlannedProduct
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("H", [33, more(64)])
-def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
-    # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
-
-    monkeypatch.setattr(levels_cuda, "MAX_THREADS", 64)
-    monkeypatch.setattr(levels_cuda, "SHARED_BYTES", 3 * 24 * H * 8)
-    jacobians_T, _, _ = cast(np.float64, *chain(2, 1, H, np.random.default_rng(H)))
-    mats, exps, vecs, lost = levels_cuda.workspace(3, 1, 1, H, np.float64)
-    operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
-    methods_cuda.launch_prepare(methods_cuda.Links(operands), mats, exps, lost)
-    vecs.copy_to_device(np.zeros(vecs.shape))
-    threads, shared = levels_cuda._block(H, 8)
-    levels_cuda.up_level[2, threads, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
-    # Position 3 met position 2: a[3] = a[2] ⋄ a[3] = a[3] a[2], and position k is link T - k.
-    product = mats.copy_to_host()[0, 0] * 2.0 ** exps.copy_to_host()[0, 0]
-    expected = operands[0, 0] @ operands[1, 0]
-    np.testing.assert_allclose(product, expected, atol=1e-13)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_levels_refuse_matrices_that_do_not_fit(dtype):
+    itemsize = np.dtype(dtype).itemsize
+    most, fits = plan.LARGEST[itemsize], lambda H: (H + 1) * row_of(H) * itemsize <= SHARED_BYTES
+    assert [H for H in range(1, 300) if fits(H) and in_registers(H, np.dtype(dtype))] == list(range(1, most + 1))
+    links, g = np.ones((9, 1, most + 1, most + 1), dtype), np.ones((1, most + 1), dtype)
+    for method, levels in (("blelloch", None), ("truncated", 2)):
+        with pytest.raises(ValueError, match=f"at most {most} x {most} in float.*H = {most + 1}; use method='chunked'"):
+            bp.backprop(links, g, method=method, levels=levels, backend="cuda")
+    for T in (100, 10**6):
+        assert plan.explain(T, 1, most + 1, dtype, "cuda").method != "blelloch"
 
 
 def test_extremes_are_found_wherever_they_stand():
@@ -98,7 +92,7 @@ def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeyp
     shapes = (T, B, I), (T + 1, B, H), (cell.preacts, T, B, H)
     x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
     grads = [cuda.device_array(shape, dtype) for shape in ((gates * H, I), (gates * H, H), gates * H, gates * H)]
-    parts = cuda.device_array(weight_gradients.parts_of(at.shape, I), dtype)
+    parts = cuda.device_array(weight_gradients.parts_of(T * B, cell.preacts * H, I + 1 + H), dtype)
     weight_gradients.launch_gradients(cell, *map(cuda.to_device, arrays), parts, grads)
     left = plain_layer.parameter_gradients(cell, x, hidden[None], at)
     for name, found in zip(cell.names, grads, strict=True):
@@ -344,9 +338,5 @@ def test_sparse_range_and_values(monkeypatch):
 
 
 def test_a_row_too_long_for_shared_memory():
-    assert levels_cuda.tile_rows(20, 4) == 20 and levels_cuda.tile_rows(128, 8) == 16
-    with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
-        levels_cuda.tile_rows(5000, 8)
-
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
         shared_bytes(25000, 4, "hidden_size: 5 H = 25000 numbers")

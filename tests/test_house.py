@@ -9,7 +9,7 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "bppsa_nb"
 ROOMS = [
-    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "multigrid", "training", "schedule"),
+    *("machine", "ptx", "scan", "operands", "chains", "cells", "networks", "schedule", "multigrid", "training"),
     *("puzzles", "distributed", "papers"),
 ]
 BELOW = {room: set(ROOMS[: i + 1]) for i, room in enumerate(ROOMS)}
@@ -31,13 +31,13 @@ MANY_PARAMETERS = {
     *("chains.kernels_cuda.step", "chains.kernels_cuda.sweep_chunks"),
     *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks", "chains.multiply_cuda.settle"),
     *("networks.residual_steps_cuda.sweep_layers", "operands.products_cpu.scale_rows"),
-    *("operands.products_cuda.sums", "training.kernels_cuda.classify"),
+    "operands.products_cuda.sums",
 }
 # Private attributes of other objects that are reached: a class's own constructors, and what other libraries do not
 # make public.
 PRIVATE = {
-    *(("chains.structured", "_fix"), ("operands.pattern", "_hold")),
-    *(("papers.ranks.engines", "_exit"), ("schedule.processes", "_exit")),
+    *(("chains.chain", "_fix"), ("operands.pattern", "_hold")),
+    ("papers.ranks.engines", "_exit"),
     *(("machine.content", "_overload_func"), ("machine.content", "_jit_options"), ("machine.compiling", "_cache")),
     *(("machine.views", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bppsa_nb.cells.spans import WHOLE
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that a layer of any cell has
 

@@ -319,7 +319,7 @@ def derive_of(cell, state, real):
     """Make the kernel that goes back from unit gradients at one of the states, for all steps, samples and units.
 
     Of a layer's states and what is kept it makes slopes [shape=(G, T, B, S, H)], and a carry [shape=(S, T, B, S, H)],
-    if any, for `bppsa_nb.chains.structured.StructuredChain`. All arrays are one line; a step has so many numbers.
+    if any, for `bppsa_nb.chains.chain.StructuredChain`. All arrays are one line; a step has so many numbers.
     """
     unit, (read, read_one) = tuple(real(s == state) for s in range(cell.states)), _read_of(cell, real)
     back, put_slopes, put_carry = compiled(cell.back, real), put_of(cell.gates), put_of(cell.carries)

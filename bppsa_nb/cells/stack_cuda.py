@@ -149,7 +149,9 @@ class Device:
                 self.grads[name] = self.new(self.params[name].shape)
         # What gradients of parameters read stays as it is until the step ends, and only others work on their arrays.
         follow(self.side, stream)
-        parts = self.array(("parts", below.shape[2]), *weight_gradients.parts_of(grad_preacts.shape, below.shape[2]))
+        inputs = below.shape[2]
+        sums = weight_gradients.parts_of((T - 1) * B, cell.preacts * H, inputs + 1 + H)
+        parts = self.array(("parts", inputs), *sums)
         grads = [self.grads[name] for name in names]
         weight_gradients.launch_gradients(cell, below, states[0], grad_preacts, parts, grads, self.side)
         if not wanted:
@@ -177,6 +179,16 @@ def from_logits(head, last, grad_logits):
     """Go back through `logits`; see `bppsa_nb.cells.stack.from_logits`."""
     weight, bias = map(on_device, head)
     found = [cuda.device_array(array.shape, last.dtype) for array in (weight, bias, last)]
-    weight_gradients.launch_linear_gradients(last, grad_logits, *found[:2])
-    cells.launch_input_gradients(grad_logits.reshape(1, *grad_logits.shape), 1, 0, weight, found[2])
+    launch_from_logits(last, weight, grad_logits, head_parts(*grad_logits.shape, last), found)
     return found
+
+
+def head_parts(batch, classes, last):
+    """Allocate what `launch_from_logits` works on."""
+    return cuda.device_array(weight_gradients.parts_of(batch, classes, last.shape[1] + 1), last.dtype)
+
+
+def launch_from_logits(last, weight, grad_logits, parts, found, stream=0):
+    """Launch `from_logits`: `found` are the gradients of weight, bias, and the last state."""
+    weight_gradients.launch_linear_gradients(last, grad_logits, parts, *found[:2], stream)
+    cells.launch_input_gradients(grad_logits.reshape(1, *grad_logits.shape), 1, 0, weight, found[2], stream)

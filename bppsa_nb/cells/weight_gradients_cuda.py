@@ -182,20 +182,14 @@ def _launch_sums(x, hidden, at, sizes, parts, grads, stream):
     sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, *sizes, *grads)
 
 
-def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
+def launch_linear_gradients(states, at, parts, grad_weight, grad_bias, stream=0):
     """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)]."""
-    classes, size = grad_weight.shape
-    parts = cuda.device_array(_parts(at.size // classes, classes, size + 1), at.dtype)
-    _launch_sums(states, states, at, (classes, 0, 0), parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
+    sizes = len(grad_weight), 0, 0
+    _launch_sums(states, states, at, sizes, parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
 
 
-def parts_of(shape, inputs):
-    """Return the shape of the sums that make up a layer's δW, for gradients of a shape and so many inputs."""
-    sums, steps, batch, size = shape
-    return _parts(steps * batch, sums * size, inputs + 1 + size)
-
-
-def _parts(rows, gates, columns):
+def parts_of(rows, gates, columns):
+    """Return the shape of the parts of a sum over rows, for so many gates and columns, those of the bias included."""
     blocks = _split(gates, 4, 32)[1] * _split(columns, 8, 8)[1]
     return max(1, min(PARTS // blocks, -(-rows // 64))), gates, columns
 

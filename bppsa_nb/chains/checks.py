@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine.arguments import Array, look_of
 from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, wrong_shape
 from bppsa_nb.machine.reprs import short_repr

@@ -1,27 +1,24 @@
-"""What each method does, counted: the operation counts of the cost model.
+"""What each method does, counted: the cost model by which ``method="auto"`` chooses.
 
-A method's predicted time is the sum of its counts times what one of them costs, in seconds (`bppsa_nb.chains.prices`).
-The functions `linear`, `blelloch` and `chunked`, and of the forward pass `loop` and `repaired`, count:
+Whatever a method does is made of products, and products are of few kinds:
 
-============  ==========================================================================================
-`launches`    times that workers are set to work and waited for: at least once a call, and once a level of the tree
-`steps`       steps that wait for each other; in NumPy, operations that Python starts
-`merges`      those that multiply matrices by matrices
-`crossings`   those that go from one chunk to the next
-`terms`       K per step of a structured chain: the summands of its transposed Jacobian
-`products`    small products that are started one by one
-`rows`        rows of matrices whose size is looked at, so that products stay in range
-`matvec`      multiply-adds of matrices with single vectors
-`matmul`      multiply-adds of matrices with matrices
-`entries`     numbers that are written to be read again
-============  ==========================================================================================
+==================  ================================================================================
+`stored`            a gradient by a stored Jacobian
+`stored products`   stored Jacobians by each other, along a chunk
+`weights`           a gradient by a structured chain's sum over K weights and diagonals
+`weights products`  the same by a matrix, along a chunk
+`tree`              two operands of Algorithm 1, or a gradient that crosses a chunk
+`forward`           a state by a cell's weights, and the functions of the cell
+`forward chunks`    the same in chunks, which are repaired until they meet
+==================  ================================================================================
 
-All are counted along the busiest worker. Where the work falls into independent pieces (samples, chunks, pairs of a
-level), workers share them out: NumPy is one worker, the compiled CPU code has a thread per core, and a GPU runs about
-a thousand blocks at once. Operations of NumPy take a whole batch, and of a structured chain all chunks side by side.
+The functions below count `Work` by kind, along the busiest worker. Where it falls into independent pieces (samples,
+chunks, pairs of a level), workers share them out: NumPy is one worker, the compiled CPU code has a thread per core, and
+a GPU runs about a thousand blocks at once. What it costs, `bppsa_nb.chains.prices` says.
 """
 
 import functools
+from typing import NamedTuple
 
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
@@ -29,50 +26,45 @@ BLOCKS = 1024  # thread blocks that a large GPU runs at once
 WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
 SHARED = 256  # hidden units, from which on the weights of a time loop are laid out by panels that two cores can share
 CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
+WRITTEN = 64  # multiply-adds that take as long as writing a number, and looking at its size
+KINDS = ("stored", "stored products", "weights", "weights products", "tree", "forward", "forward chunks")
+
+
+class Work(NamedTuple):
+    """What is done of one kind: the four numbers whose costs add up to its time."""
+
+    starts: float  # times that workers are set to work and waited for
+    steps: float  # products that wait for each other; those of NumPy take a whole batch
+    written: float  # numbers
+    multiply_adds: float
 
 
 def linear(T, B, H, weights, backend):
-    """Count what the linear scan does, along the busiest worker.
+    """Count what the linear scan does: a dict of `Work` by kind.
 
     The chain has T steps of B samples of size H, and `weights` is K of a structured chain, whose steps are sums over K
-    shared weights; 0 for stored dense Jacobians. Returned are the table's counts, by name; those not there are 0.
+    shared weights; 0 for stored dense Jacobians.
     """
-    samples = _samples(B, weights, backend)
-    terms = max(weights, 1)
-    return {
-        "launches": 1,
-        "steps": T,
-        "terms": T * weights,
-        "products": T * samples,
-        "matvec": T * samples * H * H * terms,
-        "entries": T * samples * H * terms,
-    }
+    steps, samples = _batch(B, weights, backend)
+    return {"weights" if weights else "stored": _vectors(1, T * steps, T * samples, H, weights)}
 
 
 def blelloch(T, B, H, weights, backend):
     """Count what Algorithm 1 does. Parameters and result are those of `linear`.
 
-    A structured chain's Jacobians are assembled first: T x B x H x H entries, of K multiply-adds each.
+    A structured chain's Jacobians are assembled first: T x B x H x H numbers, of K multiply-adds each.
     """
     # Each level's first pair meets the gradient going up, and the identity going down; the gradient at x_0 is one more.
     up = [num_pairs(T, d) - 1 for d in range(up_levels(T))]
     down = [num_pairs(T, d) - 1 for d in range(down_levels(T))]
-    firsts = up_levels(T) + (T > 0)
     at_once = B if backend == "numpy" else 1
     merges = sum(_share(pairs * B // at_once, backend) for pairs in up)
-    steps = sum(_share(pairs * B // at_once, backend) for pairs in down) + firsts * _share(B // at_once, backend)
-    matmuls, matvecs = merges * at_once, steps * at_once
-    return {
-        "launches": 1 + up_levels(T) + down_levels(T),
-        "steps": steps,
-        "merges": merges,
-        "terms": weights,
-        "products": matmuls + matvecs,
-        "rows": matmuls * H,
-        "matvec": matvecs * H * H,
-        "matmul": matmuls * H**3,
-        "entries": (matmuls + (1 + weights) * _share(T * B, backend)) * H * H,
-    }
+    others = [*down, *[1] * (len(up) + (T > 0))]
+    steps = sum(_share(pairs * B // at_once, backend) for pairs in others)
+    matrices = _matrices(0, merges, merges * at_once, H)
+    done = {"tree": _sum(matrices, _vectors(1 + len(up) + len(down), steps, steps * at_once, H))}
+    assembled = _share(T * B, backend) * H * H
+    return done | ({"weights": Work(0, 0, assembled, assembled * weights)} if weights else {})
 
 
 def chunked(T, B, H, weights, backend, length):
@@ -84,47 +76,25 @@ def chunked(T, B, H, weights, backend, length):
     below = max(T - 1, 0) // length
     swept = T - below * length
     inner = max(below - 1, 0)
-    reduced, terms = _multiplied(inner * B, weights, backend), max(weights, 1)
-    replayed, samples = _share(below * B, backend), _share(B, backend)
-    together = weights and backend != "cpu"  # all chunks side by side
-    replays = replayed if backend == "cuda" else min(below, 1) if together else _share(below, backend)
-    merges = min(inner, 1) if together else reduced if backend == "cuda" else _share(inner, backend)
-    vectors = swept * samples + replayed * length
-    across = inner * samples if weights else 0  # replays of stored Jacobians leave out the steps that led across
+    kind = "weights" if weights else "stored"
+    steps, samples = _batch(B, weights, backend)
+    replays, replayed = _chunks(below, B, weights, backend)
+    merges, merged = _chunks(inner, B, weights, backend, matrices=True)
+    crossings, crossed = _batch(B, 0, backend)
+    vectors = swept * steps + replays * length, swept * samples + replayed * length
     return {
-        "launches": 3,
-        "steps": swept + replays * length,
-        "merges": merges * length,
-        "crossings": inner,
-        "terms": (swept + (replays + merges) * length) * weights,
-        "products": vectors + reduced * length + across,
-        "rows": reduced * length * H,
-        "matvec": (vectors * terms + across) * H * H,
-        "matmul": reduced * length * H**3 * terms,
-        "entries": (reduced * length * H + vectors) * H * terms,
-    }
-
-
-def product(T, B, H, weights, backend):
-    """Count what multiplying all T Jacobians into one does. Parameters and result are those of `linear`."""
-    reduced, terms = _multiplied(B, weights, backend), max(weights, 1)
-    return {
-        "launches": 1,
-        "merges": T * reduced if backend == "cuda" and not weights else T,
-        "terms": T * weights,
-        "products": reduced * T,
-        "rows": reduced * T * H,
-        "matmul": reduced * T * H**3 * terms,
-        "entries": reduced * T * H * H * terms,
+        kind: _vectors(2, *vectors, H, weights),
+        f"{kind} products": _matrices(1, merges * length, merged * length, H, weights),
+        "tree": _vectors(0, inner * crossings, inner * crossed, H),
     }
 
 
 def loop(T, B, H, weights, backend):
     """Count what a time loop does: the forward pass of a cell whose step multiplies by K = `weights` matrices."""
-    counts = solving(1, T, T * B, H, weights, backend)
+    (kind, work), *_ = solving(1, T, T * B, H, weights, backend).items()
     if backend == "cpu" and H >= SHARED and B <= _group():  # of a single group, two cores share each product
-        counts["matvec"] /= min(2, workers(backend))
-    return counts
+        work = work._replace(multiply_adds=work.multiply_adds / min(2, workers(backend)))
+    return {kind: work}
 
 
 def repaired(T, B, H, weights, backend, length):
@@ -140,30 +110,34 @@ def repaired(T, B, H, weights, backend, length):
 def solving(passes, steps, lanes, H, weights, backend):
     """Count what a time loop does whose `steps` wait for each other, and take so many samples and chunks in all."""
     together = -(-lanes // max(steps, 1))
-    each = lanes * _samples(together, 1, backend) / max(together, 1)
-    operations = weights**2  # on a hidden unit: tanh of a sum, or of a GRU three functions and what goes between them
-    return {
-        "launches": passes,
-        "steps": steps,
-        "terms": steps * operations,
-        "rows": each,
-        "matvec": each * H * H * weights,
-        "entries": each * H * operations,
-    }
+    each, samples = _batch(together, 1, backend)
+    units = lanes * samples / max(together, 1) * H
+    # On a hidden unit there are K² operations: tanh of a sum, or of a GRU three functions and what goes between them.
+    work = Work(passes, steps * each, units * weights**2, units * weights * H)
+    return {"forward chunks" if passes > 1 else "forward": work}
 
 
-COUNTS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
-KINDS = {"dense": COUNTS, "structured": COUNTS, "forward": {"linear": loop, "chunked": repaired}}
+_METHODS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
+METHODS = {"dense": _METHODS, "structured": _METHODS, "forward": {"linear": loop, "chunked": repaired}}
+
+
+def count(chain, method, T, B, H, weights, backend, length):
+    """Count what a method does on a kind of chain: `length` is that of chunks, for those who have some."""
+    lengths = [length] if method == "chunked" else []
+    return METHODS[chain][method](T, B, H, weights, backend, *lengths)
 
 
 def price(counts, prices, width=1):
     """Add up what counts cost, in seconds.
 
-    `prices` are seconds of one, for some or all of the counts; what has no price costs nothing. Numbers take `width`
-    times four bytes: 1 in float32, 2 in float64.
+    `prices` are seconds of a start, a step and a multiply-add, by kind. Numbers take `width` times four bytes: 1 in
+    float32, 2 in float64.
     """
-    widths = dict.fromkeys(("matvec", "matmul", "entries"), width)
-    return sum(prices.get(name, 0) * count * widths.get(name, 1) for name, count in counts.items())
+    seconds = 0
+    for kind, (starts, steps, written, multiply_adds) in counts.items():
+        start, step, multiply_add = prices[kind]
+        seconds += start * starts + step * steps + multiply_add * width * (WRITTEN * written + multiply_adds)
+    return seconds
 
 
 @functools.cache
@@ -183,19 +157,44 @@ def fills(B, backend):
     return backend == "cpu" and B >= _group() * workers(backend)
 
 
+def _vectors(starts, steps, products, H, weights=0):
+    terms = products * H * max(weights, 1)
+    return Work(starts, steps, terms, terms * H)
+
+
+def _matrices(starts, steps, products, H, weights=0):
+    return _vectors(starts, steps, products * H, H, weights)
+
+
+def _sum(a, b):
+    return Work(*map(sum, zip(a, b, strict=True)))
+
+
+def _batch(B, grouped, backend):
+    """Return how many products a batch is for the busiest worker, started one by one, and of how many samples."""
+    if backend == "numpy":
+        return 1, B
+    if backend == "cpu" and grouped:  # samples go in groups
+        groups = _share(-(-B // _group()), backend)
+        return groups, min(B, _group() * groups)
+    share = _share(B, backend)
+    return share, share
+
+
+def _chunks(count, B, weights, backend, matrices=False):
+    """Return how many steps the busiest worker does where chunks have one, and of how many samples and chunks."""
+    if backend == "numpy":
+        return (min(count, 1) if weights else count), count * B  # those of a structured chain go side by side
+    share = _share(count * B, backend)
+    if not weights:
+        return share, share
+    if backend == "cuda":  # rows of a product are for all of its workers
+        return (min(count, 1), count * B / BLOCKS) if matrices else (share, share)
+    return (share if matrices else _share(count * -(-B // _group()), backend)), share
+
+
 def _share(pieces, backend):
     return -(-pieces // workers(backend))
-
-
-def _multiplied(pieces, weights, backend):
-    """Return how many chunks the busiest worker multiplies; rows of a structured chain's are for all of a GPU's."""
-    return pieces / workers(backend) if backend == "cuda" and weights else _share(pieces, backend)
-
-
-def _samples(B, weights, backend):
-    if backend == "cpu" and weights:  # which go in groups
-        return min(B, _group() * _share(-(-B // _group()), backend))
-    return _share(B, backend)
 
 
 def _group():

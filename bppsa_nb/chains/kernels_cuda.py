@@ -305,24 +305,28 @@ def _in_factors(power, one, least):
 
 
 @cache
-def prepare_of(size, count, carried, real):
-    """Make `prepare` for one H and K: teams of a thread per column, which has its K rows of weights in registers."""
+def prepare_of(size, count, carried, held, real):
+    """Make what writes Jacobians of a structured chain out, scaled, for one H and K: teams of a thread per column.
+
+    If `held`, a thread has its K rows of weights in registers; those that are too long, it reads from memory.
+    """
     sums, wide, zero, infinite = count * size, row_of(size), real(0), real(math.inf)
 
     @cuda.jit
     def prepare(weights, slopes, carry, mats, exps, lost):
-        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(sums, real)
+        shared, row = cuda.shared.array(0, mats.dtype), cuda.local.array(sums if held else 1, real)
         slope = cuda.local.array(count, real)
         batch, tid, teams = U(mats.shape[1]), U(cuda.threadIdx.x), U(cuda.blockDim.x) // U(size)
         team, j, all_of = tid // U(size), tid % U(size), U(mats.shape[0]) * batch
         q = tid
-        while q < U(sums * size):
-            shared[q // U(size) * U(wide) + q % U(size)] = weights[q // U(size), q % U(size)]
-            q += U(cuda.blockDim.x)
-        cuda.syncthreads()
-        for k in range(count):
-            for i in range(size):
-                row[k * size + i] = shared[(U(k * size) + j) * U(wide) + U(i)]
+        if held:
+            while q < U(sums * size):
+                shared[q // U(size) * U(wide) + q % U(size)] = weights[q // U(size), q % U(size)]
+                q += U(cuda.blockDim.x)
+            cuda.syncthreads()
+            for k in range(count):
+                for i in range(size):
+                    row[k * size + i] = shared[(U(k * size) + j) * U(wide) + U(i)]
         first = U(cuda.blockIdx.x) * teams
         while first < all_of:
             here = first + team < all_of
@@ -336,7 +340,7 @@ def prepare_of(size, count, carried, real):
                 for i in range(size):
                     value = zero
                     for k in range(count):
-                        value += row[k * size + i] * slope[k]
+                        value += (row[k * size + i] if held else weights[U(k * size) + j, U(i)]) * slope[k]
                     if carried and U(i) == j:
                         value += through
                     matrix[U(i), j] = value
@@ -347,25 +351,3 @@ def prepare_of(size, count, carried, real):
             first += U(cuda.gridDim.x) * teams
 
     return prepare
-
-
-@cuda.jit
-def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
-    """Write a structured chain's Jacobians out, scaled: one step of one sample per block."""
-    shared = cuda.shared.array(0, mats.dtype)
-    t, b = cuda.blockIdx.x // mats.shape[1], cuda.blockIdx.x % mats.shape[1]
-    size = mats.shape[2]
-    high = mats.dtype.type(0)
-    low = mats.dtype.type(math.inf)
-    for i in range(size):  # rather than over all entries: no division
-        for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-            value = mats.dtype.type(0)
-            for k in range(slopes.shape[0]):
-                value += weights[k * size + j, i] * slopes[k, t, b, j]
-            if with_carry and i == j:
-                value += carry[t, b, i]
-            mats[t, b, i, j] = value
-            high, low = max(high, abs(value)), smaller(low, value)
-    exponent = rescale(mats[t, b], high, low, shared, cuda.threadIdx.x, 0, cuda.blockDim.x, lost)
-    if cuda.threadIdx.x == 0:
-        exps[t, b] = exponent

@@ -3,9 +3,8 @@
 The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cpu`: position k of Equation 5's array is
 ``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
 
-Where a matrix fits into shared memory, kernels are made for one H, and a block has several teams of H threads with a ⋄
-each. The other kernels work for any: matrices pass through that memory a few rows at a time, `tile_rows` of them, and
-the threads of a block share out the entries.
+Kernels are made for one H, and a block has several teams of H threads with a ⋄ each: a matrix stands in shared memory,
+and a row of it in a thread's registers. For matrices that do not fit, there are the linear and the chunked scan.
 """
 
 import math
@@ -13,18 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from bppsa_nb.machine.cuda import (
-    MAX_THREADS,
-    SHARED_BYTES,
-    dot_of,
-    in_registers,
-    inline,
-    launch,
-    row_of,
-    shared_bytes,
-)
+from bppsa_nb.chains.plan import LARGEST
+from bppsa_nb.machine.cuda import SHARED_BYTES, dot_of, inline, row_of
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.operands.scaled_cuda import matvec, matvec_of, multiply, rescale, smaller
+from bppsa_nb.operands.scaled_cuda import matvec_of, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
@@ -33,17 +24,14 @@ U = np.uint32  # see `machine.cuda.dot_of`
 _TEAM_THREADS, _SPREAD = 160, 128  # of a block, at most; blocks that keep every multiprocessor busy
 
 
-def tile_rows(hidden, itemsize):
-    """Return how many rows of three matrices fit into shared memory at a time, or raise ValueError if none does."""
-    of_each = shared_bytes(3 * hidden, itemsize, f"jacobians_T: three rows of H = {hidden} entries")
-    return min(SHARED_BYTES // of_each, hidden)
-
-
-def _block(hidden, itemsize):
-    """Return threads and bytes of shared memory of a block that multiplies, for any H."""
-    threads = min(MAX_THREADS, hidden * hidden)
-    # Three tiles; afterwards the same bytes hold two numbers per thread while extremes are reduced.
-    return threads, max(3 * tile_rows(hidden, itemsize) * hidden, 2 * threads) * itemsize
+def check_size(size, dtype):
+    """Raise ValueError if matrices of `size` rows are too large for the levels."""
+    most = LARGEST[dtype.itemsize]
+    if size > most:
+        raise ValueError(
+            f"method: on a GPU, levels multiply Jacobians of at most {most} x {most} in {dtype}, got H = {size}; use "
+            "method='chunked' or 'linear', or backend='cpu'"
+        )
 
 
 def teams_of(size, numbers, dtype, count):
@@ -95,27 +83,13 @@ def prepare_of(size, real):
     return prepare
 
 
-@cuda.jit
-def prepare(jacobians_T, mats, exps, lost):
-    """Copy one transposed Jacobian per block into the scan's working array, scaled."""
-    shared = cuda.shared.array(0, mats.dtype)
-    t, b = cuda.blockIdx.x // mats.shape[1], cuda.blockIdx.x % mats.shape[1]
-    hidden = mats.shape[2]
-    high = mats.dtype.type(0)
-    low = mats.dtype.type(math.inf)
-    for i in range(hidden):  # rather than over all entries: no division
-        for j in range(cuda.threadIdx.x, hidden, cuda.blockDim.x):
-            value = jacobians_T[t, b, i, j]
-            mats[t, b, i, j] = value
-            high, low = max(high, abs(value)), smaller(low, value)
-    exponent = rescale(mats[t, b], high, low, shared, cuda.threadIdx.x, 0, cuda.blockDim.x, lost)
-    if cuda.threadIdx.x == 0:
-        exps[t, b] = exponent
-
-
 @cache
 def up_level_of(size, real):
-    """Make `up_level` for one H: a team's thread has a column of the left factor, and is for a row of the right one."""
+    """Make an up-sweep level (Algorithm 1, lines 4-7) for one H, a team per pair and sample.
+
+    A team's thread has a column of the left factor, and is for a row of the right one. With loss terms every pair moves
+    its offset along; the first pair meets the gradient itself.
+    """
     dot, matvec, team_of_thread, wide = dot_of(size, real), matvec_of(size, real), team_of(size), row_of(size)
     numbers, zero, infinite = (size + 1) * wide, real(0), real(math.inf)
 
@@ -143,7 +117,7 @@ def up_level_of(size, real):
             cuda.syncthreads()
         high, low = zero, infinite
         if multiplies:
-            for i in range(size):
+            for i in range(size):  # line 6: a[l] ⋄ a[r] = a[r] a[l]
                 value = dot(zero, column, shared, at + U(i * wide))
                 right[U(i), k] = value
                 high, low = max(high, abs(value)), smaller(low, value)
@@ -156,7 +130,10 @@ def up_level_of(size, real):
 
 @cache
 def across_blocks_of(size, real):
-    """Make `across_blocks` for one H: a team per sample, one of its threads per row."""
+    """Make the linear scan over the blocks' products for one H: a team per sample, one of its threads per row.
+
+    Over two blocks this is Algorithm 1's first down-sweep level, with the gradient at x_0.
+    """
     matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
     numbers = (size + 1) * wide
 
@@ -185,7 +162,7 @@ def across_blocks_of(size, real):
 
 @cache
 def down_level_of(size, real):
-    """Make `down_level` for one H: a team per pair, one of its threads per row."""
+    """Make a down-sweep level (Algorithm 1, lines 11-16) for one H: a team per pair, one of its threads per row."""
     matvec, team_of_thread, wide = matvec_of(size, real), team_of(size), row_of(size)
     numbers = (size + 1) * wide
 
@@ -201,67 +178,11 @@ def down_level_of(size, real):
         grad, kept = right[k], left[k] if affine or j == 0 else real(0)
         for i in range(size):
             shared[at + U(i * wide) + k] = matrix[U(i), k]
-        value = matvec(grad if j > 0 else real(0), exps[link, b], shared, at, k, row, lost)
+        value = matvec(grad if j > 0 else real(0), exps[link, b], shared, at, k, row, lost)  # lines 13, 15
         if here:  # line 14; with j = 0: I ⋄ T = T
             left[k], right[k] = grad, value + kept if j > 0 else kept
 
     return down_level
-
-
-@cuda.jit
-def up_level(mats, exps, vecs, affine, d, tile, lost):
-    """Run one up-sweep level (Algorithm 1, lines 4-7): one pair per block, per sample."""
-    shared = cuda.shared.array(0, mats.dtype)
-    T, batch = mats.shape[0], mats.shape[1]
-    j, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
-    l, r = _pair_left(j, d), _pair_right(j, d, T)
-    right = mats[T - r, b]
-    if j == 0 or affine:
-        # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
-        last = vecs.shape[1] if batch == 1 else b + 1
-        for s in range(b, last):
-            offset = vecs[T + 1 - r, s]
-            matvec(right, exps[T - r, b], vecs[T + 1 - l, s], offset, affine, offset, shared, lost)
-    if j > 0:
-        exponent = multiply(right, mats[T - l, b], tile, shared, lost)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-        if cuda.threadIdx.x == 0:
-            exps[T - r, b] += exps[T - l, b] + exponent
-
-
-@cuda.jit
-def across_blocks(mats, exps, vecs, affine, levels, lost):
-    """Scan linearly over the blocks' products, one sample per block of threads.
-
-    Over two blocks this is Algorithm 1's first down-sweep level, with the gradient at x_0.
-    """
-    shared = cuda.shared.array(0, mats.dtype)
-    T, s = mats.shape[0], cuda.blockIdx.x
-    b = s % mats.shape[1]
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, mats.shape[2]
-    end = _block_end(0, levels, T)
-    for i in range(tid, hidden, threads):
-        vecs[0, s, i] = vecs[T + 1 - end, s, i]  # row 0 carries the product of all blocks so far
-    for j in range(1, _num_blocks(T, levels)):
-        end = _block_end(j, levels, T)
-        offset = vecs[T + 1 - end, s]
-        matvec(mats[T - end, b], exps[T - end, b], vecs[0, s], offset, affine, offset, shared, lost)
-        for i in range(tid, hidden, threads):
-            vecs[0, s, i], vecs[T + 1 - end, s, i] = vecs[T + 1 - end, s, i], vecs[0, s, i]
-
-
-@cuda.jit
-def down_level(mats, exps, vecs, affine, d, lost):
-    """Run one down-sweep level (Algorithm 1, lines 11-16): one pair per block, per sample."""
-    shared = cuda.shared.array(0, mats.dtype)
-    T, batch = mats.shape[0], vecs.shape[1]
-    j, s = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
-    b = s % mats.shape[1]
-    l, r = _pair_left(j, d), _pair_right(j, d, T)
-    left, right = vecs[T + 1 - l, s], vecs[T + 1 - r, s]
-    if j > 0:
-        matvec(mats[T - l, b], exps[T - l, b], right, left, affine, left, shared, lost)  # lines 13, 15
-    for i in range(cuda.threadIdx.x, mats.shape[2], cuda.blockDim.x):
-        left[i], right[i] = right[i], left[i]  # line 14; with j = 0: I ⋄ T = T
 
 
 def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
@@ -276,27 +197,17 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     dtype, arrays = vecs.dtype, (mats, exps, vecs, affine)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
     numbers = (hidden + 1) * row_of(hidden)  # of a team: a matrix and a vector
-    teamed = in_registers(hidden, dtype) and numbers * dtype.itemsize <= SHARED_BYTES
 
-    def block(count, square=False):
-        if teamed:
-            teams = teams_of(hidden, numbers, dtype, count)
-            return -(-count // teams), teams * hidden, stream, teams * numbers * dtype.itemsize
-        threads, shared = min(MAX_THREADS, hidden), 2 * hidden * dtype.itemsize  # for two numbers of each thread
-        if square:
-            threads, shared = _block(hidden, dtype.itemsize)
-        return count, threads, stream, shared
+    def block(count):
+        teams = teams_of(hidden, numbers, dtype, count)
+        return -(-count // teams), teams * hidden, stream, teams * numbers * dtype.itemsize
 
-    up, across, down, more = up_level, across_blocks, down_level, ()
-    if teamed:
-        up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
-    else:
-        more = (tile_rows(hidden, dtype.itemsize),)
+    up, across, down = (made(hidden, dtype.type) for made in (up_level_of, across_blocks_of, down_level_of))
     for d in range(k):
-        launch(up, *block(_levels.num_pairs(T, d) * batch, True), *arrays, d, *more, lost)
-    launch(across, *block(samples), *arrays, k, lost)
+        up[block(_levels.num_pairs(T, d) * batch)](*arrays, d, lost)
+    across[block(samples)](*arrays, k, lost)
     for d in reversed(range(k)):
-        launch(down, *block(_levels.num_pairs(T, d) * samples), *arrays, d, lost)
+        down[block(_levels.num_pairs(T, d) * samples)](*arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):

@@ -1,26 +1,24 @@
-"""Linear and chunked scans on a GPU, over structured chains and over stored Jacobians.
+"""Scans on a GPU, over structured chains and over stored Jacobians; `backprop` of arrays that are there already.
 
 Launchers take device arrays and a stream, allocate nothing and wait for nothing, so that a graph can record them.
 """
 
+from functools import partial
+
 import numpy as np
 
-from bppsa_nb.chains.kernels_cuda import (
-    across_chunks,
-    across_chunks_of,
-    prepare,
-    prepare_of,
-    sweep_chunks,
-    sweep_chunks_of,
-)
-from bppsa_nb.chains.levels_cuda import launch_scan, teams_of, workspace
-from bppsa_nb.chains.levels_cuda import prepare as prepare_stored
+from bppsa_nb.chains import checks
+from bppsa_nb.chains.backprop import choose
+from bppsa_nb.chains.chain import StructuredChain
+from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare_of, sweep_chunks, sweep_chunks_of
+from bppsa_nb.chains.levels_cuda import check_size, launch_scan, teams_of, workspace
 from bppsa_nb.chains.levels_cuda import prepare_of as prepare_stored_of
-from bppsa_nb.chains.methods import chunked
+from bppsa_nb.chains.methods import chunked, in_range
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of, rows_of, team_of
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import copy, fetched, fill, line, over, put
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.arrays_cuda import add, as_device_array, copy, fetched, fill, line, over, put
+from bppsa_nb.machine.checks import is_finite, on_host
 from bppsa_nb.machine.cuda import (
     MAX_THREADS,
     SHARED_BYTES,
@@ -145,18 +143,17 @@ def launch_prepare(links, mats, exps, lost, stream=0):
     """Write a chain's Jacobians out, or copy those that are stored, scaled, into a `levels_cuda.workspace`."""
     stored, dense, weights, slopes, carry, carried = links.arguments
     size, count, dtype = mats.shape[2], exps.size, mats.dtype
-    arrays, rows = ((stored,), 0) if dense else ((weights, slopes, carry), links.sums * row_of(size))  # of weights
-    if in_registers(links.sums, dtype) and rows * dtype.itemsize <= SHARED_BYTES:
-        teams = teams_of(size, 2 * size, dtype, count)
-        # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
-        each = 1 if dense else min(max(count // (1024 * teams), 1), 8)
-        block = -(-count // (teams * each)), teams * size, stream, max(rows, 2 * teams * size) * dtype.itemsize
-        kernel = prepare_stored_of(size, dtype.type) if dense else prepare_of(size, len(slopes), carried, dtype.type)
-    else:
-        kernel, threads = prepare_stored if dense else prepare, min(MAX_THREADS, size)
-        block = count, threads, stream, 2 * threads * dtype.itemsize
-        arrays = arrays if dense else (*arrays, carried)
-    launch(kernel, *block, *arrays, mats, exps, lost)
+    teams, rows, each, arrays = teams_of(size, 2 * size, dtype, count), 0, 1, (stored,)
+    if not dense:
+        held, arrays = links.sums * row_of(size) * dtype.itemsize, (weights, slopes, carry)
+        if in_registers(links.sums, dtype) and held <= SHARED_BYTES:
+            # Blocks go on to other Jacobians, with the weights that they have, as long as there are many blocks.
+            rows, each = held, min(max(count // (1024 * teams), 1), 8)
+    kernel = prepare_stored_of(size, dtype.type)
+    if not dense:
+        kernel = prepare_of(size, len(slopes), carried, rows > 0, dtype.type)
+    block = -(-count // (teams * each)), teams * size, stream, max(rows, 2 * teams * size * dtype.itemsize)
+    kernel[block](*arrays, mats, exps, lost)
 
 
 class Scan:
@@ -165,13 +162,14 @@ class Scan:
     The gradient at x_T, and loss terms or zeros at x_0 ... x_{T-1}, are put into `entrance` [shape=(T + 1, B, H)],
     which is overwritten; a launch leaves `gradients`, of the same shape. Every link has `batch` Jacobians; `weights`
     and `levels` are those of `chunk_length` and `launch_scan`. ``lost[0]`` becomes 1 where a product is not in range.
-    Raises MemoryError if the arrays do not fit.
+    Raises MemoryError if the arrays do not fit, ValueError for Jacobians too large for levels.
     """
 
     def __init__(self, shape, dtype, weights, method, levels=None, length=None, batch=None):
         (T, B, H), self.method, self.levels = shape, method, levels
         self.in_levels, batch = method not in ("linear", "chunked"), batch or B
         if self.in_levels:
+            check_size(H, dtype)
             numbers, what = T * batch * H * H, f"storing {T} x {batch} transposed Jacobians of {H} x {H}"
             require(numbers * dtype.itemsize, what)
             self.mats, self.exps, self.vecs, self.lost = workspace(T, batch, B, H, dtype)
@@ -276,3 +274,32 @@ def multiply(chain, count, length):
     if lost.copy_to_host()[0]:
         raise DynamicRangeError
     return products.copy_to_host(), exponents.copy_to_host().astype(np.int64)
+
+
+def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
+    """Compute what `bppsa_nb.backprop` computes, which see; the result is on the GPU."""
+    structured = isinstance(jacobians_T, StructuredChain)
+    if structured:
+        for name in ("weights", "slopes", "carry"):
+            if getattr(jacobians_T, name) is not None:
+                as_device_array(f"jacobians_T.{name}", getattr(jacobians_T, name))
+    else:
+        jacobians_T = as_device_array("jacobians_T", jacobians_T)
+    grad_output = as_device_array("grad_output", grad_output)
+    local_grads = None if local_grads is None else as_device_array("local_grads", local_grads)
+    parts = jacobians_T, grad_output, local_grads
+    seen = [part if part is None or part is jacobians_T and structured else on_host(part) for part in parts]
+    *_, shape, _ = checks.check_chain(*seen, backend)
+    weights = jacobians_T.num_weights if structured else 0
+    method, _, levels = choose(method, backends.cuda_only(backend), levels, shape, grad_output.dtype, weights)
+    T, _, H = shape
+    chain = jacobians_T if structured or jacobians_T.ndim == 4 else jacobians_T.reshape(T, 1, H, H)
+    end = grad_output
+    if local_grads is not None:
+        end = cuda.device_array(grad_output.shape, grad_output.dtype)
+        copy(grad_output, end)
+        add(end, local_grads[T])
+    gradients = in_range(partial(go_back, chain, end, local_grads), method, levels)
+    if not is_finite(gradients):
+        checks.check_numbers(jacobians_T, grad_output, local_grads)
+    return gradients

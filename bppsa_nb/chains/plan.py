@@ -1,6 +1,6 @@
 """Which method ``"auto"`` takes, and why: the one with the least predicted time.
 
-What each method does is counted (`bppsa_nb.chains.counts`), and each count has its price (`bppsa_nb.chains.prices`).
+What each method does is counted (`bppsa_nb.chains.counts`), and has its price (`bppsa_nb.chains.prices`).
 """
 
 import functools
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.chains import costs, prices
-from bppsa_nb.chains.counts import CHECK_EVERY, KINDS, fills, linear, price, product, solving, workers
+from bppsa_nb.chains import counts, prices
+from bppsa_nb.chains.counts import CHECK_EVERY, count, fills, price, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.arguments import Backend, Count, Dtype, Size, checked
 from bppsa_nb.machine.checks import check_count
 from bppsa_nb.scan.levels import down_levels, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
+LARGEST = {4: 108, 8: 64}  # rows of a matrix that the levels of a GPU multiply, by bytes of a number
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,20 +84,12 @@ def known(T, B, H, dtype, backend, weights, forward=False):
     return _explain(_kind(weights, forward), T, B, H, dtype.itemsize // 4, backend, weights)
 
 
-def run_seconds(T, B, H, dtype, backend, weights):
-    """Predict the seconds that going back along a run takes, and multiplying it into one matrix; see `explain`."""
-    T, B, H, width, backend, weights = _sizes(T, B, H, dtype, backend, weights)
-    prices = _priced(backend)[0][_kind(weights)]
-    sizes = T, B, H, weights, backend
-    return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
-
-
 def solve_seconds(solved, T, B, H, dtype, backend, weights):
     """Predict the seconds of a forward pass in chunks from what it took, a `bppsa_nb.cells.chunked.Solved`."""
     T, B, H, width, backend, weights = _sizes(T, B, H, dtype, backend, weights)
     # One more pass for the guess.
-    counts = solving(solved.passes + 1, solved.steps, round(solved.work * T * B), H, weights, backend)
-    return price(counts, _priced(backend)[0]["forward"]["chunked"], width)
+    took = counts.solving(solved.passes + 1, solved.steps, round(solved.work * T * B), H, weights, backend)
+    return price(took, _priced(backend)[0], width)
 
 
 def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
@@ -150,8 +143,8 @@ def refresh():
 @functools.cache
 def _priced(backend):
     """Return a backend's prices, and a few words on where they come from."""
-    if backend == "cuda":  # which is not measured, and once was
-        return costs.prices(), "the machine code of the package's kernels, for an H100 or H200"
+    if backend == "cuda":
+        return prices.defaults(backend)["prices"], "the machine code of the package's kernels, for an H100 or H200"
     advice = "`bppsa-nb calibrate` measures this machine"
     try:
         found = prices.load(backend)
@@ -165,31 +158,34 @@ def _priced(backend):
 
 @functools.lru_cache(1024)
 def _chunk_length(kind, T, B, H, width, backend, weights):
-    priced, chunked = _priced(backend)[0][kind]["chunked"], KINDS[kind]["chunked"]
+    priced = _priced(backend)[0]
     if kind == "forward":  # 2, 4, 8 ... chunks fill registers; short ones are repaired again and again
         halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
         lengths = sorted(length for length in halved if length >= CHECK_EVERY) or [max(T, 1)]
     else:
         lengths = candidate_lengths(T, workers(backend))
-    return min(lengths, key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width))
+    sizes = kind, "chunked", T, B, H, weights, backend
+    return min(lengths, key=lambda length: price(count(*sizes, length), priced, width))
 
 
 @functools.lru_cache(1024)
 def _explain(kind, T, B, H, width, backend, weights):
-    every_kind, source = _priced(backend)
+    priced, source = _priced(backend)
     length = _chunk_length(kind, T, B, H, width, backend, weights)
-    counts = _counts(kind, T, B, H, weights, backend, length)
-    seconds = {method: price(counts[method], every_kind[kind][method], width) for method in counts}
+    counted, alone = (  # what is said counts work whole: by a single worker
+        {method: count(kind, method, T, B, H, weights, where, length) for method in counts.METHODS[kind]}
+        for where in (backend, "numpy")
+    )
+    seconds = {method: price(found, priced, width) for method, found in counted.items()}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
-    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "linear": True}
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T and (backend != "cuda" or H <= LARGEST[4 * width])}
+    shorter["linear"] = True
     shorter["chunked"] = length * 2 < T
     if kind == "forward":  # and how often chunks are repaired is not known: they must be expected to gain a tenth
         gains = not fills(B, backend) and seconds["chunked"] < 0.9 * seconds["linear"]
         shorter["chunked"] = length < T and gains
     method = min((name for name in seconds if shorter[name]), key=seconds.get)
-    # What is said counts work whole: by a single worker.
-    alone = _counts(kind, T, B, H, weights, "numpy", length)
-    work = {name: counted["matvec"] + counted.get("matmul", 0) for name, counted in alone.items()}
+    work = {name: sum(each.multiply_adds for each in found.values()) for name, found in alone.items()}
     times = {name: f"{work[name] / max(work['linear'], 1):.3g} times the work" for name in work}
     reason = _reason(kind, method, T, length, times)
     caution = (
@@ -200,11 +196,6 @@ def _explain(kind, T, B, H, width, backend, weights):
         "the linear scan computes the answer."
     )
     return Explanation(method, backend, seconds, length, reason, source, caution)
-
-
-def _counts(kind, T, B, H, weights, backend, length):
-    sizes, methods = (T, B, H, weights, backend), KINDS[kind]
-    return {name: count(*sizes, length) if name == "chunked" else count(*sizes) for name, count in methods.items()}
 
 
 def _reason(kind, method, T, length, times):

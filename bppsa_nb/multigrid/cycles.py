@@ -213,7 +213,7 @@ class Cycles:
 
 def connect(comm, backward=False):
     """Return what reaches layers on other ranks (Section III-D); `backward` if values go from the last to the first."""
-    return Alone(backward) if comm is None else over_ranks("neighbors").Ranks(comm, backward)
+    return Alone(backward) if comm is None else over_ranks("residual").Neighbors(comm, backward)
 
 
 class Alone:

@@ -1,7 +1,6 @@
 """What kernels multiply by: matrices with a power of two, so that products stay in range (`bppsa_nb.operands.range`).
 
-A block of threads has one matrix, and entry q, counted row by row, is that of thread q modulo the number of threads; or
-teams of a block's threads have one each. All functions are called by every thread of the block.
+Teams of a block's threads have a matrix each. All functions are called by every thread of the block.
 """
 
 import math
@@ -81,87 +80,9 @@ def rescale(matrix, high, low, shared, k, first, team, lost):
     return exponent
 
 
-@inline
-def multiply(right, left, tile, shared, lost):
-    """Set ``right = right @ left``, scaled if need be, in place: ⋄ of two matrices. Returns the exponent.
-
-    Matrices pass through shared memory `tile` rows at a time: of the left, of the right, and of their product.
-    """
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, right.shape[0]
-    columns, product = tile * hidden, 2 * tile * hidden  # offsets of the second and the third tile
-    zero = right.dtype.type(0)
-    high, low = zero, right.dtype.type(math.inf)
-    for top in range(0, hidden, tile):
-        entries = min(tile, hidden - top) * hidden
-        for q in range(tid, entries, threads):
-            shared[q] = right[top + q // hidden, q % hidden]
-            shared[product + q] = zero
-        for first in range(0, hidden, tile):
-            depth = min(tile, hidden - first)
-            cuda.syncthreads()
-            for q in range(tid, depth * hidden, threads):
-                shared[columns + q] = left[first + q // hidden, q % hidden]
-            cuda.syncthreads()
-            for q in range(tid, entries, threads):
-                row, column = U(q // hidden * hidden + first), U(columns + q % hidden)
-                total, end = shared[product + q], row + U(depth)
-                while row < end:  # which takes fewer instructions than a loop over a range
-                    total += shared[row] * shared[column]
-                    row += U(1)
-                    column += U(hidden)
-                shared[product + q] = total
-        for q in range(tid, entries, threads):
-            value = shared[product + q]
-            right[top + q // hidden, q % hidden] = value
-            high, low = max(high, abs(value)), smaller(low, value)
-        cuda.syncthreads()
-    return rescale(right, high, low, shared, tid, 0, threads, lost)
-
-
-@inline
-def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
-    """Set ``out = 2**exponent * matrix @ vector + offset``; `out` may be `offset`, but not overlap `vector`."""
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
-    cuda.syncthreads()
-    for i in range(tid, hidden, threads):
-        shared[i] = vector[i]
-    cuda.syncthreads()
-    zero, one, least, most = matrix.dtype.type(0), matrix.dtype.type(1), minexp(matrix), maxexp(matrix)
-    peak, low = zero, matrix.dtype.type(math.inf)
-    for i in range(hidden):
-        peak, low = max(peak, abs(shared[i])), smaller(low, shared[i])
-    scale, wide = one, False
-    if not moderate(matrix, peak, low):
-        power = int(shift(math.frexp(peak)[1], least))
-        scale, wide = math.ldexp(one, -power), low < peak * math.ldexp(one, spread(least))
-        exponent += power
-    # In parts that are normal numbers; beyond three of them the result is 0 or infinite anyway.
-    exponent = int(min(max(exponent, 3 * least), 3 * (most - 1)))
-    for i in range(tid, hidden, threads):
-        total, j = zero, U(0)
-        while j < U(hidden):  # which takes half the instructions of a loop over a range
-            total += matrix[U(i), j] * (shared[j] * scale)
-            j += U(1)
-        if wide:
-            unit = one
-            for j in range(hidden):
-                unit = max(unit, abs(matrix[i, j]))
-            if abs(total) < unit * math.ldexp(one, blurred(least, nmant(matrix))):
-                lost[0] = 1
-        rest = exponent
-        while rest != 0:
-            step = int(part(rest, least, most))
-            total *= math.ldexp(one, step)
-            rest -= step
-        if affine:
-            total += offset[i]
-        out[i] = total
-    cuda.syncthreads()
-
-
 @cache
 def matvec_of(size, real):
-    """Make `matvec` for one H: thread k of a team has entry k of the vector, and returns that of the result.
+    """Make ``2**exponent * matrix @ vector`` for one H: thread k of a team has an entry, and returns the result's.
 
     The matrix stands at `at` in shared memory, its rows `row_of(size)` apart, and the vector's place is behind it; the
     barrier that tells whether all numbers are moderate is also the one after which others read what a thread put there.

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from bppsa_nb.distributed import ranks
@@ -24,7 +23,7 @@ from bppsa_nb.papers import (
     provenance,
     report,
 )
-from bppsa_nb.training.datasets import irmas, openml
+from bppsa_nb.training.datasets import downloads
 
 
 class _Explained(Exception):
@@ -224,13 +223,12 @@ def _info(arguments):
     for place, (package, version) in enumerate(provenance.versions().items()):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
     print("data sets   bitstreams, digits over photographs: made from a seed, nothing to download")
-    known = [(key, wanted.title, wanted.size, partial(openml.find, key)) for key, wanted in openml.SETS.items()]
-    for key, title, size, find in [("irmas", "IRMAS", "3 GB", irmas.folder), *known]:
+    for key, wanted in downloads.SETS.items():
         try:
-            where = f"in {find()}"
+            where = f"in {downloads.find(key)}"
         except FileNotFoundError:
-            where = f"not here, `bppsa-nb fetch {key}` downloads {size}"
-        print(f"            {title}: {where}")
+            where = f"not here, `bppsa-nb fetch {key}` downloads {wanted.size}"
+        print(f"            {wanted.title}: {where}")
 
 
 def _kernels():
@@ -265,41 +263,36 @@ def _planner():
     missing = [backend for backend, record in stored.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
     if missing:
-        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
+        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes some seconds for each")
     return f"\n{'':<12}".join(said)
 
 
 def _calibrate(arguments):
+    import numpy as np
+
     from bppsa_nb.cells import calibrate
     from bppsa_nb.chains import prices
 
     try:
-        records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
+        records, errors = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Nothing is stored; the prices from before are kept.") from None
-    if arguments.defaults:
-        prices.store_defaults(records)
     for backend, record in records.items():
-        median, worst = calibrate.errors(record)
-        print(f"{backend} on {record['machine']}, nanoseconds of one:")
-        columns = [(kind, method) for kind, methods in record["prices"].items() for method in methods]
-        for row in zip(*columns, strict=True):
-            print(f"{'':<10}" + "".join(f"{word:>12}" for word in row))
-        for name in prices.NAMES:
-            row = [record["prices"][kind][method].get(name, 0) for kind, method in columns]
-            print(f"{name:<10}" + "".join(f"{1e9 * price:12.3g}" for price in row))
-        print(f"predictions of {len(record['points'])} points are {median:.0%} off (median), {worst:.0%} at worst\n")
-    print(f"stored in {prices.DEFAULTS if arguments.defaults else prices.path()}")
+        print(f"{backend} on {record['machine']}, nanoseconds:")
+        print(f"{'':<16}{'start':>12}{'step':>12}{'multiply-add':>14}")
+        for kind, (start, step, multiply_add) in record["prices"].items():
+            print(f"{kind:<16}{1e9 * start:12.3g}{1e9 * step:12.3g}{1e9 * multiply_add:14.3g}")
+        off = errors[backend]
+        print(f"predictions of {len(off)} points are {np.median(off):.0%} off (median), {max(off):.0%} at worst\n")
+    print(f"stored in {prices.path()}")
 
 
 def _fetch(arguments):
-    title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
+        place = downloads.fetch(arguments.dataset)
     except KeyboardInterrupt:
-        kept = "The downloaded part is kept" if title == "IRMAS" else "Complete files are kept"
-        raise KeyboardInterrupt(f"{kept}; the same command resumes.") from None
-    print(f"{title} is in {folder}")
+        raise KeyboardInterrupt("The downloaded part is kept; the same command resumes.") from None
+    print(f"{downloads.SETS[arguments.dataset].title} is in {place}")
 
 
 def _report(arguments):
@@ -360,10 +353,10 @@ def _parser():
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",
         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
         "recordings of instruments; both have 20 hidden units, and learn by Adam.", cli_train.FORESEEN))
-    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
+    sizes = [f"{wanted.title}, {wanted.size}" for wanted in downloads.SETS.values()]
     add = command(_fetch, "fetch", "download a data set",
         "Download a data set into data/downloads/. After Ctrl-C, the same command resumes.", (ValueError,))
-    add("dataset", choices=["irmas", *openml.SETS], help=f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}")
+    add("dataset", choices=[*downloads.SETS], help=f"the training set of {'; '.join(sizes)}")
     add = command(_info, "info", "show devices, backends, versions and data sets", "Show what this machine has.")
     add("--kernels", action="store_true",
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")
@@ -372,11 +365,10 @@ def _parser():
     cli_puzzles.add_options(command(cli_puzzles.run, "puzzles", "export or grade answers to the puzzles",
         cli_puzzles.DESCRIPTION, (ValueError,)))
     add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",
-        "Measure for half a minute per backend the cost of a step, a multiply-add and the like, best on an idle "
-        "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
-        'names), where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
+        "Measure for some seconds per backend what a start, a step and a multiply-add cost, best on an idle machine. "
+        "Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "
+        'where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
     add("--backend", nargs="+", choices=backends.BACKENDS, help="only these backends (default: all that run here)")
-    add("--defaults", action="store_true", help="store the result as the package's defaults for other machines")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
         "from references. With --output, measurements of this machine are used, and references for the rest.")

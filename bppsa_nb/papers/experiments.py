@@ -12,7 +12,6 @@ import hashlib
 import re
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -230,11 +229,11 @@ def _described(name, scale, seed):
 
 def _fetched_since(path):
     """Tell whether a data set has come that was not there when a table was recorded."""
-    from bppsa_nb.training.datasets import irmas, openml
+    from bppsa_nb.training.datasets import downloads
 
-    for find in (irmas.folder, *(partial(openml.find, key) for key in openml.SETS)):
+    for key in downloads.SETS:
         with suppress(FileNotFoundError):
-            if find().stat().st_ctime > path.stat().st_mtime:
+            if downloads.find(key).stat().st_ctime > path.stat().st_mtime:
                 return True
     return False
 

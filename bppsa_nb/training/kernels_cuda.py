@@ -55,71 +55,29 @@ def _softmax(logits, labels, shared):
 
 
 @cuda.jit
-def classify(hidden, weight, bias, labels, logits, gradients, grad_weight, grad_bias, loss, status, lost):
-    """Compute logits, the mean softmax cross-entropy, and gradients at the last state and of the last layer.
+def cross_entropy(logits, labels, loss, status, lost):
+    """Compute the mean softmax cross-entropy, and turn logits into their gradients. One block.
 
-    One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
-    double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would leave it single.
+    The loss is worked out in double precision, as in `bppsa_nb.training.loss.cross_entropy`; compiled, `float` would
+    leave it single.
     """
     shared, tid, threads = cuda.shared.array(_THREADS, np.float64), U(cuda.threadIdx.x), U(cuda.blockDim.x)
-    last, batch, size = U(hidden.shape[0] - 1), U(hidden.shape[1]), U(hidden.shape[2])
-    classes, zero = U(weight.shape[0]), hidden.dtype.type(0)
+    batch, classes, zero = U(logits.shape[0]), U(logits.shape[1]), logits.dtype.type(0)
     if tid == U(0):
         status[0], status[1] = zero, zero
         lost[0] = 0
     cuda.syncthreads()
     q = tid
     while q < batch * classes:
-        b, c, i = U(q // classes), U(q % classes), U(0)
-        total = bias[c]
-        while i < size:
-            total += hidden[last, b, i] * weight[c, i]
-            i += U(1)
-        logits[b, c] = total
-        if total - total != zero:  # infinite, or not a number
-            status[0] = hidden.dtype.type(LOGITS)
+        logit = logits[q // classes, q % classes]
+        if logit - logit != zero:  # infinite, or not a number
+            status[0] = logits.dtype.type(LOGITS)
         q += threads
     cuda.syncthreads()
     shared[tid] = _softmax(logits, labels, shared)
     mean = reduced(shared, tid, threads, True)
     if tid == U(0):
         loss[0] = mean / batch
-    cuda.syncthreads()
-    numbers = U(classes * (size + U(1)))  # each for several threads, if there are as many
-    several, member, first = U(max(threads // numbers, U(1))), U(tid // numbers), U(0)
-    while first < numbers:
-        q, total, b = U(first + tid % numbers), zero, member
-        c, i = U(q // (size + U(1))), U(q % (size + U(1)))
-        works = member < several and q < numbers
-        if works and i < size:
-            while b < batch:
-                total += logits[b, c] * hidden[last, b, i]
-                b += several
-        elif works:
-            while b < batch:
-                total += logits[b, c]
-                b += several
-        shared[tid] = total
-        cuda.syncthreads()
-        if works and member == U(0):
-            k = U(1)
-            while k < several:
-                total += hidden.dtype.type(shared[k * numbers + tid])
-                k += U(1)
-            if i < size:
-                grad_weight[c, i] = total
-            else:
-                grad_bias[c] = total
-        cuda.syncthreads()
-        first += threads
-    q = tid
-    while q < batch * size:
-        b, i, c, total = U(q // size), U(q % size), U(0), zero
-        while c < classes:
-            total += logits[b, c] * weight[c, i]
-            c += U(1)
-        gradients[last, b, i] = total
-        q += threads
 
 
 @cuda.jit

@@ -12,8 +12,9 @@ import warnings
 import numpy as np
 
 from bppsa_nb.cells import stack
+from bppsa_nb.cells.layer_cuda import launch_linear
 from bppsa_nb.cells.recurrent import HEAD, overflow
-from bppsa_nb.cells.stack_cuda import Device
+from bppsa_nb.cells.stack_cuda import Device, head_parts, launch_from_logits
 from bppsa_nb.chains.plan import explain
 from bppsa_nb.machine.arrays_cuda import fill
 from bppsa_nb.machine.checks import check_finite
@@ -156,6 +157,7 @@ class Recorded:
         self.head = [views[name] for name in HEAD], [grads[name] for name in HEAD]
         self.layers = Device(model, shape, options, how, arrays=(views, grads), waits=False)
         self.layers.unconverged = cuda.to_device(np.zeros(1, np.int32))
+        self.head_parts = head_parts(B, model.num_classes, self.layers.states[0, 0, 0])
         fill(self.layers.states, dtype.type(0))
         self.recorded, self.runs = None, 0
 
@@ -203,9 +205,13 @@ class Recorded:
         stack.forward(layers, self.x, starts)
         entrance, scan = layers.scanner().entrance, layers.scanner()
         fill(entrance, entrance.dtype.type(0), stream)
-        last = layers.states[len(starts) - 1, 0]
-        arrays = last, *of_head, self.labels, self.logits, entrance, *grads_of_head
-        kernels.one_block(kernels.classify, stream)(*arrays, self.shared.loss, self.status, scan.lost)
+        states = layers.states[len(starts) - 1, 0]
+        last = states[len(states) - 1]
+        launch_linear(last, *of_head, self.logits, stream)
+        arrays = self.logits, self.labels, self.shared.loss, self.status, scan.lost
+        kernels.one_block(kernels.cross_entropy, stream)(*arrays)
+        found = *grads_of_head, entrance[len(entrance) - 1]
+        launch_from_logits(last, of_head[0], self.logits, self.head_parts, found, stream)
         stack.backward(layers, self.x, [None] * (len(starts) - 1) + [entrance], None)
         follow(stream, layers.side)
         flags = self.status, scan.lost, layers.unconverged

@@ -13,7 +13,6 @@ from bppsa_nb.machine.arguments import Backend, Comm, Count, Path, Rng, Size, ch
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import repr_of, with_repr
-from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.step import Local
 
@@ -100,10 +99,8 @@ class Trainer:
             if sequence_ranks is not None:
                 raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
             self._strategy = Local(model, optimizer, backend)
-        elif isinstance(model, ResidualModel):
-            self._strategy = over_ranks("residual").LayerStrategy(comm, sequence_ranks)
         else:
-            self._strategy = over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
+            self._strategy = over_ranks("training").ReplicaStrategy(model, comm, sequence_ranks)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels

@@ -12,6 +12,7 @@ from bppsa_nb.chains import prices as prices_kept
 from bppsa_nb.machine import backends
 from bppsa_nb.operands.kinds import Dense
 from bppsa_nb.scan import steps
+from bppsa_nb.scan.levels import down_levels, up_levels
 
 BACKENDS = ("numpy", "cpu", "cuda")
 SIZES = list(itertools.product((0, 1, 7, 64, 1000, 30000), (1, 16, 256), (1, 20, 128), (0, 1, 3)))
@@ -25,10 +26,9 @@ def uncalibrated(cache, monkeypatch):
 
 @pytest.fixture
 def prices(monkeypatch):
-    """Give prices to set: by method and count, of every backend and kind."""
-    chosen = {method: {} for method in counting.COUNTS}
-    kept = {"prices": dict.fromkeys(counting.KINDS, chosen), "date": "1"}
-    monkeypatch.setattr(prices_kept, "load", lambda backend: kept)
+    """Give prices to set: a start, a step and a multiply-add, by kind of product, of every backend."""
+    chosen = {kind: [0, 0, 0] for kind in counting.KINDS}
+    monkeypatch.setattr(prices_kept, "load", lambda backend: {"prices": chosen, "date": "1"})
     plan.refresh()
     return chosen
 
@@ -38,7 +38,7 @@ def prices(monkeypatch):
 
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 10, 33, 64])
 @pytest.mark.parametrize(("method", "length"), [("linear", None), ("blelloch", None), ("chunked", 1), ("chunked", 3)])
-def test_counts_of_dense_chains_are_those_of_the_scan(T, method, length, monkeypatch):
+def test_counts_of_dense_chains_are_those_of_the_scan(T, method, length):
     done = {"merges": 0, "steps": 0}
 
     class Counted(Dense):
@@ -50,111 +50,97 @@ def test_counts_of_dense_chains_are_those_of_the_scan(T, method, length, monkeyp
     operands = [np.ones((2, 3)), *(Counted(np.ones((2, 3, 3))) for _ in range(T))]
     for _ in steps(operands, method, length=length):
         pass
-    counts = counting.COUNTS[method](T, 2, 3, 0, "numpy", *([length] if length else []))
-    matmuls, matvecs = done["merges"], done["steps"]
-    if method != "chunked":
-        assert (counts.get("merges", 0), counts["steps"]) == (matmuls, matvecs)
-        assert (counts.get("matmul", 0), counts["matvec"]) == (matmuls * 2 * 27, matvecs * 2 * 9)
-        assert counts["entries"] == (T * 2 * 3 if method == "linear" else (matmuls + T) * 2 * 9)
+    counts, (matmuls, matvecs) = counting.count("dense", method, T, 2, 3, 0, "numpy", length), done.values()
+    if method == "blelloch":
+        assert counts == {"tree": (1 + up_levels(T) + down_levels(T), matmuls + matvecs, *of(matmuls, matvecs))}
+    elif method == "linear":
+        assert counts == {"stored": (1, matvecs, *of(0, matvecs))}
     else:  # a chunk's first product needs no multiplication, which is not counted apart
-        inner = counts["crossings"]
-        assert counts["merges"] == matmuls + inner
-        assert counts["steps"] == matvecs == T
-        assert (counts["matmul"], counts["matvec"]) == ((matmuls + inner) * 2 * 27, matvecs * 2 * 9)
-        assert counts["rows"] == counts["merges"] * 2 * 3
+        inner = max(max(T - 1, 0) // length - 1, 0)
+        assert counts["stored products"] == (1, matmuls + inner, *of(matmuls + inner, 0))
+        assert counts["stored"] == (2, matvecs, *of(0, matvecs)) and matvecs == T
+        assert counts["tree"][:2] == (0, inner)
+
+
+def of(matmuls, matvecs):
+    """Count numbers written and multiply-adds of two samples of size 3."""
+    return 2 * (9 * matmuls + 3 * matvecs), 2 * (27 * matmuls + 9 * matvecs)
 
 
 def test_structured_chains_count_their_terms_and_what_is_assembled():
     for K in (1, 3):
-        swept = counting.linear(100, 4, 5, K, "numpy")
-        assert swept["terms"] == 100 * K and swept["matvec"] == K * 100 * 4 * 25
-        made, stored = (counting.blelloch(100, 4, 5, weights, "numpy")["entries"] for weights in (K, 0))
-        extra = made - stored
-        assert extra == K * 100 * 4 * 25
+        assert counting.linear(100, 4, 5, K, "numpy") == {"weights": (1, 100, K * 100 * 4 * 5, K * 100 * 4 * 25)}
+        made, stored = (counting.blelloch(100, 4, 5, weights, "numpy") for weights in (K, 0))
+        assert made == stored | {"weights": (0, 0, 100 * 4 * 25, K * 100 * 4 * 25)}
 
 
 def test_numpy_takes_the_chunks_of_a_structured_chain_side_by_side():
     counts = counting.chunked(1000, 4, 5, 1, "numpy", 10)
-    assert (counts["steps"], counts["merges"], counts["crossings"]) == (10 + 10, 10, 98)
-    assert counts["matmul"] == 98 * 10 * 4 * 125
+    assert [counts[kind].steps for kind in ("weights", "weights products", "tree")] == [10 + 10, 10, 98]
+    assert counts["weights products"].multiply_adds == 98 * 10 * 4 * 125
     counts = counting.chunked(1000, 4, 5, 0, "numpy", 10)
-    assert (counts["steps"], counts["merges"]) == (1000, 980)
+    assert [counts[kind].steps for kind in ("stored", "stored products")] == [1000, 980]
 
 
 def test_workers_share_out_what_is_independent(monkeypatch):
     monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
-    assert counting.linear(10, 7, 1, 0, "cpu")["matvec"] == 10 * 4
-    assert counting.linear(10, 7, 1, 0, "cuda")["matvec"] == 10 * 2
-    assert counting.linear(10, 7, 1, 1, "cpu")["matvec"] == 10 * 7  # one group
-    assert counting.linear(10, 32, 1, 1, "cpu")["matvec"] == 10 * 16
-    assert counting.chunked(100, 1, 1, 1, "cpu", 10)["matmul"] == 8 // 2 * 10
-    assert counting.chunked(100, 3, 1, 1, "cuda", 10)["matmul"] == 3 * 8 / 4 * 10
-    assert counting.chunked(100, 1, 1, 0, "cuda", 10)["matmul"] == 8 // 4 * 10
-    assert counting.chunked(100, 1, 1, 1, "cpu", 10)["merges"] == 8 // 2 * 10
-    assert counting.chunked(100, 3, 1, 0, "cuda", 10)["merges"] == 3 * 8 // 4 * 10
-    assert counting.chunked(100, 3, 1, 1, "cuda", 10)["merges"] == 10  # all at once
-    assert counting.blelloch(3, 1, 1, 0, "cuda")["matmul"] == 1
+    monkeypatch.setattr(counting, "BLOCKS", 4)
+
+    def found(method, T, B, weights, backend, length=None):
+        counts = counting.count("dense", method, T, B, 1, weights, backend, length)
+        return {kind: (work.steps, work.multiply_adds) for kind, work in counts.items()}
+
+    assert found("linear", 10, 7, 0, "cpu") == {"stored": (40, 40)}
+    assert found("linear", 10, 7, 0, "cuda") == {"stored": (20, 20)}
+    assert found("linear", 10, 7, 1, "cpu") == {"weights": (10, 70)}  # one group
+    assert found("linear", 10, 32, 1, "cpu") == {"weights": (20, 160)}
+    assert found("chunked", 100, 1, 1, "cpu", 10)["weights products"] == (40, 40)
+    assert found("chunked", 100, 1, 0, "cuda", 10)["stored products"] == (20, 20)
+    assert found("chunked", 100, 3, 1, "cuda", 10)["weights products"] == (10, 60)  # all at once
+    assert found("blelloch", 3, 1, 0, "cuda") == {"tree": (4, 4)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("weights", [0, 1, 3])
 def test_one_chunk_is_the_linear_scan(backend, weights):
+    kind = "weights" if weights else "stored"
     whole = counting.chunked(50, 3, 4, weights, backend, 50)
-    swept = counting.linear(50, 3, 4, weights, backend)
-    same = ("steps", "terms") + (("matvec", "entries", "products") if not (weights and backend == "cpu") else ())
-    assert all(whole[name] == swept[name] for name in same)
-    assert whole["merges"] == whole["matmul"] == whole["crossings"] == 0
-
-
-def test_one_product_of_all_is_what_a_chunk_adds(monkeypatch):
-    monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
-    for weights, backend in itertools.product((0, 1, 3), BACKENDS):
-        product, terms = counting.product(40, 3, 5, weights, backend), max(weights, 1)
-        # Of three chunks, the middle one is multiplied; of two, none is.
-        three, two = (counting.chunked(n, 3, 5, weights, backend, 40) for n in (120, 80))
-        for name in ("merges", "rows", "matmul"):
-            assert product[name] == three[name] - two.get(name, 0), (name, weights, backend)
-        shared = 3 / 4 if weights and backend == "cuda" else -(-3 // counting.workers(backend))
-        assert product["matmul"] == shared * 40 * 125 * terms
-        assert product["terms"] == 40 * weights and product["launches"] == 1
-
-
-def test_a_run_of_a_chain_over_ranks_is_predicted_by_its_sweep_and_its_product(prices):
-    prices["linear"] |= {"matvec": 1.0}
-    prices["chunked"] |= {"matmul": 1.0}
-    plan.refresh()
-    sizes = 10, 2, 3
-    assert plan.run_seconds(*sizes, np.float32, "numpy", 0) == (10 * 2 * 9, 10 * 2 * 27)
-    assert plan.run_seconds(*sizes, np.float64, "numpy", 3) == (2 * 3 * 10 * 2 * 9, 2 * 3 * 10 * 2 * 27)
-    assert plan.run_seconds(0, 2, 3, np.float64, "numpy", 1) == (0, 0)
+    assert whole[kind][1:] == counting.linear(50, 3, 4, weights, backend)[kind][1:]
+    assert whole[f"{kind} products"][1:] == whole["tree"][1:] == (0, 0, 0)
 
 
 # What is made of the counts.
 
 
 def test_float64_costs_more_to_multiply_but_not_to_start(prices):
-    prices["linear"] |= {"steps": 1.0}
+    prices["stored"][:2] = 1.0, 10.0
     single, double = (plan.explain(10, 2, 3, dtype, "numpy").seconds["linear"] for dtype in (np.float32, np.float64))
-    assert single == double == 10
-    prices["linear"] |= {"matvec": 1.0}
+    assert single == double == 1 + 100
+    prices["stored"][2] = 1.0
     plan.refresh()
     single, double = (plan.explain(10, 2, 3, dtype, "numpy").seconds["linear"] for dtype in (np.float32, np.float64))
-    assert (single, double) == (10 + 180, 10 + 360)
+    work = 10 * 2 * (9 + 3 * counting.WRITTEN)
+    assert (single, double) == (101 + work, 101 + 2 * work)
 
 
-def test_auto_takes_the_method_with_the_least_predicted_time(prices):
-    for cheap in counting.COUNTS:
-        for method in counting.COUNTS:
-            prices[method] |= {"launches": 1.0 if method == cheap else 2.0}
-        prices["blelloch"]["launches"] /= 100
-        plan.refresh()
-        explanation = bp.explain(100, 2, 3, backend="numpy")
-        least = min(explanation.seconds, key=explanation.seconds.get)
-        assert explanation.method == least
-        assert explanation.reason in " ".join(str(explanation).split())
-        prices["blelloch"]["launches"] = 2.0
-    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS)
+# Seconds of a step of the loop, of products along a chunk, and of the tree.
+CHEAPEST = {"linear": (1, 100, 100), "chunked": (1, 0.1, 1), "blelloch": (1, 100, 0.1)}
+
+
+@pytest.mark.parametrize("method", CHEAPEST)
+def test_auto_takes_the_method_with_the_least_predicted_time_and_says_why(prices, method):
+    for kind, seconds in zip(("weights", "weights products", "tree"), CHEAPEST[method], strict=True):
+        prices[kind][1] = seconds
+    explanation = bp.explain(1000, 16, 20, backend="numpy", weights=1)
+    assert explanation.method == method == min(explanation.seconds, key=explanation.seconds.get)
+    said = {"linear": "times the work", "chunked": "chunks of at most", "blelloch": "19 levels instead of 1000"}
+    assert said[method] in explanation.reason in " ".join(str(explanation).split())
     assert "measured on this machine" in explanation.source
+
+
+def test_the_work_that_is_said_is_of_multiply_adds():
+    explanation = bp.explain(1000, 16, 20, backend="cpu")
+    assert explanation.method == "linear" and "20.8 times the work" in explanation.reason
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -163,8 +149,7 @@ def test_the_chunk_length_is_the_best_of_those_tried(backend):
         chosen = plan.chunk_length(T, B, H, dtype, backend, weights)
         assert type(chosen) is int and 1 <= chosen <= max(T, 1)
         explanation = plan.explain(T, B, H, dtype, backend, weights)
-        prices = plan._priced(backend)[0]["structured" if weights else "dense"]["chunked"]
-        width = np.dtype(dtype).itemsize // 4
+        prices, width = plan._priced(backend)[0], np.dtype(dtype).itemsize // 4
         seconds = {
             length: counting.price(counting.chunked(T, B, H, weights, backend, length), prices, width)
             for length in plan.candidate_lengths(T, counting.workers(backend))
@@ -180,9 +165,10 @@ def test_lengths_tried_are_powers_of_two_and_the_share_of_a_worker():
 
 
 def test_a_chunk_length_follows_what_steps_and_products_cost(prices):
-    prices["chunked"] |= {"steps": 1.0, "merges": 1.0, "crossings": 1.0}  # NumPy: about 3 L + T / L
+    for kind in ("weights", "weights products", "tree"):
+        prices[kind][1] = 1.0  # NumPy: about 3 L + T / L
     assert plan.chunk_length(3000, 1, 4, backend="numpy", weights=1) == 32
-    prices["chunked"] |= {"crossings": 100.0}
+    prices["tree"][1] = 100.0
     plan.refresh()
     assert plan.chunk_length(3000, 1, 4, backend="numpy", weights=1) > 128
 
@@ -216,12 +202,10 @@ def test_an_imposed_length_reaches_the_scan(length, monkeypatch):
 
 
 def test_an_explanation_lists_the_candidates_from_the_fastest_on(prices):
-    prices["linear"] |= {"launches": 0.002}
-    prices["chunked"] |= {"launches": 0.001}
-    prices["blelloch"] |= {"launches": 0.0001}
+    prices["weights"][0], prices["weights products"][0], prices["tree"][0] = 0.002, 0, 0.0001
     shown = str(bp.explain(100, 2, 3, backend="numpy", weights=1)).splitlines()
     shown = shown[[" ms predicted" in line for line in shown].index(True) - 1 :]
-    assert [" ".join(line.split()[:3]) for line in shown[1:4]] == ["blelloch 1.4 ms", "linear 2 ms", "chunked 3 ms"]
+    assert [" ".join(line.split()[:3]) for line in shown[1:4]] == ["blelloch 1.4 ms", "linear 2 ms", "chunked 4 ms"]
     assert shown[3].endswith("chunks of 1 steps") and "chunks" not in shown[2]
     assert shown[4] == "Predicted from prices measured on this machine, 1."
 
@@ -236,17 +220,6 @@ def test_no_word_is_broken_at_the_end_of_a_line(columns, monkeypatch):
     assert shown == repr(explanation) and shown.split() == words
     assert {"`bppsa-nb", "calibrate`"} <= set(words) and explanation.reason in " ".join(words)
     assert max(map(len, shown.splitlines())) <= min(columns, 100)
-
-
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [("linear", "20.8 times the work"), ("chunked", "chunks of at most"), ("blelloch", "19 levels instead of 1000")],
-)
-def test_every_method_has_its_reason(prices, method, said):
-    for other in counting.COUNTS:
-        prices[other] |= {"launches": 1.0 if other == method else 1e3}
-    explanation = bp.explain(1000, 16, 20, backend="numpy")
-    assert explanation.method == method and said in explanation.reason
 
 
 def test_defaults_say_that_they_are():
@@ -279,19 +252,6 @@ def test_what_saves_no_step_is_the_linear_scan(backend, weights):
 # The forward pass.
 
 
-@pytest.mark.parametrize(("T", "B", "length"), [(640, 3, 64), (1000, 2, 125), (4096, 1, 512)])
-def test_counts_of_chunks_are_those_of_a_cell_that_forgets_at_once(T, B, length):
-    model = bp.RNN(1, 20, 3, rng=0)
-    for name in ("weight_hh_l0", "bias_hh_l0"):
-        model.params[name][...] = 0
-    x = np.random.default_rng(0).standard_normal((T, B, 1)).astype(np.float32)
-    (solved,) = model.forward(x, backend="numpy", method="chunked", length=length).solved
-    ran = counting.solving(solved.passes + 1, solved.steps, round(solved.work * T * B), 20, 1, "numpy")
-    expected = counting.repaired(T, B, 20, 1, "numpy", length)
-    assert ran["launches"] == expected["launches"] and ran["steps"] == expected["steps"]
-    assert expected["matvec"] == pytest.approx(ran["matvec"], rel=0.1)  # the first of all chunks is never repaired
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("B", [1, 16])
 @pytest.mark.parametrize("T", [0, 1, 31, 32, 63, 64, 65, 1000, 30001])
@@ -303,22 +263,22 @@ def test_forward_chunks_are_a_power_of_two_in_number_and_no_shorter_than_a_repai
 
 def test_what_a_forward_pass_in_chunks_took_has_its_price(prices):
     solved = Solved("chunked", 100, passes=3, steps=300, work=1.5)
-    for counted, times in (("launches", 3 + 1), ("steps", 300), ("matvec", 1.5 * 1000 * 2 * 20 * 20)):  # with the guess
-        prices["chunked"].clear()
-        prices["chunked"][counted] = 1.0
+    units = 1.5 * 1000 * 2 * 20
+    for place, expected in ((0, 3 + 1), (1, 300), (2, units * (20 + counting.WRITTEN))):  # with the guess
+        prices["forward chunks"][:] = [float(place == other) for other in range(3)]
         plan.refresh()
-        for dtype, width in ((np.float32, 1), (np.float64, 2 if counted == "matvec" else 1)):
-            assert plan.solve_seconds(solved, 1000, 2, 20, dtype, "numpy", 1) == pytest.approx(times * width)
+        for dtype, width in ((np.float32, 1), (np.float64, 2 if place == 2 else 1)):
+            found = plan.solve_seconds(solved, 1000, 2, 20, dtype, "numpy", 1)
+            assert found == pytest.approx(expected * width)
 
 
 def test_forward_chunks_must_be_expected_to_gain_a_tenth(prices):
-    prices["linear"] |= {"steps": 1.0}
-    prices["chunked"] |= {"launches": 200.0}
+    prices["forward"][1], prices["forward chunks"][0] = 1.0, 200.0
     explanation = plan.explain(1000, 1, 20, backend="numpy", weights=1, forward=True)
     chunks = explanation.seconds["chunked"]
     assert explanation.method == "chunked" and explanation.seconds["linear"] == 1000 and chunks == 600
     assert explanation.reason.startswith("32 chunks of at most 32 steps go side by side, as samples do")
-    prices["chunked"] |= {"launches": 310.0}
+    prices["forward chunks"][0] = 310.0
     plan.refresh()
     explanation = plan.explain(1000, 1, 20, backend="numpy", weights=1, forward=True)
     assert explanation.method == "linear" and explanation.seconds["chunked"] == 930

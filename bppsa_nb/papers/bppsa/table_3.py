@@ -18,7 +18,7 @@ def measure(scale, rng, progress):
 
     def compute(point, _):
         settings = FEATURES[point["features"]]
-        features = mfcc(waveform, settings)
+        features = mfcc(waveform, point["features"])
         frames, size = features.shape
         same = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
         same |= {"frames": frames, "size": size}
