@@ -45,7 +45,9 @@ def kernels(real, sizes):
     from bppsa_nb.chains import methods_cuda as structured
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.machine import arrays_cuda
+    from bppsa_nb.machine.items_cuda import kernel_of
     from bppsa_nb.networks import residual_steps_cuda as multigrid
+    from bppsa_nb.operands import products_cpu as sparse
     from bppsa_nb.operands import products_cuda as sparse_cuda
     from bppsa_nb.training import kernels_cuda as training
 
@@ -110,21 +112,19 @@ def kernels(real, sizes):
     columns = types.Array(types.int32, 1, "C")
     for index in (types.Array(whole, 1, "C") for whole in (types.int32, types.int64)):
         yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
-        yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
-        yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
-    yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
-    yield sparse_cuda.magnitude_ranges, (a2, a2, a2)
-    yield sparse_cuda.scale_values, (a2, a1, a2)
+        yield kernel_of(sparse.scale_rows), (index, columns, a2, index, a2, index, a2, number, number)
+        yield kernel_of(sparse.apply_rows), (index, columns, a2, a2, a2, number, number)
+    yield kernel_of(sparse.scale_columns), (columns, a2, a2, a2, number, number)
+    kind = types.int32 if real == types.float32 else types.int64
+    bits, found = (types.Array(kind, ndim, "C") for ndim in (2, 3))
+    yield kernel_of(sparse.find_sizes), (bits, kind, kind, found, found, number, number)
+    yield kernel_of(sparse.scale_values), (a2, a1, a2, number, number)
     whole = types.Array(types.int64, 1, "C")
-    for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
-        yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
-    yield multigrid.grad_preacts, (a1, a1, real)
-    yield multigrid.weight_gradients, (a5, a5, a5)
-    yield multigrid.bias_gradients, (a5, a2)
-    yield multigrid.take_points, (a2, whole, a2)
-    yield multigrid.put_points, (a2, whole, a2)
-    yield multigrid.subtract, (a2, a2, a2)
-    yield multigrid.square_sums, (a2, a2, whole, a1, a1)
+    yield multigrid.sweep_layers, (a5, a5, flag, a5, whole, whole, a1, a5, a1, a5, number)
+    yield multigrid.add_up_gradients, (a5, a5, a5, real, a5, a2)
+    yield multigrid.copy_points, (a2, a2, whole, flag)
+    yield multigrid.subtract, (a1, a1, a1)
+    yield multigrid.square_sums, (a2, a1, a1)
 
 
 def verdict_of(ptx, generation):
@@ -137,7 +137,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
 
     cc, version = (int(compiled_for[3]), int(compiled_for[4])), nvjitlink.version()
     found = [(k, cuda_compiler.compile_ptx(k.py_func, types, cc, **options)) for k, types in kernels(real, sizes)]
-    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 43
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 39
     for kernel, text in found:
         assert program_of(text).functions  # every instruction is one that `ptx` knows
         if real == "float32" and kernel.py_func.__name__ != "cross_entropy":  # whose loss is in double precision

@@ -5,14 +5,13 @@ Its functions are those of `bppsa_nb.cells.cell`, with others in the place of `b
 
 import math
 from functools import cache
-from types import CellType, FunctionType
 
 import numpy as np
 
 from bppsa_nb.chains.kernels_cuda import dot as dot_of_any
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.arrays_cuda import EACH, mine
-from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early
+from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early, with_own
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -51,12 +50,7 @@ def _functions(real):
 def compiled(function, real):
     """Return a cell's function for kernels."""
     own = {getattr(pointwise, name): made for name, made in _functions(real).items()}
-    if function in own:
-        return own[function]
-    swap = lambda value: own[value] if isinstance(value, FunctionType) and value in own else value  # noqa: E731
-    names = {name: swap(value) for name, value in function.__globals__.items()}
-    cells = function.__closure__ and tuple(CellType(swap(each.cell_contents)) for each in function.__closure__)
-    return inline(FunctionType(function.__code__, names, closure=cells))
+    return own[function] if function in own else inline(with_own(function, own))
 
 
 @cache

@@ -9,9 +9,8 @@ from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
-from bppsa_nb.multigrid.cycles import Options
+from bppsa_nb.multigrid.cycles import Alone, Options
 from bppsa_nb.multigrid.grids import check_levels, partition
-from bppsa_nb.multigrid.neighbors import Alone
 from bppsa_nb.networks.network import run
 
 

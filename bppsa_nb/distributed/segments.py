@@ -16,8 +16,7 @@ from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.methods import go_back, multiply
 from bppsa_nb.machine import backends
 from bppsa_nb.operands import rows
-from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.operands.kinds import Affine, Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 METHODS = ("auto", "linear", "chunked")

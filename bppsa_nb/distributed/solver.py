@@ -17,10 +17,9 @@ from bppsa_nb.distributed.segments import check
 from bppsa_nb.machine.arguments import Backend, Method
 from bppsa_nb.machine.checks import is_finite
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.operands.batched import BatchedCSR, Planned
-from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.kinds import Affine, Scaled
+from bppsa_nb.operands.pattern import BatchedCSR, Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 LOST = None  # stands for an operand that could not be computed

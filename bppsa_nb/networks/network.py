@@ -16,8 +16,7 @@ from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.networks.jacobians import Jacobian
 from bppsa_nb.networks.layers import Flatten, Operator
-from bppsa_nb.operands.batched import BatchedCSR
-from bppsa_nb.operands.pattern import CSRPattern, Pattern
+from bppsa_nb.operands.pattern import BatchedCSR, CSRPattern, Pattern
 from bppsa_nb.scan import scan
 
 _SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies

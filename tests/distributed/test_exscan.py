@@ -16,10 +16,9 @@ import bppsa_nb as bp
 from bppsa_nb.distributed import solver as module
 from bppsa_nb.distributed.segments import ScaledRows
 from bppsa_nb.operands import rows as scaled_rows
-from bppsa_nb.operands.batched import Planned
-from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.kinds import CSR, Affine, Dense, Scaled
+from bppsa_nb.operands.pattern import Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.papers.ranks import model
 from bppsa_nb.scan import operator
 from bppsa_nb.scan.operator import diamond

@@ -12,7 +12,7 @@ import bppsa_nb as bp
 from bppsa_nb import distributed
 from bppsa_nb.chains import counts
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment, choose
-from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.kinds import Affine
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
