@@ -20,7 +20,7 @@ from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
 _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
-_PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
+_PLACES, _FLOATS = ("cpu", "cuda"), (torch.float32, torch.float64)
 _HALVES = torch.float16, torch.bfloat16  # which are computed in float32
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
@@ -115,36 +115,10 @@ class Scanned:
             For a PackedSequence or resets on a GPU.
         """
         self._check()
-        params, given = self._params(), self._given(hx)
-        if resets is None and given is not None and self._is_usual(input, given, params):
-            x = input.transpose(0, 1) if self.batch_first else input
-            output, *last = self._run(x, given or self._zeros(x, x.shape[1]), BOTH, params)
-            output = output.transpose(0, 1) if self.batch_first else output
-        else:
-            output, last = self._run_any(input, hx, resets, params)
+        output, last = self._read(input, hx, resets, self._params())
         return output, (last[0] if len(last) == 1 else tuple(last))
 
     forward = torch.compiler.disable(forward)  # which could not look inside; no decorator, which hides its type
-
-    def _given(self, hx):
-        """Return the initial states that are given, a tuple, which is empty for none; or None if they do not fit."""
-        if hx is None:
-            return ()
-        given = (hx,) if self.cell.states == 1 else hx
-        return tuple(given) if isinstance(given, (tuple, list)) and len(given) == self.cell.states else None
-
-    def _is_usual(self, input, given, params):
-        """Tell whether nothing can be wrong: the tensors are plain ones on the host, and of one dtype, and fit."""
-        dtype = params[0].dtype
-        for tensor in (input, *given, *params):
-            if type(tensor) not in _PLAIN or tensor.dtype is not dtype or not tensor.is_cpu or solve.on_gpu(tensor):
-                return False
-            if tensor.layout is not torch.strided:
-                return False
-        if dtype not in _FLOATS or torch.is_autocast_enabled("cpu") or input.dim() != 3 or not input.numel():
-            return False
-        shape = self.num_layers * self.directions, input.shape[0 if self.batch_first else 1], self.hidden_size
-        return input.shape[2] == self.input_size and all(start.shape == shape for start in given)
 
     def _run(self, x, starts, ways, params):
         """Go through all layers; return outputs, and last states (D L, B, H), of an LSTM h and c.
@@ -165,7 +139,7 @@ class Scanned:
             x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output
         return x, *map(torch.cat, zip(*last, strict=True))
 
-    def _run_any(self, input, hx, resets, params):
+    def _read(self, input, hx, resets, params):
         """Raise what is wrong, or go through all layers; return what `forward` returns, with all last states a list."""
         packed, batch_axis = isinstance(input, PackedSequence), 0 if self.batch_first else 1
         data, sizes = (input.data, input.batch_sizes) if packed else (input, None)
@@ -178,7 +152,10 @@ class Scanned:
             data, *starts = (each.to(self.weight_hh_l0.dtype) for each in (data, *starts))
         if packed:
             check_packed(input)
-        starts = starts or self._zeros(data, int(sizes[0]) if packed else data.shape[batch_axis])
+        if not starts:
+            batch = int(sizes[0]) if packed else data.shape[batch_axis]
+            zeros = data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)
+            starts = [zeros] * self.cell.states
         self.check_forward_args(data, starts[0] if len(starts) == 1 else tuple(starts), sizes)
         names = ["hx"] if len(starts) == 1 else [f"hx[{s}]" for s in range(len(starts))]
         named = dict(zip([*self._names, *names], [*params, *starts], strict=True))
@@ -197,14 +174,12 @@ class Scanned:
         output = output.transpose(0, 1) if self.batch_first else output
         return (output.squeeze(batch_axis), [each.squeeze(1) for each in last]) if single else (output, last)
 
-    def _zeros(self, data, batch):
-        """Return the initial states of a batch of so many samples where none are given."""
-        return [data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
-
     def _starts(self, data, hx, packed):
         """Return the initial states that are given, a list, which is empty for none."""
-        count, given = self.cell.states, self._given(hx)
-        if given is None or not all(isinstance(each, torch.Tensor) for each in given):
+        count = self.cell.states
+        given = [] if hx is None else [hx] if count == 1 else hx
+        fits = hx is None or (isinstance(given, (tuple, list)) and len(given) == count)
+        if not fits or not all(isinstance(each, torch.Tensor) for each in given):
             expected = "a torch.Tensor" if count == 1 else f"a tuple of {count} torch.Tensors"
             raise TypeError(f"hx must be {expected}, got {type(hx).__name__}")
         dims = {3} if packed else {each.dim() for each in (data, *given)}
@@ -234,13 +209,9 @@ class Scanned:
 
     def _params(self):
         """Return what there is under the parameters' names: zeros for biases that are not there."""
-        own, names = self._parameters, self._names
-        if all(map(own.__contains__, names)):
-            found = [own[name] for name in names]
-        else:
-            zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
-            found = [getattr(self, name, zeros) for name in names]
-        for name, tensor, shape in zip(names, found, self._shapes, strict=True):
+        own, zeros = self._parameters, None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+        found = [own[name] if name in own else getattr(self, name, zeros) for name in self._names]
+        for name, tensor, shape in zip(self._names, found, self._shapes, strict=True):
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
             if tensor.shape != shape:

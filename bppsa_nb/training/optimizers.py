@@ -227,16 +227,8 @@ def step(optimizer, params, grads):
 
     Nothing has changed then, nor where averages do not fit, and `optimizer.step` says what is wrong.
     """
-    state = optimizer.state
     try:
-        averages = optimizer.flats(params)
-    except ValueError:
+        optimizer.step(params, params.views(grads))
+    except (TypeError, ValueError, FloatingPointError):
         return False
-    before, rule = [params.flat, *averages], optimizer.rule_of(np.sqrt)
-    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        found = rule(params.flat, grads, *[*averages, None, None][:2], optimizer.numbers())[: len(before)]
-    if not np.isfinite(found).all():
-        optimizer.state = state
-        return False
-    optimizer.take(zip(before, found, strict=True))
     return True

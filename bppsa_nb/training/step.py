@@ -44,14 +44,13 @@ class Step:
         self.parts = np.split(self.grads, np.cumsum(sizes))  # of every layer; the head's weights, its biases
         self.layers.states[:, :, 0], self.chunked = 0, self.layers.options.method != "linear"
         self.starts = [None] * model.num_layers
-        self.rows = np.arange(0, shape[1] * model.num_classes, model.num_classes)
 
     def run(self, x, labels):
         """Go forward and back; return the loss. Nothing has changed yet."""
         with np.errstate(all="ignore"):
             stack.forward(self.layers, x, self.starts)
             last = self.layers.hidden[-1][-1]
-            loss, at_logits = mean_loss(stack.logits(self.head, last), self.rows + labels)
+            loss, at_logits = mean_loss(stack.logits(self.head, last), labels)
             of_weight, of_bias, end = stack.from_logits(self.head, last, at_logits)
             stack.backward(self.layers, x, [*self.starts[1:], end], None)
             for part, grad in zip(self.parts, (*self.layers.flat, of_weight.reshape(-1), of_bias), strict=True):
