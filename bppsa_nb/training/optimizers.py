@@ -205,9 +205,7 @@ class Adam(_Optimizer):
         super().__init__(("exp_avg", "exp_avg_sq"), "lr", "betas", "eps")
         self.lr, self.betas, self.eps = lr, list(betas), eps
 
-    def rule_of(self, sqrt):
-        """Return the rule of Adam, of arrays or numbers as `sqrt` is."""
-        return adam_of(sqrt)
+    rule_of = staticmethod(adam_of)
 
     def numbers(self):
         """Return what the rule of the next step reads, worked out in double precision.

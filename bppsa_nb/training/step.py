@@ -70,10 +70,8 @@ class Step:
 class Local:
     """Steps of a trainer in this process; those of `bppsa_nb.distributed` have the same methods.
 
-    A step is whole where all of it is known: an RNN, a GRU or an LSTM without methods or parameters of its own, and
-    exactly `SGD` or `Adam`. Other models and optimizers, and batches that do not fit, go in parts: `forward`,
-    `backward` and the optimizer's `step` are called, which say what is wrong. `make` is always a callable that returns
-    a batch: its inputs, its labels, and its lengths, if it has any.
+    What is whole, and what goes in parts, is said of `steps` by `Trainer`. `make` is always a callable that returns a
+    batch: its inputs, its labels, and its lengths, if it has any.
     """
 
     is_main_process = True  # which shows progress and writes files

@@ -105,7 +105,7 @@ class Step:
         return self.shared.fetch()
 
     def commit(self):
-        """Write what the step found into the model and the optimizer; return False, and change nothing, if it failed."""
+        """Write what the step found into model and optimizer; return False, and change nothing, if it failed."""
         if self.done:
             self.shared.optimizer.take(self.shared.pairs())
         return self.done

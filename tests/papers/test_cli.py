@@ -411,12 +411,11 @@ def test_train_on_audio(project, run):
 
     folder = project / "clips"
     instruments.write_stand_in(folder, 44, progress=False)
-    train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
+    train = ["train", "--audio", str(folder), "--backend", "numpy", "--batch-size", "22"]
     assert "1 iterations" in (shown := run(*train)) and "22 unseen samples (chance is 9%)" in shown
     assert "folder must be the name of a file or a folder" in run("train", "--audio", "", ends=1)
     for option in ("--length", "--samples"):
         assert f"{option} is for bitstreams only" in run(*train, option, 3, ends=1)
-    assert "--features is for --audio only" in run(*TRAIN, "--features", "S", ends=1)
 
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
