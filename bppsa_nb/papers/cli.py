@@ -189,13 +189,12 @@ def _chosen(wanted, known, what):
 
 
 def _list(arguments):
-    here, measured = explain.cells(), explain.measured_by_notebooks()
+    here = explain.cells()
     for name in experiments.names():
         module = experiments.load(name)
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
         print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
-    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
-          f"`make figures` measures {len(measured)}; it draws others that were recorded.")
+    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them.")
 
 
 def _info(arguments):

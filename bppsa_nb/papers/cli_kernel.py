@@ -39,7 +39,6 @@ def add_options(add):
     add("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
     add("--shared", type=natural, default=0, metavar="BYTES", help="dynamic shared memory (default: %(default)s)")
     add("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
-    add("--seed", type=natural, default=0, help="seed of random numbers (default: %(default)s)")
 
 
 def run(arguments):
@@ -54,7 +53,7 @@ def run(arguments):
 
 
 def _report(arguments):
-    rng, given = np.random.default_rng(arguments.seed), {}
+    rng, given = np.random.default_rng(0), {}
     for text in arguments.arguments:
         try:
             name, value = _argument(text, rng)
