@@ -104,7 +104,7 @@ class _Optimizer:
                 found = rule(param, grad, *[*before[1:], None, None][:2], numbers)[: len(before)]
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
-                    self.check_range(name, grad, found)
+                    self._check_range(name, grad, found)
                 steps += zip(before, found, strict=True)
         self.state = state
         self.take(steps)
@@ -137,7 +137,7 @@ class _Optimizer:
         self.state = state  # before anything changes: Ctrl-C may come at any time
         return found
 
-    def check_range(self, name, grad, found):
+    def _check_range(self, name, grad, found):
         """Raise FloatingPointError unless a parameter and its averages, as a step found them, are finite."""
         whats = [name, *(f"{average} of {name}" for average in self._averages)]
         for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
