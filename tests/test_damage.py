@@ -20,7 +20,7 @@ from trainers import new_trainer, pruned_trainer, state
 import bppsa_nb as bp
 from bppsa_nb.chains import counts, prices
 from bppsa_nb.machine import files
-from bppsa_nb.papers import dictionary, provenance, published, tables
+from bppsa_nb.papers import dictionary, provenance, tables
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.puzzles import NAMES, answers
 from bppsa_nb.sparse import load_weights, save_weights
@@ -54,7 +54,7 @@ def points_of_a_sweep(folder, patch):
 def published_table(folder, patch):
     patch.setattr(files, "shipped", lambda *names: folder)
     write(folder, {"table_6.csv": b"B,forward\n16,0.4\n32,0.8\n", "table_6.json": b'{"table": 6}'})
-    return Kept(list(folder.iterdir()), lambda: published.table("table_6").to_csv(), sound=lambda table: True)
+    return Kept(list(folder.iterdir()), lambda: tables.published("table_6").to_csv(), sound=lambda table: True)
 
 
 def meaning_of_columns(folder, patch):

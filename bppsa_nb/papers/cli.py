@@ -32,13 +32,6 @@ class _Explained(Exception):
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
 _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
-_RENAMED = {
-    ("figures", "--explain"): "`bppsa-nb explain NAME`",
-    ("figures", "--device"): "`bppsa-nb draw NAME --of DEVICE`",
-    ("figures", ""): "`bppsa-nb measure NAME`, which measures and draws, or `bppsa-nb draw NAME`, which only draws",
-    ("report", "--check"): "`bppsa-nb check NAME`",
-    ("notebooks", "--only"): "`bppsa-nb notebooks NAME`",
-}
 
 
 def main(argv=None):
@@ -55,11 +48,7 @@ def _run(argv):
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, never to a window
     rank, _ = ranks.rank_and_size()
     with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
-        parser, words = _parser(), sys.argv[1:] if argv is None else argv
-        for (old, option), new in _RENAMED.items():
-            if words[:1] == [old] and (not option or option in [word.partition("=")[0] for word in words]):
-                parser.error(f"`bppsa-nb {old} {option}".rstrip() + f"` is now {new}")
-        arguments = parser.parse_args(argv)
+        arguments = _parser().parse_args(argv)
     with _ended_once() as signals:
         try:
             with extras.explained():
@@ -199,13 +188,12 @@ def _chosen(wanted, known, what):
 
 
 def _list(arguments):
-    here, measured = explain.cells(), explain.measured_by_notebooks()
+    here = explain.cells()
     for name in experiments.names():
         module = experiments.load(name)
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
         print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
-    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
-          f"`make figures` measures {len(measured)}; it draws others that were recorded.")
+    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them.")
 
 
 def _info(arguments):

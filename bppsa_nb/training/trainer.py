@@ -44,9 +44,7 @@ class Trainer:
     Parameters
     ----------
     model
-        Or anything with `params`, `forward`, `backward` and `check_method` like these. On a GPU, whole steps of `RNN`
-        and `GRU` run there with `SGD` and `Adam`. For subclasses, or with methods or parameters of their own, a warning
-        says that `forward`, `backward` and the optimizer's `step` are called instead.
+        Or anything with `params`, `forward`, `backward` and `check_method` like these.
     optimizer
         Or anything with `step`, `settings`, `zeros`, `state` and `steps` like these.
     method, backend, levels
@@ -75,8 +73,9 @@ class Trainer:
     steps : {"whole", "in parts", "on the GPU", "over ranks"}
         How steps run. Those of an `RNN`, a `GRU` or an `LSTM`, by `SGD` or `Adam`, are whole, by any method: arguments
         and numbers are looked at once. On a GPU, they are recorded and replayed. Other models and optimizers, and those
-        with methods of their own, run in parts, by their own `forward`, `backward` and `step`. So does a step whose
-        arguments or results are not as they must be: the parts say what is wrong.
+        with methods or parameters of their own, run in parts, by their own `forward`, `backward` and `step`; on a GPU,
+        a warning says so. So does a step whose arguments or results are not as they must be: the parts say what is
+        wrong.
 
     Examples
     --------

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb.networks.layers import Conv2d, MaxPool2d, ReLU
-from bppsa_nb.papers import experiments, panels, published, timing
+from bppsa_nb.papers import experiments, panels, tables, timing
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare
 
-PRINTED = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
+PRINTED = tables.published("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
 SERIES = {  # label, color, marker
     "paper": ("the paper", COLORS["baseline"], "D"),
