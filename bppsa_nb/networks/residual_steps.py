@@ -84,7 +84,8 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
             after += source[k]
         last = k + 1 == stops[block]
         arrivals[block[last]] = after[last]
-        points[k[~last] + 1] = after[~last]
+        if not last.all():  # slopes write nothing, of states that may be read-only
+            points[k[~last] + 1] = after[~last]
     return arrivals
 
 

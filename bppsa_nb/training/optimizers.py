@@ -51,6 +51,8 @@ def adam_of(sqrt):
 class _Optimizer:
     """What both optimizers share: the steps taken, and running averages of every parameter's gradient."""
 
+    _settings = ()  # of one that is not made yet
+
     def __init__(self, averages, *settings):
         self._averages, self._settings = averages, settings
         self.count = np.zeros(1, np.int64)  # of steps, where compiled code counts them
