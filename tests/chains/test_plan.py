@@ -138,6 +138,15 @@ def test_auto_takes_the_method_with_the_least_predicted_time_and_says_why(prices
     assert "measured on this machine" in explanation.source
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 108), (np.float64, 64)])
+def test_levels_of_a_gpu_are_taken_only_for_matrices_that_fit(prices, monkeypatch, dtype, most):
+    monkeypatch.setattr(plan.prices, "defaults", lambda backend: {"prices": prices})
+    prices["stored"][1] = prices["stored products"][1] = 1.0
+    plan.refresh()
+    for H, method in ((most, "blelloch"), (most + 1, "chunked")):
+        assert plan.explain(1000, 1, H, dtype, "cuda").method == method
+
+
 def test_the_work_that_is_said_is_of_multiply_adds():
     explanation = bp.explain(1000, 16, 20, backend="cpu")
     assert explanation.method == "linear" and "20.8 times the work" in explanation.reason
@@ -250,6 +259,15 @@ def test_what_saves_no_step_is_the_linear_scan(backend, weights):
 
 
 # The forward pass.
+
+
+def test_two_cores_share_the_time_loop_of_one_group_if_it_has_many_units(monkeypatch):
+    monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    for H, B, share in ((256, 1, 2), (255, 1, 1), (256, 9, 1)):
+        work = counting.loop(10, B, H, 3, "cpu")["forward"]
+        assert work.multiply_adds == 10 * min(B, 8) * H * H * 3 / share
+        assert work.written == 10 * min(B, 8) * H * 9
+
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
