@@ -25,10 +25,10 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
     None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
     """
-    new, whole = np.zeros if spans.lengths.size else np.empty, not spans.resets.size
+    new = np.zeros if spans.lengths.size else np.empty
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
-    saved = x, saved[0] if whole else spans.before(saved[0]), *saved
-    gradients, spans = (grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start), tuple(spans)
+    saved = x, spans.before(saved[0]), *saved
+    gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
@@ -43,7 +43,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, None if whole else spans)
+    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, spans.flat)
     total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
     return total, at_input if inputs else None, at_start
 
@@ -56,14 +56,14 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
     weights_h, totals = parameters[2], parameters[3]
     grad_output, local = gradients[0], gradients[1]
     at_input, at_start = gradients[2], gradients[3]
-    steps, batch, width = x.shape
+    (steps, batch, width), (resets, lengths) = x.shape, spans
     num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
     preacts, split, carry, state = cell[PREACTS], cell[SPLIT], cell[CARRY], batch * size
     together = max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
         b0 = group * size_of_group
         samples = min(size_of_group, batch - b0)
-        until = steps if spans is None else longest(spans, steps, b0, samples)
+        until = longest(lengths, steps, b0, samples)
         n, most = samples * size, together * samples
         grad_preacts, biases_at = buffer(x, (preacts, most, size)), buffer(x, (preacts, samples, size))
         grads, past = buffer(x, (num_states, samples, size)), buffer(x, (num_states, samples, size))
@@ -71,12 +71,7 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
         total = pointer(totals, group * totals.shape[1])
         clear(biases_at, preacts * n)
         clear(grads, num_states * n)
-        if spans is None:
-            for s in range(num_states):
-                there = pointer(grad_output, (b0 * num_states + s) * size)
-                copy_rows(there, num_states * size, pointer(grads, s * n), size, size, samples)
-        else:
-            _by_states(spans, grad_output, b0, grads, until)
+        _by_states(lengths, grad_output, b0, grads, until)
         before = flush()
         for end in range(until, 0, -together):
             start = max(end - together, 0)
@@ -89,12 +84,12 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                     add(grads, past, n)
                 for s in range(1, num_states):
                     copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
-                if spans is not None:
-                    _leave(spans, t, b0, grads)
+                if resets.size:
+                    _leave(resets, t * batch + b0, grads)
                 if local.size and t > 0:
                     add(grads, pointer(local, here - state), n)
-                if spans is not None and spans[1].size:
-                    _by_states(spans, grad_output, b0, grads, t)
+                if lengths.size:
+                    _by_states(lengths, grad_output, b0, grads, t)
                 if at_input.size:
                     places = there, 0, (t * batch + b0) * width
                     multiply(product, grad_preacts, weights_x, at_input, sizes, places, 0)
@@ -113,23 +108,21 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
 
 
 @inline
-def _leave(spans, t, begin, grads):
+def _leave(resets, begin, grads):
     """Have nothing go back past where some samples begin anew."""
-    resets, _ = spans
     num_states, samples, size = grads.shape
     for b in range(samples):
-        if resets[t, begin + b]:
+        if resets[begin + b]:
             for s in range(num_states):
                 clear(pointer(grads, (s * samples + b) * size), size)
 
 
 @inline
-def _by_states(spans, gradients, begin, grads, t):
+def _by_states(lengths, gradients, begin, grads, t):
     """Copy gradients [shape=(B, S H)] of samples that end after t steps to rows of each state [shape=(S, samples, H)].
 
     Without lengths, that is all of them.
     """
-    _, lengths = spans
     num_states, samples, size = grads.shape
     for b in range(samples):
         if not lengths.size or lengths[begin + b] == t:

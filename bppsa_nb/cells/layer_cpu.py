@@ -1,24 +1,22 @@
 """A layer of any cell compiled for CPUs; counterpart of `bppsa_nb.cells.layer`.
 
-A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs the cell's equations once over
-all their numbers. The loop is compiled once for all cells, and given the address of those (`cell_cpu`).
+Its time loop is that of `bppsa_nb.cells.chunked_cpu`: samples are chunks of all steps.
 """
 
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.cell_cpu import back, step, table_of
+from bppsa_nb.cells.cell_cpu import back, table_of
+from bppsa_nb.cells.chunked_cpu import run_steps
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.cells.samples_cpu import THRESHOLD, add_biases, add_weights, in_groups, lay_out, longest, samples_together
+from bppsa_nb.cells.samples_cpu import THRESHOLD, add_biases, add_weights, in_groups, lay_out, samples_together
 from bppsa_nb.cells.spans import WHOLE
-from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.compiling import compiled
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, product
-from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
+from bppsa_nb.machine.tiles import product
+from bppsa_nb.machine.views import buffer, pointer
 from bppsa_nb.machine.workers import parallel_for
 
-_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
-_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
@@ -27,83 +25,13 @@ _ROWS = 256  # of a product that adds to them: enough for registers to last, and
 
 def forward(cell, x, saved, *params, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
-    weights, (steps, batch, _) = lay_out(cell, *params), x.shape
+    weights, (steps, batch, _), (states, _) = lay_out(cell, *params), x.shape, saved
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    # Calls of compiled code know plain tuples sooner; None costs no code.
-    together = tuple(spans) if spans.resets.size else None
-    in_groups(run_steps, batch, group, work, by_h, x, weights, saved, together)
-    if spans.lengths.size:
-        spans.end(saved[0])
-
-
-@compiled
-def run_steps(group, product, x, weights, saved, spans, first, last):
-    """Run groups first ... last - 1 of samples: together, or each as long as its longest."""
-    cell, weights_x = weights[0], weights[1]
-    weights_h, bias = weights[2], weights[3]
-    states, kept = saved[0], saved[1]
-    total, batch, inputs = x.shape
-    num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
-    most = group if spans is not None and spans[1].size else (last - first) * group
-    for begin in range(first * group, min(last * group, batch), most):
-        count = min(most, batch - begin)
-        n = count * size
-        together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
-        rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
-        from_h, to_preacts = buffer(x, (gates, count, size)), buffer(x, (bias.size // size, count, size))
-        block = buffer(x, (num_states, (together + 2) * count, size))
-        found = buffer(x, (num_kept, together * count, size))
-        for k in range(bias.size // size):
-            copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
-        here, apart = pointer(states, begin * size), (total + 1) * batch * size
-        copy_rows(here, apart, block, (together + 2) * n, n, num_states)
-        end = total if spans is None else longest(spans, total, begin, count)
-        for start in range(0, end, together):
-            steps = min(together, end - start)
-            here, n_x = (start * batch + begin) * inputs, count * inputs
-            copy_rows(pointer(x, here), batch * inputs, rows, n_x, n_x, steps)
-            for k in range(gates):
-                places = 0, k * inputs * weights_x.shape[3], k * together * n
-                multiply(product, rows, weights_x, from_x, (1, steps * count, inputs), places, 0)
-            for s in range(steps):
-                before = s if spans is None else _place_of(spans, start + s, begin, s, block, count)
-                for i in range(gates):
-                    k = gates - 1 - i if (start + s) & 1 else i
-                    places = before * n, k * size * weights_h.shape[3], k * n
-                    multiply(product, block, weights_h, from_h, (1, count, size), places, start + s)
-                after = (s + 1) * n
-                step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, found, s * n, n)
-            for k in range(num_kept):
-                there = pointer(kept, ((k * total + start) * batch + begin) * size)
-                copy_rows(pointer(found, k * together * n), n, there, batch * size, n, steps)
-            for k in range(num_states):
-                here, there = k * (together + 2) * n, ((k * (total + 1) + start + 1) * batch + begin) * size
-                copy_rows(pointer(block, here + n), n, pointer(states, there), batch * size, n, steps)
-                copy(pointer(block, here + steps * n), pointer(block, here), n)
-    return True
-
-
-@inline
-def _place_of(spans, t, begin, s, block, count):
-    """Return where the states before a step are: in place s, or where some begin anew, these with zeros, in the last.
-
-    Their own place keeps what the step before ended with.
-    """
-    resets, _ = spans
-    (num_states, rows, size), any_anew = block.shape, False
-    for b in range(count):
-        any_anew |= resets[t, begin + b]
-    if not any_anew:
-        return s
-    for k in range(num_states):
-        for b in range(count):
-            here = pointer(block, (k * rows + rows - count + b) * size)
-            if resets[t, begin + b]:
-                clear(here, size)
-            else:
-                copy(pointer(block, (k * rows + s * count + b) * size), here, size)
-    return rows // count - 1
+    began = np.ascontiguousarray(np.moveaxis(states[:, 0], 0, 1))
+    whole = np.arange(batch), began, np.zeros((0, 2)), steps, x.dtype.type(-1)
+    in_groups(run_steps, batch, group, work, by_h, x, weights, saved, spans.flat, whole)
+    spans.end(states)
 
 
 def chain(cell, weight_hh, states, kept, spans=WHOLE):

@@ -68,9 +68,8 @@ def biases(cell, bias_ih, bias_hh, *vectors):
 
 
 @inline
-def longest(spans, steps, begin, count):
+def longest(lengths, steps, begin, count):
     """Return how many of the steps the longest of some samples has."""
-    _, lengths = spans
     if not lengths.size:
         return steps
     most = lengths[begin]
