@@ -64,7 +64,7 @@ def run_chunks_of(steps, states_of_unit):
         infinite, mismatch = states.dtype.type(math.inf), states.dtype.type(0)
         start = chunk * length
         last, first_pass = min(start + length, products.shape[0]), tol < mismatch
-        weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
+        weights = load(weight_hh_T, bias_hh)  # here: in the loop below, as many addresses would be kept in registers
         if chunk == 0:
             read(shared, 0, states, 0, b)
         for j in range(tid, size, threads):
@@ -86,7 +86,7 @@ def run_chunks_of(steps, states_of_unit):
             begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + CHECK_EVERY, last)
             if not first_pass:  # which has nothing to meet
                 read(shared, old, states, stop, b)
-            run_steps(products, weights, bias_hh, shared, states, kept, b, begin, stop)
+            run_steps(products, weights, shared, states, kept, b, begin, stop)
             cuda.syncthreads()
             mismatch = infinite if first_pass else _distance(shared, old, size, infinite)
             goes_on = stop < last and not mismatch <= tol

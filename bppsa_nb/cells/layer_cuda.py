@@ -57,7 +57,7 @@ def run_forward_of(steps, states_of_unit):
         for s in range(states_of_unit):
             for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
                 shared[U(s * size + j)] = states[U(s), U(0), b, U(j)]
-        run_steps(products, load(weight_hh_T), bias_hh, shared, states, kept, b, 0, products.shape[0])
+        run_steps(products, load(weight_hh_T, bias_hh), shared, states, kept, b, 0, products.shape[0])
 
     return run_forward
 
