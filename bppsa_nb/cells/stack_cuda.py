@@ -77,7 +77,10 @@ class Device:
         if options.method == "linear":
             cells.launch_loop(cell, cells.run_forward_of, B, loop, stream=self.stream)
         elif self.waits:
-            self.solved[layer] = Chunks(cell, loop, length).solve(*options.limits(states.dtype))
+            chunks = Chunks(cell, loop, length)
+            chunks.start()
+            chunks.repair(*options.limits(states.dtype))
+            self.solved[layer] = chunks.solved
         else:
             chunks = self.made(("chunks", layer), lambda: Chunks(cell, loop, length, self.unconverged))
             chunks.launch_fixed(TOLERANCE[states.dtype.itemsize], self.stream)
