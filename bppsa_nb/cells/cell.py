@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.arguments import Count, Size
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that a layer of any cell has
 
@@ -39,10 +40,10 @@ class Cell(NamedTuple):
 
     step: Callable
     back: Callable
-    gates: int = 1  # G, blocks of H rows in both weights
-    split: int = 0
-    states: int = 1  # S
-    kept: int = 0  # K
+    gates: Size = 1  # G, blocks of H rows in both weights
+    split: Count = 0
+    states: Size = 1  # S
+    kept: Count = 0  # K
     carry: bool = False
     activations: tuple[Callable, ...] = ()
     bounded: bool = False

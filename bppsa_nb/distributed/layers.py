@@ -23,7 +23,8 @@ def forward(model, x, h0, backend, comm, options):
         if h0 is not None and group.rank > 0:
             got = type(h0).__name__
             raise ValueError(f"h0 must be None on all ranks but rank 0, which has the first step, got {got}")
-        model.check_input(x, h0)
+        given = model.each_state(h0)
+        model.check_input(x, given)
         costs, method = None, options.method
         if method == "auto":
             costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.cell.gates)
@@ -31,7 +32,7 @@ def forward(model, x, h0, backend, comm, options):
     method = predict.choose_forward(tuple(every)) if method == "auto" else method
     layers = Ranks(group, model, x, resolved, method if group.size > 1 else "linear", tol=options.tol)
     with group.collective_check() if layers.method == "linear" else nullcontext(), np.errstate(all="ignore"):
-        stack.forward(layers, x, model.start(x, h0))
+        stack.forward(layers, x, model.start(x, given))
         if layers.fault is not None:
             raise layers.fault
     with group.collective_check(), np.errstate(all="ignore"):

@@ -167,5 +167,5 @@ def test_a_model_refuses_a_cell_whose_numbers_do_not_fit():
 
     with pytest.raises(ValueError, match="cell.step must return 4 kept numbers, got 5"):
         Forgetful(1, 2, 3)
-    with pytest.raises(TypeError, match="cell must be a bppsa_nb.cells.cell.Cell, got NoneType"):
+    with pytest.raises(TypeError, match="cell must be a Cell, got None"):
         Nothing(1, 2, 3)
