@@ -2,21 +2,86 @@
 
 A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs the cell's equations once over
 all their numbers. The loop is compiled once for all cells, and given the address of those (`cell_cpu`).
+
+Samples never wait for each other, so cores share out groups of them; what waits for no other step is computed for all
+steps at once, and shared out by time. Compiled code fills the arrays it is given. Where it returns several, a Ctrl-C
+that arrives while Numba wraps them up turns into a SystemError.
 """
 
 import numpy as np
 
 from bppsa_nb.cells import chunked
-from bppsa_nb.cells.cell_cpu import step
-from bppsa_nb.cells.samples_cpu import in_groups, lay_out, longest
-from bppsa_nb.cells.spans import WHOLE
+from bppsa_nb.cells.cell import WHOLE
+from bppsa_nb.cells.cell_cpu import step, table_of
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
-from bppsa_nb.machine.tiles import GROUP, multiply
+from bppsa_nb.machine.second_core import helped
+from bppsa_nb.machine.tiles import GROUP, multiply, panels, product
 from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
+from bppsa_nb.machine.workers import parallel_for
 
+THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
+_AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
+_MOST = 4 * GROUP  # samples side by side where they do not
+_LEFT = 4  # groups of samples that cores can still share out then
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
+
+
+def in_groups(function, batch, group, work, weights, *arrays):
+    """Have compiled code take a batch through time, so many multiply-adds, by groups of samples.
+
+    Cores share the groups, or each product with panels of `weights` if there is one group only.
+    """
+    groups, table = -(-batch // group), product(weights.dtype)
+    if groups > 1 or len(weights) == 1 or work <= THRESHOLD:
+        parallel_for(function, groups, group, table, *arrays, parallel=work > THRESHOLD)
+    else:
+        with helped(table) as shared:
+            function(group, shared, *arrays, 0, 1)
+
+
+def samples_together(batch, weights):
+    """Return how many samples a core takes through time side by side, by sizes alone: sums shall not depend on cores.
+
+    Each step reads weights once for all of them: the more, where these come from beyond a core's cache.
+    """
+    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
+
+
+def lay_out(cell, weight_ih, weight_hh, *added):
+    """Lay a layer's parameters out for loops over time: the cell's table, weights, and what biases add to each sum.
+
+    Weights are by columns, as `machine.tiles.multiply` takes them: panels of (G, I, H) and (G, H, H).
+    """
+    size = weight_hh.shape[1]
+    by_x = panels(weight_ih.reshape(cell.gates, size, weight_ih.shape[1]).mT)
+    by_h = panels(weight_hh.reshape(cell.gates, size, size).mT)
+    return table_of(cell, weight_hh.dtype), by_x, by_h, biases(cell, *added)
+
+
+def biases(cell, bias_ih, bias_hh, *vectors):
+    """Return what biases add to each sum, and a cell's own vectors [shape=(P H,)]."""
+    if vectors:
+        return np.concatenate([biases(cell, bias_ih, bias_hh), *vectors])
+    if not cell.split:
+        return bias_ih + bias_hh
+    apart = cell.split * len(bias_hh) // cell.gates
+    found = np.empty(len(bias_hh) + apart, bias_hh.dtype)
+    found[:apart], found[apart:] = bias_ih[-apart:], bias_hh
+    found[apart:-apart] += bias_ih[:-apart]
+    return found
+
+
+@inline
+def longest(lengths, steps, begin, count):
+    """Return how many of the steps the longest of some samples has."""
+    if not lengths.size:
+        return steps
+    most = lengths[begin]
+    for b in range(begin + 1, begin + count):
+        most = max(most, lengths[b])
+    return most
 
 
 class Chunks(chunked.Chunks):
@@ -44,7 +109,7 @@ class Chunks(chunked.Chunks):
         until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
-        arrays = self.x, self._weights, (self.states, *self.rest), spans.flat
+        arrays = (self.x, *spans.flat), self._weights, (self.states, *self.rest)
         chunks = indices, began, found, self.length, until
         in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
@@ -52,7 +117,7 @@ class Chunks(chunked.Chunks):
 
 
 @compiled
-def run_steps(group, product, x, weights, saved, spans, chunks, first, last):
+def run_steps(group, product, given, weights, saved, chunks, first, last):
     """Run groups first ... last - 1 of chunks, each until all of it met what was there.
 
     Samples are chunks of all steps: where nothing has to be `found`, and all are as long, these groups go together.
@@ -62,7 +127,7 @@ def run_steps(group, product, x, weights, saved, spans, chunks, first, last):
     states, kept = saved[0], saved[1]
     indices, began, found = chunks[0], chunks[1], chunks[2]
     length, tol = chunks[3], chunks[4]
-    (_, batch, inputs), (resets, lengths) = x.shape, spans
+    (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
     most = group if found.size or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, indices.size), most):
@@ -75,15 +140,8 @@ def run_steps(group, product, x, weights, saved, spans, chunks, first, last):
         values = buffer(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
-        # Where chunks begin, among the rows of steps and samples; so many of these follow one another.
-        places, wide = np.empty(count, np.int64), count
-        for i in range(count):
-            q = indices[begin + i]
-            places[i] = q // batch * length * batch + q % batch
-            if places[i] != places[0] + i:
-                wide = 1
-            here, apart = pointer(began, q * num_states * size), (together + 2) * n
-            copy_rows(here, size, pointer(block, i * size), apart, size, num_states)
+        places, apart = np.empty(count, np.int64), (together + 2) * n
+        wide = _begin(pointer(indices, begin), length, batch, began, places, block)
         end, gap, start = longest(lengths, length, begin, count), x.dtype.type(0), 0
         look = end if tol < 0 else min(CHECK_EVERY, end)
         while start < end:
@@ -107,9 +165,7 @@ def run_steps(group, product, x, weights, saved, spans, chunks, first, last):
                 gap = _distance(block[:, steps * count : (steps + 1) * count], places, start * batch, states)
             _write(block, count, 1, steps, states, start - steps + 1, places, wide)
             _write(values, count, 0, steps, kept, start - steps, places, wide)
-            for k in range(num_states):
-                here = k * (together + 2) * n
-                copy(pointer(block, here + steps * n), pointer(block, here), n)
+            copy_rows(pointer(block, steps * n), apart, block, apart, n, num_states)
             if start == look:
                 if gap <= tol:
                     break
@@ -117,6 +173,20 @@ def run_steps(group, product, x, weights, saved, spans, chunks, first, last):
         if found.size:
             found[begin // group, 0], found[begin // group, 1] = start, gap if gap <= tol else 0
     return True
+
+
+@inline
+def _begin(indices, length, batch, began, places, block):
+    """Find where chunks begin, among the rows of steps and samples; return how many of these follow one another."""
+    (num_states, rows, size), wide = block.shape, places.size
+    for i in range(places.size):
+        q = indices[i]
+        places[i] = q // batch * length * batch + q % batch
+        if places[i] != places[0] + i:
+            wide = 1
+        here = pointer(began, q * num_states * size)
+        copy_rows(here, size, pointer(block, i * size), rows * size, size, num_states)
+    return wide
 
 
 @inline

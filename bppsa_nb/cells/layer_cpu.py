@@ -5,15 +5,14 @@ Its time loop is that of `bppsa_nb.cells.chunked_cpu`: samples are chunks of all
 
 import numpy as np
 
+from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
-from bppsa_nb.cells.chunked_cpu import run_steps
+from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.cells.samples_cpu import THRESHOLD, add_biases, add_weights, in_groups, lay_out, longest, samples_together
-from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, panels, product
-from bppsa_nb.machine.views import add, buffer, clear, copy, copy_rows, pointer
+from bppsa_nb.machine.tiles import NARROW, multiply, multiply_T, panel_width, panels, product
+from bppsa_nb.machine.views import add, buffer, clear, copy, copy_rows, pointer, shaped
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
@@ -29,7 +28,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(np.moveaxis(states[:, 0], 0, 1))
     whole = np.arange(batch), began, np.zeros((0, 2)), steps, x.dtype.type(-1)
-    in_groups(run_steps, batch, group, work, by_h, x, weights, saved, spans.flat, whole)
+    in_groups(run_steps, batch, group, work, by_h, (x, *spans.flat), weights, saved, whole)
     spans.end(states)
 
 
@@ -115,11 +114,11 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                     add(pointer(biases_at, k * n), pointer(grad_preacts, k * most * size + s * n), n)
             seen = pointer(x, (start * batch + b0) * width), pointer(began, (start * batch + b0) * size)
             block = 0, width, batch, samples, end - start
-            add_weights(product, grad_preacts, seen, scratch, block, (gates, split), total)
+            _add_weights(product, grad_preacts, seen, scratch, block, (gates, split), total)
         for s in range(num_states):
             there = pointer(at_start, (b0 * num_states + s) * size)
             copy_rows(pointer(grads, s * n), size, there, num_states * size, size, samples)
-        add_biases(biases_at, 0, samples, preacts, (gates, split), pointer(total, gates * (width + size) * size))
+        _add_biases(biases_at, 0, samples, preacts, (gates, split), pointer(total, gates * (width + size) * size))
         restore(before)
     return True
 
@@ -229,7 +228,51 @@ def _add_up(product, gates, seen, grad_preacts, block, totals, first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
             n = min(start + block, rows) - start
             here = pointer(x, start * width), pointer(hidden, start * size)
-            add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
+            _add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
             biases = pointer(total, gates[0] * (width + size) * size)
-            add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
+            _add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
     return True
+
+
+@inline
+def _add_weights(product, grad_preacts, seen, scratch, block, gates, total):
+    """Add to the gradients of both weights, which come one after the other: ``at.T @ seen`` for each gate.
+
+    `at` are rows of `grad_preacts` [shape=(P, rows or more, H)], from one on. `seen` are inputs and states, the first
+    of `samples` rows, side by side, of some steps, `batch` rows apart. `scratch` holds a product, and rows by panels.
+    """
+    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, grad_preacts.shape
+    n = steps * samples
+    for which in range(2):
+        width, first = size if which else inputs, seen[1] if which else seen[0]
+        panel, narrow = panel_width(width, grad_preacts.itemsize), width < NARROW
+        found = shaped(scratch, 0, (width, size) if narrow else (size, width))
+        rows = shaped(scratch, size * width, ((width + panel - 1) // panel, 1, n, panel))
+        for p in range(len(rows)):
+            for s in range(steps):
+                here, there = s * batch * width + min(p * panel, width - panel), (p * n + s * samples) * panel
+                copy_rows(pointer(first, here), width, pointer(rows, there), panel, panel, samples)
+        for k in range(count):
+            at = ((k + split if which else (k + split) % count) * most + start) * size
+            if narrow:  # few columns would leave registers empty
+                multiply_T(product, rows, grad_preacts, found, (1, width, n), (0, at, 0), 0)
+                for i in range(size):
+                    for j in range(width):
+                        total[i * width + j] += found[j, i]
+            else:
+                multiply_T(product, grad_preacts, rows, found, (1, size, n), (at, 0, 0), 0)
+                add(total, found, size * width)
+            total = pointer(total, size * width)
+
+
+@inline
+def _add_biases(grad_preacts, start, count, preacts, gates, biases):
+    """Add rows of gradients at some preactivations [shape=(P, rows, H)] to those of both biases, and of vectors."""
+    (gates, split), (_, most, size) = gates, grad_preacts.shape
+    for k in range(preacts):
+        for b in range(start, start + count):
+            terms = pointer(grad_preacts, (k * most + b) * size)
+            if k < gates:
+                add(pointer(biases, (k - split) % gates * size), terms, size)
+            if k >= split:
+                add(pointer(biases, (gates + k - split) * size), terms, size)

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.cells import stack, unroll
-from bppsa_nb.cells.cell import Cell
+from bppsa_nb.cells.cell import WHOLE, Cell, Spans
 from bppsa_nb.cells.check_cell import check_numbers
-from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, checks

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import unroll
+from bppsa_nb.cells.cell import WHOLE, Spans
 from bppsa_nb.cells.layer import new_saved
-from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import methods, plan
 from bppsa_nb.machine.checks import on_gpu
 from bppsa_nb.machine.dispatch import implementation

@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bppsa_nb.cells.spans import Spans
+from bppsa_nb.cells.cell import Spans
 from bppsa_nb.machine.arguments import checked
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets.bitstream import Bitstream, Indices, Part, check_range, steps_of
