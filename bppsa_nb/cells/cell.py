@@ -47,11 +47,6 @@ class Spans(NamedTuple):
         """Whether there is nothing to say."""
         return not self.resets.size
 
-    @property
-    def flat(self):
-        """What compiled code reads: resets [shape=(T B,)] and lengths."""
-        return self.resets.reshape(-1), self.lengths
-
     def before(self, states):
         """Return what steps begin with [shape=(S, T or more, B, H)], of states [shape=(S, T + 1, B, H)]."""
         if self.whole:

@@ -109,7 +109,7 @@ class Chunks(chunked.Chunks):
         until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
-        arrays = (self.x, *spans.flat), self._weights, (self.states, *self.rest)
+        arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
         chunks = indices, began, found, self.length, until
         in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
@@ -201,6 +201,12 @@ def _write(block, count, skipped, steps, array, start, places, wide):
 
 
 @inline
+def _begins_anew(resets, row):
+    """Tell whether states do before a step of a sample, by its row."""
+    return resets[row // resets.shape[1], row % resets.shape[1]]
+
+
+@inline
 def _place_of(resets, further, places, s, block):
     """Return where the states before a step are: in place s, or where some begin anew, these with zeros, in the last.
 
@@ -208,13 +214,13 @@ def _place_of(resets, further, places, s, block):
     """
     (num_states, rows, size), count, any_anew = block.shape, places.size, False
     for i in range(count):
-        any_anew |= resets[further + places[i]]
+        any_anew |= _begins_anew(resets, further + places[i])
     if not any_anew:
         return s
     for k in range(num_states):
         for i in range(count):
             here = pointer(block, (k * rows + rows - count + i) * size)
-            if resets[further + places[i]]:
+            if _begins_anew(resets, further + places[i]):
                 clear(here, size)
             else:
                 copy(pointer(block, (k * rows + s * count + i) * size), here, size)

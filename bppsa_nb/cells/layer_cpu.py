@@ -26,10 +26,11 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     weights, (steps, batch, _), (states, _) = lay_out(cell, *params), x.shape, saved
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    began = np.ascontiguousarray(np.moveaxis(states[:, 0], 0, 1))
+    began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
     whole = np.arange(batch), began, np.zeros((0, 2)), steps, x.dtype.type(-1)
-    in_groups(run_steps, batch, group, work, by_h, (x, *spans.flat), weights, saved, whole)
-    spans.end(states)
+    in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
+    if spans.lengths.size:
+        spans.end(states)
 
 
 def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WHOLE):
@@ -43,7 +44,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     """
     new = np.zeros if spans.lengths.size else np.empty
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
-    saved = x, spans.before(saved[0]), *saved
+    saved = x, spans.before(saved[0]) if spans.resets.size else saved[0], *saved
     gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
@@ -59,7 +60,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, spans.flat)
+    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, tuple(spans))
     total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
     return total, at_input if inputs else None, at_start
 
@@ -101,7 +102,7 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                 for s in range(1, num_states):
                     copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
                 if resets.size:
-                    _leave(resets, t * batch + b0, grads)
+                    _leave(resets, t, b0, grads)
                 if local.size and t > 0:
                     add(grads, pointer(local, here - state), n)
                 if lengths.size:
@@ -124,11 +125,11 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
 
 
 @inline
-def _leave(resets, begin, grads):
+def _leave(resets, t, begin, grads):
     """Have nothing go back past where some samples begin anew."""
     num_states, samples, size = grads.shape
     for b in range(samples):
-        if resets[begin + b]:
+        if resets[t, begin + b]:
             for s in range(num_states):
                 clear(pointer(grads, (s * samples + b) * size), size)
 

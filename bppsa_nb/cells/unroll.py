@@ -34,6 +34,7 @@ class SolverOptions:
     most: float | None = None
 
     def __post_init__(self):
+        checks.check_choice("method", self.method, ("auto", *METHODS))
         for name in ("length", "tol", "most") if self.method in ("auto", "linear") else ():
             if getattr(self, name) is not None:
                 only = "is for method='chunked' and 'newton' only"
