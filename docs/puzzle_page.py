@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from bppsa_nb.machine import files  # noqa: E402
-from bppsa_nb.puzzles import NAMES  # noqa: E402
+from bppsa_nb.puzzles import NAMES, contents  # noqa: E402
 from bppsa_nb.puzzles.scans import PUZZLES  # noqa: E402
 
 PAGE = HERE.parent / "build/puzzles.html"
@@ -85,7 +85,10 @@ _LIBRARY = {
         text = text.replace(sign, name)
     return text
 """,
-    "pathlib": """class Path:  # of scan.css and scan.js, which the page has already
+    "tomllib": f"""def loads(text):  # of puzzles.toml
+    return {dict(scans=contents.SCANS, arrays=contents.ARRAYS, kernels=contents.KERNELS)!r}
+""",
+    "pathlib": """class Path:  # of scan.css and scan.js, which the page has already, and of puzzles.toml
     def __init__(self, path):
         pass
 

@@ -124,10 +124,11 @@ def few_threads(from_ptx, monkeypatch):
     if backends.emulated():
         from bppsa_nb.cells import layer_cuda as cells
         from bppsa_nb.chains import methods_cuda as structured
+        from bppsa_nb.machine import items_cuda as items
         from bppsa_nb.operands import products_cuda as products
         from bppsa_nb.training import kernels_cuda as training
 
-        monkeypatch.setattr(products, "THREADS", 2)
+        monkeypatch.setattr(items, "LANES", 2)
         monkeypatch.setattr(products, "SHARED_BYTES", 16)
         for module in (cells, structured):
             monkeypatch.setattr(module, "MAX_THREADS", 2)

@@ -31,8 +31,8 @@ def problem(timeline, boundary=None):
 
 
 def assumptions(rng):
-    """Any of the sixteen."""
-    return schedule.Assumptions(*(bool(choice) for choice in rng.integers(0, 2, 4)))
+    """Any of the four."""
+    return schedule.Assumptions(*(bool(choice) for choice in rng.integers(0, 2, 2)))
 
 
 def costs(rng, count, floats=False):

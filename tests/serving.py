@@ -1,18 +1,15 @@
 """A server on loopback from which tests download, as well or as badly as it is told."""
 
 import http.server
-import socket
 import threading
 from contextlib import contextmanager
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 
 class Server:
-    """Serves pages: contents by path, or in place of one a status, or an error that comes instead of an answer."""
+    """Serves pages: contents by path, or in place of one a status."""
 
     def __init__(self, pages):
-        self.pages, self.asked, self.timeouts = pages, [], set()  # asked for: paths, and after a space the range
+        self.pages, self.asked = pages, []  # asked for: paths, and after a space the range
         self.ranges, self.cut_off_at = True, None
         outer = self
 
@@ -25,18 +22,6 @@ class Server:
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}/"
-
-    def open(self, request):
-        """Open an address in the place of whom it belongs to."""
-        path = request.full_url.partition(".org/")[2]
-        self.timeouts.add(socket.getdefaulttimeout())
-        if isinstance(self.pages[path], Exception):
-            raise self.pages[path]
-        try:
-            return urlopen(self.url + path)
-        except HTTPError as error:
-            error.close()  # which scikit-learn does not
-            raise
 
     def _answer(self, handler):
         path, wanted = handler.path.removeprefix("/"), handler.headers.get("Range")

@@ -13,13 +13,13 @@ from bppsa_nb.cells import layer as plain_layer
 from bppsa_nb.cells import weight_gradients_cuda as weight_gradients
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import levels_cuda, methods_cuda, plan
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.kernels_cuda import NOTHING
 from bppsa_nb.chains.methods import go_back
-from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import arrays_cuda, backends
+from bppsa_nb.machine import arrays_cuda, backends, items_cuda
 from bppsa_nb.machine.cuda import SHARED_BYTES, in_registers, row_of, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.operands import products, products_cuda
+from bppsa_nb.operands import products, products_cpu, products_cuda
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.sparse import PlannedProduct
 
@@ -313,8 +313,8 @@ def test_arrays_of_other_libraries(library):
 
 def test_sparse_range_and_values(monkeypatch):
     if backends.emulated():  # so that loops over entries go round
-        monkeypatch.setattr(products_cuda, "THREADS", 64)
-    count = products_cuda._PART + 13
+        monkeypatch.setattr(items_cuda, "LANES", 64)
+    count = products_cpu.PART + 13
     values = np.random.default_rng(0).uniform(-1, 1, (2, count)).astype(np.float32)
     values[0, 3] = values[1] = 0
     for shift in (0, 1, 20, count - 1):

@@ -4,11 +4,8 @@ Where no checksum tells, it may be read as another sound one.
 """
 
 import gzip
-import io
 import math
 import os
-from contextlib import redirect_stderr
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,11 +20,11 @@ from trainers import new_trainer, pruned_trainer, state
 import bppsa_nb as bp
 from bppsa_nb.chains import counts, prices
 from bppsa_nb.machine import files
-from bppsa_nb.papers import dictionary, provenance, published, tables
+from bppsa_nb.papers import dictionary, provenance, tables
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.puzzles import NAMES, answers
 from bppsa_nb.sparse import load_weights, save_weights
-from bppsa_nb.training.datasets import audio, feature_cache, openml
+from bppsa_nb.training.datasets import audio
 
 
 def recorded_table(folder, patch):
@@ -57,7 +54,7 @@ def points_of_a_sweep(folder, patch):
 def published_table(folder, patch):
     patch.setattr(files, "shipped", lambda *names: folder)
     write(folder, {"table_6.csv": b"B,forward\n16,0.4\n32,0.8\n", "table_6.json": b'{"table": 6}'})
-    return Kept(list(folder.iterdir()), lambda: published.table("table_6").to_csv(), sound=lambda table: True)
+    return Kept(list(folder.iterdir()), lambda: tables.published("table_6").to_csv(), sound=lambda table: True)
 
 
 def meaning_of_columns(folder, patch):
@@ -118,20 +115,6 @@ def checkpoint(folder, patch):
     return read_into(trainer, trainer.load, path)
 
 
-def features_of_a_clip(folder, patch):
-    path, out = folder / "clip.npy", np.zeros((4, 3), np.float32)
-    whole = np.arange(12, dtype=np.float32).reshape(4, 3)
-    feature_cache.save(path, whole)
-
-    def read():
-        with redirect_stderr(io.StringIO()) as said:
-            if not feature_cache.load(path, out):
-                raise ValueError(said.getvalue())
-        return out.tolist()
-
-    return Kept([path], read, lambda found: np.isfinite(found).all() and np.sum(found != whole) == 1, ValueError)
-
-
 def recorded_sound(folder, patch):
     patch.setattr(audio, "_from_librosa", lambda: None)
     patch.setattr(audio, "mfcc", lambda waveform, features: waveform.mean())
@@ -166,19 +149,9 @@ def images(title, contents, given="", sealed=False):
     return make
 
 
-def downloaded_images(folder, patch):
-    patch.setattr(openml, "TEST", 2)
-    patch.setitem(openml.SETS, "mnist", replace(openml.SETS["mnist"], train=3))
-    patch.setattr(files, "root", lambda: folder)
-    path = folder / "data" / "downloads" / "mnist.npz"
-    path.parent.mkdir(parents=True)
-    np.savez(path, images=np.ones((5, 28, 28), np.uint8), labels=np.arange(5, dtype=np.uint8))
-    return Kept([path], lambda: read_images("mnist"), errors=ValueError)
-
-
 MAKERS = [
     *(recorded_table, points_of_a_sweep, published_table, meaning_of_columns, calibration, answers_to_puzzles),
-    *(weights, checkpoint, features_of_a_clip, recorded_sound, downloaded_images),
+    *(weights, checkpoint, recorded_sound),
 ]
 FORMATS = {make.__name__: make for make in MAKERS} | {
     "cifar10": images("CIFAR-10", CIFAR10),

@@ -79,7 +79,7 @@ WRONG = {
     'bp.Adam(lr="fast")': 'Argument "lr" to "Adam" has incompatible type',
     'bppsa_nb.torch.GRU(1, 20, forward="tree")': 'Argument "forward" to "GRU" has incompatible type',
     "sparse.Conv3d": "Module has no attribute",
-    'sparse.linear_jacobian_T("w")': 'Argument 1 to "linear_jacobian_T" has incompatible type "str"',
+    'sparse.Tanh("t").jacobian_T("x")': 'Argument 1 to "jacobian_T" of "Operator" has incompatible type "str"',
     'sparse.Conv2d("c", 3, "2", 3)': 'Argument 3 to "Conv2d" has incompatible type',
     "schedule.pipeline(4)": 'Argument 1 to "pipeline" has incompatible type "int"; expected "Network"',
     "graphs.Graph(3)": 'Argument 1 to "Graph" has incompatible type "int"; expected "str"',

@@ -20,7 +20,7 @@ from bppsa_nb import graphs, multigrid, ptx, schedule, sparse
 OTHERS = {IndexError: {"indices"}, FileNotFoundError: {"path", "source"}, OSError: {"path", "save_to"}}
 # What an error calls an argument that others know under another name.
 ALSO = {"y": "labels", "model": "params", "values": "x|w|grad_y", "grad_outputs": "grad_y", "solver": "cycles"}
-ALSO |= {"input_shape": "operator 'c'|operator 'o'", "opening": "operator", "closing": "operator"}
+ALSO |= {"input_shape": "operator 'c'|operator 'o'", "x": "operator 'c'", "opening": "operator", "closing": "operator"}
 ALSO |= {"one": "argument 0", "two": "argument 1", "out": "out|argument 2", "size": "argument 3"}
 # Operands may be of any kind that knows ⋄, and answer for themselves.
 FREE = {("scan", "operands")}
@@ -46,7 +46,7 @@ HIDDEN = {"with nan", "with inf", "all NaN"}  # which no annotation speaks of
 ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
 ELSEWHERE |= {"assert_clean", "use_without_gpu", "Finding", "Report"}  # ptx.run, and what it gives
 ELSEWHERE |= {"Cell", "Recurrent"}  # check_cell; RNN
-ELSEWHERE |= {"VGG11", "Executor", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; processes; results
+ELSEWHERE |= {"VGG11", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; results
 
 
 def called(name, folder, changes):

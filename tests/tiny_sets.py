@@ -1,8 +1,6 @@
-"""Tiny sets of images, and the files and pages in which CIFAR-10 and MNIST are published."""
+"""Tiny sets of images, and the files in which CIFAR-10 and MNIST are published."""
 
-import hashlib
 import io
-import json
 import struct
 import tarfile
 
@@ -54,22 +52,3 @@ def pack(files, mode="w:gz"):
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
-
-
-def openml_pages(name, images, labels):
-    """Make what OpenML says of a set of images, and the set."""
-    rows = [",".join(map(str, [*image.ravel(), label])) for image, label in zip(images, labels, strict=True)]
-    names = [f"a{i}" for i in range(images[0].size)]
-    about = [*(f"@ATTRIBUTE {name} INTEGER" for name in names), "@ATTRIBUTE class {0,1,2}"]
-    arff = "\n".join(["@RELATION digits", *about, "@DATA", *rows, ""]).encode()
-    usual = {"data_type": "numeric", "is_target": "false", "is_ignore": "false", "is_row_identifier": "false"}
-    target = usual | {"name": "class", "data_type": "nominal", "is_target": "true", "number_of_missing_values": "0"}
-    said = {"md5_checksum": hashlib.md5(arff).hexdigest(), "url": "https://www.openml.org/get/images.arff"}
-    api = "api/v1/json/data"
-    pages = {
-        f"{api}/list/data_name/{name.lower()}/limit/2/data_version/1": {"data": {"dataset": [{"did": 7}]}},
-        f"{api}/7": {"data_set_description": said | {"status": "active", "format": "ARFF"}},
-        f"{api}/features/7": {"data_features": {"feature": [*(usual | {"name": name} for name in names), target]}},
-        f"{api}/qualities/7": {},
-    }
-    return {path: json.dumps(page).encode() for path, page in pages.items()} | {"get/images.arff": arff}

@@ -16,7 +16,7 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import counts, plan, prices
 from bppsa_nb.chains.backprop import backprop
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine import backends, extras, files
 
 SIZES = [  # T, B, H: each of what a product consists of is most of the time somewhere

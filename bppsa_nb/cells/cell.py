@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine.arguments import Count, Size
 
 NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that a layer of any cell has

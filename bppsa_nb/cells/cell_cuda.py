@@ -5,14 +5,13 @@ Its functions are those of `bppsa_nb.cells.cell`, with others in the place of `b
 
 import math
 from functools import cache
-from types import CellType, FunctionType
 
 import numpy as np
 
 from bppsa_nb.chains.kernels_cuda import dot as dot_of_any
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.arrays_cuda import EACH, mine
-from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early
+from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early, with_own
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -51,12 +50,7 @@ def _functions(real):
 def compiled(function, real):
     """Return a cell's function for kernels."""
     own = {getattr(pointwise, name): made for name, made in _functions(real).items()}
-    if function in own:
-        return own[function]
-    swap = lambda value: own[value] if isinstance(value, FunctionType) and value in own else value  # noqa: E731
-    names = {name: swap(value) for name, value in function.__globals__.items()}
-    cells = function.__closure__ and tuple(CellType(swap(each.cell_contents)) for each in function.__closure__)
-    return inline(FunctionType(function.__code__, names, closure=cells))
+    return own[function] if function in own else inline(with_own(function, own))
 
 
 @cache
@@ -305,7 +299,7 @@ def derive_of(cell, state, real):
     """Make the kernel that goes back from unit gradients at one of the states, for all steps, samples and units.
 
     Of a layer's states and what is kept it makes slopes [shape=(G, T, B, S, H)], and a carry [shape=(S, T, B, S, H)],
-    if any, for `bppsa_nb.chains.structured.StructuredChain`. All arrays are one line; a step has so many numbers.
+    if any, for `bppsa_nb.chains.chain.StructuredChain`. All arrays are one line; a step has so many numbers.
     """
     unit, (read, read_one) = tuple(real(s == state) for s in range(cell.states)), _read_of(cell, real)
     back, put_slopes, put_carry = compiled(cell.back, real), put_of(cell.gates), put_of(cell.carries)

@@ -10,7 +10,7 @@ from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import WHOLE, Cell, Spans
 from bppsa_nb.cells.check_cell import check_numbers
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Array, Backend, Comm, Count, Dtype, Method, Rng, Size, checked
 from bppsa_nb.machine.dispatch import implementation
@@ -122,7 +122,8 @@ class Recurrent(checks.Fixed, Parametrized):
         comm
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
             of them must call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates
-            are those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one.
+            are those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one; ``"auto"``
+            takes these where there are more ranks than `num_layers` + 1.
         method
             How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
             once, from a guess. It repairs each chunk from the state at the end of the one before, until it meets the

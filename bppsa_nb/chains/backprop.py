@@ -7,9 +7,9 @@ import numpy as np
 
 from bppsa_nb.chains import checks
 from bppsa_nb.chains import levels as listed
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.methods import go_back, in_range
 from bppsa_nb.chains.plan import METHODS, known
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, interop
 from bppsa_nb.machine.arguments import Backend, Comm, Count, Method, checked
 from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, on_gpu
@@ -56,7 +56,9 @@ def backprop(
         the last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
         term at a point where runs meet is given by the rank whose run starts there. Methods are ``"linear"``, rank
         after rank, and ``"chunked"``: every rank reduces its run to one product, MPI scans the products, every rank
-        goes back along its run (Equation 6, with n / p links on each). Backends may differ.
+        goes back along its run (Equation 6, with n / p links on each). ``"auto"`` is ``"chunked"`` where p is more than
+        H + 1, for a product of H × H matrices is as much work as H products with a vector; for a list, ``"linear"``.
+        Where samples share their Jacobians, H is over B. Backends may differ.
 
     Returns
     -------
@@ -92,7 +94,7 @@ def backprop(
         how = {"local_grads": parts.pop(), "method": method, "backend": backend, "levels": levels, "comm": comm}
         return convert(over_ranks("solver").solve(*parts, **how).gradients)
     gpu = any(on_gpu(getattr(part, "slopes", part)) for part in parts)
-    run = implementation(__name__, "cuda").backprop if gpu else _backprop
+    run = implementation("bppsa_nb.chains.methods", "cuda").backprop if gpu else _backprop
     return convert(run(*parts, method, backend, levels))
 
 

@@ -5,11 +5,11 @@ from typing import Annotated
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine.arguments import Array, look_of
 from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, wrong_shape
 from bppsa_nb.machine.reprs import short_repr
-from bppsa_nb.operands.batched import BatchedCSR
+from bppsa_nb.operands.pattern import BatchedCSR
 
 _JACOBIANS = look_of(Annotated[Array, "float[T, B, H, H] or float[T, H, H]"])
 _END = look_of(Annotated[Array, "float[B, H]"])

@@ -8,9 +8,8 @@ import math
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.operands.batched import BatchedCSR, Planned
-from bppsa_nb.operands.dense import CSR, Affine, Dense
-from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.operands.kinds import CSR, Affine, Dense, Scaled
+from bppsa_nb.operands.pattern import BatchedCSR, Planned
 from bppsa_nb.scan import scan
 
 

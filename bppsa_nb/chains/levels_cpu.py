@@ -127,7 +127,7 @@ def _down(arrays, affine, low, high, across, group, first, last):
 
 
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
-    """Scan level by level, on all cores; counterpart of `bppsa_nb.chains.stored.levels`.
+    """Scan level by level, on all cores; counterpart of `bppsa_nb.chains.chain.levels`.
 
     Raises DynamicRangeError if a product could not keep its entries in range.
     """

@@ -8,9 +8,8 @@ import logging
 
 import numpy as np
 
+from bppsa_nb.chains.chain import StoredChain, StructuredChain
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.chains.stored import StoredChain
-from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.checks import is_finite
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.operands import rows

@@ -53,7 +53,7 @@ def multiply(chain, first, count, length):
 
 
 def jacobians_T(chain):
-    """Write the transposed Jacobians out; see `bppsa_nb.chains.structured.jacobians_T`."""
+    """Write the transposed Jacobians out; see `bppsa_nb.chains.chain.jacobians_T`."""
     T, B, H = chain.shape
     require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
     assembled = np.empty((T, B, H, H), chain.dtype)

@@ -6,8 +6,7 @@ import numpy as np
 
 from bppsa_nb.cells import recurrent, stack, unroll
 from bppsa_nb.cells.chunked import Solved, differ
-from bppsa_nb.distributed import arguments, predict, ranks
-from bppsa_nb.distributed.segments import DenseSegment
+from bppsa_nb.distributed import ranks, segments
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
@@ -20,17 +19,15 @@ def forward(model, x, h0, backend, comm, options):
 
     with group.collective_check() as gather:
         resolved = backends.resolve(backend)
-        if h0 is not None and group.rank > 0:
-            got = type(h0).__name__
-            raise ValueError(f"h0 must be None on all ranks but rank 0, which has the first step, got {got}")
+        group.check_owner(0, "has the first step", h0=h0)
         given = model.each_state(h0)
         model.check_input(x, given)
-        costs, method = None, options.method
-        if method == "auto":
-            costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.cell.gates)
-        every = gather(costs, _given(model, x.shape[1]) | {"method": repr(method), "tol": repr(options.tol)})
-    method = predict.choose_forward(tuple(every)) if method == "auto" else method
-    layers = Ranks(group, model, x, resolved, method if group.size > 1 else "linear", tol=options.tol)
+        gather(alike=_given(model, x.shape[1]) | {"method": repr(options.method), "tol": repr(options.tol)})
+    # Rank after rank, the last one is done with the last layer when each would be done with size + num_layers - 1 of
+    # its own; all at once, repairs are expected to take as long as the first pass.
+    most = model.num_layers + 1 if options.method == "auto" else 1
+    method = "linear" if group.size <= most else options.method.replace("auto", "chunked")
+    layers = Ranks(group, model, x, resolved, method, tol=options.tol)
     with group.collective_check() if layers.method == "linear" else nullcontext(), np.errstate(all="ignore"):
         stack.forward(layers, x, model.start(x, given))
         if layers.fault is not None:
@@ -38,7 +35,7 @@ def forward(model, x, h0, backend, comm, options):
     with group.collective_check(), np.errstate(all="ignore"):
         inner, logits = layers.inner, None
         states, kept = inner.give(inner.states, x), inner.give(inner.kept, x) if model.cell.kept else None
-        if group.rank == group.size - 1:
+        if group.is_last:
             logits = stack.logits(model.head, states[-1, 0, -1])
             if not np.isfinite(logits).all():
                 raise FloatingPointError(recurrent.overflow(model.dtype))
@@ -103,7 +100,7 @@ class Ranks:
 
     def scan(self, chain, entering):
         """Return the gradients at all states of a layer at this rank's steps."""
-        segment = DenseSegment(chain, self.x.shape[1], self.backend)
+        segment = segments.DenseSegment(chain, self.x.shape[1], self.backend)
         return go_back(self.group, segment, *entering, self.method).gradients
 
     def gradients(self, layer, below, grad_states, wanted):
@@ -164,24 +161,20 @@ def _all_at_once(group, run, make, x, state, tol):
 def check_method(method, levels, comm):
     """Raise what `backward` would raise for these arguments, whatever the model."""
     ranks.check_comm(comm)
-    arguments.check_method(method, levels)
+    segments.check_method(method, levels)
 
 
 def backward(model, activations, grad_logits, method, backend, levels, comm):
     """Compute the gradients of all parameters; parameters, result and errors are those of `Recurrent.backward`."""
     group = ranks.group(comm)
     with group.collective_check() as gather:
-        arguments.check_method(method, levels)
+        segments.check_method(method, levels)
         activations.check(model.kind, model)
-        steps, batch = activations.x.shape[:2]
-        arguments.check_grad_logits(group, grad_logits, model, batch, "step")
-        backend, costs = backends.resolve(backend), None
-        if method == "auto":
-            shape = steps, batch, model.cell.states * model.hidden_size
-            costs = predict.rank_costs(shape, batch, model.dtype, backend, model.cell.weights)
-        every = gather(costs, _given(model, batch) | {"method": repr(method)})
-    method = predict.choose(tuple(every)) if method == "auto" else method
-    end = None
+        batch = activations.x.shape[1]
+        group.check_grad_logits(grad_logits, model, batch, "step")
+        backend = backends.resolve(backend)
+        gather(alike=_given(model, batch) | {"method": repr(method)})
+    method, end = segments.choose(method, group.size, model.cell.states * model.hidden_size), None
     with group.collective_check(), np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if name in recurrent.HEAD}
         layers = Ranks(group, model, activations.x, backend, method, activations.saved)

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bppsa_nb.machine.checks import check_array, check_finite
 from bppsa_nb.machine.ranks import rank_and_size
 from bppsa_nb.machine.reprs import short_repr
 
@@ -119,6 +120,7 @@ class Group:
 
     def __init__(self, comm):
         self.comm, self.rank, self.size, self.seconds = comm, comm.rank, comm.size, 0.0
+        self.is_last = self.rank == self.size - 1
 
     @property
     def from_end(self):
@@ -136,6 +138,20 @@ class Group:
         result = communicate(*arguments, **named)
         self.seconds += time.perf_counter() - start
         return result
+
+    def check_owner(self, rank, why, **given):
+        """Raise ValueError for an argument that is given on another rank than the one that has what it is for."""
+        for name, value in given.items():
+            if value is not None and self.rank != rank:
+                got = f"got {type(value).__name__}"
+                raise ValueError(f"{name} must be None on all ranks but rank {rank}, which {why}, {got}")
+
+    def check_grad_logits(self, grad_logits, model, batch, part):
+        """Raise unless the gradient at the logits is given on the last rank alone, which has the last `part`."""
+        self.check_owner(self.size - 1, f"has the last {part}", grad_logits=grad_logits)
+        if self.is_last:
+            check_array("grad_logits", grad_logits, model.dtype, (batch, model.num_classes))
+            check_finite(grad_logits=grad_logits)
 
     def share(self, value):
         """Return the values of all ranks, in a list."""

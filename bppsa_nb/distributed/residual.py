@@ -1,16 +1,17 @@
-"""Residual layers spread over MPI ranks, and training on them: each rank has the states of its own layers only."""
+"""Residual layers spread over MPI ranks: each has the states of its own only; and multigrid on them.
+
+`Neighbors` is how multigrid reaches the ranks that hold the layers before and after its own (Section III-D).
+"""
 
 import numpy as np
 
-from bppsa_nb.distributed import arguments, ranks
-from bppsa_nb.distributed.training import ReplicaStrategy, add_up
+from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed.training import add_up
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
-from bppsa_nb.multigrid.cycles import Options
-from bppsa_nb.multigrid.grids import partition
-from bppsa_nb.networks.layers import run
-from bppsa_nb.training.loss import check_labels, check_order
-from bppsa_nb.training.step import whole_samples
+from bppsa_nb.multigrid.cycles import Alone, Options
+from bppsa_nb.multigrid.grids import check_levels, partition
+from bppsa_nb.networks.network import run
 
 
 def layers_of(model, comm):
@@ -32,7 +33,7 @@ def forward(model, x, backend, comm):
     solved = solver.solve(net, first, **models.solver_options(model), backend=backend, comm=comm)
     states, model.cycles["forward"], closing = solved.states, solved.cycles, ()
     with group.collective_check():
-        if group.rank == group.size - 1:
+        if group.is_last:
             closing = run(model.closing, model.params, states[-1])
     return models.ResidualActivations(x, opening, states, closing).sign(models.made_by(model, layers))
 
@@ -40,18 +41,17 @@ def forward(model, x, backend, comm):
 def backward(model, activations, grad_logits, method, backend, levels, comm):
     """Compute the gradients of all parameters, on all ranks; see `ResidualModel.backward`."""
     group = ranks.group(comm)
-    first, last = group.rank == 0, group.rank == group.size - 1
     with group.collective_check() as gather:
         model.check_method(method, backend, levels, comm)
         layers = layers_of(model, comm)[group.rank]
         models.check_activations(model, activations, layers)
-        arguments.check_grad_logits(group, grad_logits, model, len(activations.x), "layer")
+        group.check_grad_logits(grad_logits, model, len(activations.x), "layer")
         net, given = models.network_of(model, layers), _given(model, activations.x) | {"method": method}
         gather(alike=given)
     states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
     grad = np.zeros_like(states[-1])
     with group.collective_check():
-        if last:
+        if group.is_last:
             grad = models.run_operators_back(model, model.closing, states[-1], activations.closing, grad_logits, grads)
     group.timed(group.comm.Bcast, grad, group.size - 1)
     how = {"levels": 1} if method == "ordinary" else models.solver_options(model)
@@ -60,7 +60,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     for name, own in zip(("weight", "bias"), net.parameter_gradients(states, gradients, backend), strict=True):
         grads[f"residual.{name}"][layers] = own
     with group.collective_check():
-        if first:
+        if group.rank == 0:
             models.run_operators_back(model, model.opening, activations.x, activations.opening, gradients[0], grads)
     return add_up(group, grads)  # of what is not this rank's, zeros
 
@@ -81,26 +81,66 @@ def _given(model, x):
     }
 
 
-class LayerStrategy(ReplicaStrategy):
-    """Steps of a trainer whose ranks share out residual layers: of one replica, all of whose ranks have whole batches.
+class Neighbors(Alone):
+    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`."""
 
-    All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
-    no communicator, or ranks are to share steps.
-    """
+    def __init__(self, comm, backward=False):
+        self.backward, self._group, self._counts = backward, ranks.group(comm), None
+        before, after = (self._group.neighbor(step) for step in (-1, 1))
+        self._before, self._after = (after, before) if backward else (before, after)
+        self.is_first = self._group.rank == (self._group.size - 1 if backward else 0)
 
-    def __init__(self, comm, sequence_ranks):
-        super().__init__(comm, None)
-        if sequence_ranks is not None:
-            raise ValueError(f"sequence_ranks is for an RNN or a GRU, which have steps, got {sequence_ranks!r}")
-        self.places = 1  # that steps are cut into
+    @property
+    def seconds(self):
+        """Spent in communication so far, waiting for other ranks included."""
+        return self._group.seconds
 
-    def _forward(self, trainer, x):
-        return trainer.model.forward(x, trainer.backend, self.comm)
+    def __enter__(self):
+        self._check = self._group.collective_check()
+        self._gather = self._check.__enter__()
+        return self
 
-    def _batch(self, model, make):
-        with self.group.collective_check() as gather:
-            x, y = whole_samples(*make())
-            check_order(x, y)
-            y = check_labels(y, len(x), model.num_classes)
-            gather(alike={"y": f"labels {ranks.checksum(y.astype(np.int64))}"})
-        return x, y, len(y)
+    def __exit__(self, kind, error, traceback):
+        return self._check.__exit__(kind, error, traceback)
+
+    def agree(self, net, first, initial, options):
+        """As `Alone.agree`; the only place where an error on one rank can abort all of them."""
+        given = {
+            "the solver": "solve_adjoint" if self.backward else "solve",
+            "net": f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
+            "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
+            "whether initial is given": str(initial is not None),
+        }
+        layers = self._gather(len(net), given | {name: repr(value) for name, value in vars(options).items()})
+        coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
+        unit = coarsening ** (levels - 1)
+        if any(count % unit for count in layers[:-1]):
+            why = f"all but the last, for coarsening={coarsening} and {levels} levels, as of multigrid.partition"
+            raise ValueError(f"ranks must hold multiples of {unit} layers, {why}; got {layers}")
+        return coarsening, levels
+
+    def norm(self, norms):
+        """Return the norm of the whole residual, as `Alone.norm`."""
+        if self._counts is None:
+            self._counts = self._group.share(len(norms))
+        every = np.empty(sum(self._counts))
+        self._group.timed(self._group.comm.Allgatherv, np.ascontiguousarray(norms), [every, self._counts])
+        return super().norm(every)
+
+    def shift(self, level):
+        """Hand the last value on, and take that of the layers before as the first."""
+        first, last = np.array(level.first, order="C"), np.ascontiguousarray(level.last)
+        self._group.timed(self._group.comm.Sendrecv, last, self._after, recvbuf=first, source=self._before)
+        if not self.is_first:
+            level.first = first
+
+    def receive(self, level):
+        """Wait for the first value."""
+        if not self.is_first:
+            first = np.array(level.first, order="C")
+            self._group.timed(self._group.comm.Recv, first, self._before)
+            level.first = first
+
+    def send(self, level):
+        """Hand the last value on."""
+        self._group.timed(self._group.comm.Send, np.ascontiguousarray(level.last), self._after)

@@ -1,7 +1,9 @@
 """Gradients along a chain that is spread over MPI ranks: reduce, scan, replay (Section 3.6).
 
 Ranks hold segments in the order of time: the loss is at the last rank. Equation 5's array begins at the loss, so
-the scan has a communicator of its own that counts ranks from there: place 0 is the last rank.
+the scan has a communicator of its own that counts ranks from there: place 0 is the last rank. MPI's own Exscan
+(notebook 12) takes operands of one size only. Here they are sent pickled, between ranks that one user started, so that
+products of sparse matrices may have whatever size they have.
 """
 
 import logging
@@ -11,14 +13,16 @@ import numpy as np
 
 from bppsa_nb.chains.checks import check_numbers
 from bppsa_nb.distributed import ranks
-from bppsa_nb.distributed.arguments import check
-from bppsa_nb.distributed.exscan import LOST, exscan
+from bppsa_nb.distributed.segments import check
 from bppsa_nb.machine.arguments import Backend, Method
 from bppsa_nb.machine.checks import is_finite
 from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.operands.kinds import Affine, Scaled
+from bppsa_nb.operands.pattern import BatchedCSR, Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
+LOST = None  # stands for an operand that could not be computed
 _log = logging.getLogger(__name__)
 
 
@@ -128,3 +132,47 @@ def _linear(group, comm, segment, grad_output, local_grads):
 
 def _sum(gradient, terms):
     return gradient if terms is None else gradient + terms
+
+
+def exscan(group, comm, own, backend):
+    """Combine the operands of all lower ranks, ``a_0 ⋄ ... ⋄ a_{r-1}`` on rank r, in ⌈log2 p⌉ rounds.
+
+    In round d ranks whose numbers differ in bit d exchange the products of their blocks of 2**d ranks. An operand may
+    be a gradient, IDENTITY or LOST; those of a batch that are received go to the `backend`. Returned are the result,
+    how often ⋄ was computed here, and the Exception that it raised, if any.
+    """
+    before, block, combined, failed = IDENTITY, own, 0, None
+
+    def combine(a, b):
+        nonlocal combined, failed
+        if a is LOST or b is LOST:
+            return LOST
+        combined += a is not IDENTITY and b is not IDENTITY
+        try:
+            return diamond(a, b)
+        except DynamicRangeError:
+            return LOST
+        except Exception as error:  # the others wait for the next round
+            failed = error
+            return LOST
+
+    rounds = (comm.size - 1).bit_length()
+    for bit in range(rounds):
+        partner = comm.rank ^ (1 << bit)
+        if partner < comm.size:
+            other = placed(group.timed(ranks.exchange, comm, block, partner, partner), backend)
+            if partner < comm.rank:
+                before = combine(other, before)
+            if bit + 1 < rounds:  # after the last round nobody asks for the block
+                block = combine(other, block) if partner < comm.rank else combine(block, other)
+    return before, combined, failed
+
+
+def placed(operand, backend):
+    """Put a batch's sparse matrices, which arrive as NumPy's, where a backend keeps them."""
+    if isinstance(operand, Affine):
+        return Affine(placed(operand.linear, backend), operand.offset)
+    if isinstance(operand, Scaled) and isinstance(operand.operand, Planned):
+        link = BatchedCSR.of(operand.operand.pattern, operand.operand.values)
+        return Scaled(Planned.of(link, backend), operand.exponent)
+    return operand

@@ -1,6 +1,5 @@
 """Training on MPI ranks: samples shared out among replicas of a model, steps among the ranks of each."""
 
-import inspect
 import sys
 import time
 from contextlib import contextmanager
@@ -29,21 +28,25 @@ class ReplicaStrategy(Local):
     """Steps of a trainer on MPI ranks, which go on together, or not at all; its methods are those of `Local`.
 
     A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
-    None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
-    TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
+    None; all share the layers of a ResidualModel, whose samples are whole. Rank r has place ``r % places`` in replica
+    ``r // places``; `comm` has the places of this rank's replica, samples are cut into so many `parts`. TypeError or
+    ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
     """
 
-    def __init__(self, comm, sequence_ranks):
+    def __init__(self, model, comm, sequence_ranks):
         self.group = ranks.group(comm)
         self.is_main_process = self.group.rank == 0
         self._seconds = 0.0
         size = self.group.size
         with self.group.collective_check() as gather:
+            if isinstance(model, ResidualModel) and sequence_ranks is not None:
+                raise ValueError(f"sequence_ranks is for an RNN or a GRU, which have steps, got {sequence_ranks!r}")
             places = size if sequence_ranks is None else check_count("sequence_ranks", sequence_ranks, 1)
             if size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
             gather(alike={"sequence_ranks": str(places)})
         self.places, self.replicas = places, size // places
+        self.parts = 1 if isinstance(model, ResidualModel) else places
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
         self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
@@ -81,22 +84,12 @@ class ReplicaStrategy(Local):
             model.check_method(method, backend, levels, self.comm)
             given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
 
-    def check_dataset(self, dataset, batch_size):
-        """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""
-        plan = super().check_dataset(dataset, batch_size)
-        known = inspect.signature(dataset.batch).parameters.values()
-        if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
-            part = f"part=(i, n), for the i-th of n parts of the steps, with {self.places} sequence_ranks"
-            example = f"as bppsa_nb.training.datasets.ArrayDataset.batch does; {type(dataset).__name__}.batch does not"
-            raise TypeError(f"dataset.batch must take {part}, {example}")
-        return plan
-
     def batch(self, dataset, indices):
         """Return the steps of this rank's place, of the samples of its replica."""
         share = np.array_split(indices, self.replicas)[self.replica]
         if not len(share):
             return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
-        part = {"part": (self.place, self.places)} if self.places > 1 else {}
+        part = {"part": (self.place, self.parts)} if self.parts > 1 else {}
         return check_batch(dataset.batch(share, **part), len(share))
 
     def step(self, trainer, make):
@@ -142,7 +135,7 @@ class ReplicaStrategy(Local):
 
     def _forward(self, trainer, x):
         # Ranks that go at once and are repaired wait no longer than for each other: there is nothing to remember.
-        return trainer.model.forward(x, None, trainer.backend, self.comm, **trainer.forward.how())
+        return trainer.model.forward(x, backend=trainer.backend, comm=self.comm, **trainer.forward.how())
 
     def _compute(self, model, make, compute):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
@@ -160,10 +153,10 @@ class ReplicaStrategy(Local):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
         with self.group.collective_check() as gather:
             x, y = whole_samples(*make())
-            if not isinstance(x, np.ndarray) or x.ndim != 3:
+            if isinstance(model, Recurrent) and (not isinstance(x, np.ndarray) or x.ndim != 3):
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
             check_order(x, y)
-            y = check_labels(y, x.shape[1], model.num_classes)
+            y = check_labels(y, x.shape[1] if isinstance(model, Recurrent) else len(x), model.num_classes)
             if len(y):
                 model.check_input(x)
             params = {"model.params": f"those {ranks.checksum(model.params.flat)}"}

@@ -76,34 +76,22 @@ def routes(graph, node):
     return wires
 
 
+def pieces(wires):
+    """Cut wires at all of their corners, so that what they share is there once: pairs of points, in their direction."""
+    corners, found = {corner for wire in wires for corner in wire}, set()
+    for wire in wires:
+        for start, end in itertools.pairwise(wire):
+            on_it = [each for each in corners if all(a <= b <= c for a, b, c in zip(start, each, end, strict=True))]
+            found |= set(itertools.pairwise(sorted(on_it)))  # wires run right and up
+    return sorted(found)
+
+
 def junctions(wires):
     """Find the points where the wires of one activation part, and the directions in which they go on from there."""
-    parting = {}
-    for point in {corner for wire in wires for corner in wire[1:-1]}:
-        leaving = {direction for wire in wires for direction in _leaving(wire, point)}
-        if len(leaving) > 1:
-            parting[point] = leaving
-    return parting
-
-
-def _leaving(wire, point):
-    """Yield the direction in which a wire goes on from a point, if it comes there."""
-    for start, end in zip(wire, wire[1:], strict=False):
-        dx, dy = _heading(start, end)
-        across, up = point[0] - start[0], point[1] - start[1]
-        length = abs(end[0] - start[0]) + abs(end[1] - start[1])
-        if across * dy == 0 and up * dx == 0 and 0 <= across * dx + up * dy < length:
-            yield dx, dy
-
-
-def _pieces(wires):
-    """Cut wires at all of their corners, so that what they share is drawn once."""
-    corners, pieces = sorted({corner for wire in wires for corner in wire}), set()
-    for wire in wires:
-        for start, end in zip(wire, wire[1:], strict=False):
-            between = [each for each in corners if each == end or _heading(start, end) in _leaving([start, end], each)]
-            pieces |= set(itertools.pairwise(sorted(between)))
-    return sorted(pieces)
+    leaving = {}
+    for start, end in pieces(wires):
+        leaving.setdefault(start, set()).add(_heading(start, end))
+    return {point: found for point, found in leaving.items() if len(found) > 1 and point != wires[0][0]}
 
 
 def _heading(start, end):
@@ -135,7 +123,7 @@ def _draw_wires(ax, graph, wires, direction):
     ink = INKS[direction]
     # How far from a place the wire ends: at the rim of what stands there.
     rims = {graph.places[node.name][:2]: _rim(node, direction) for node in graph.nodes if node.name in graph.places}
-    lines = LineCollection(_pieces(wires), colors=ink, linewidths=1.3, zorder=1, capstyle="projecting")
+    lines = LineCollection(pieces(wires), colors=ink, linewidths=1.3, zorder=1, capstyle="projecting")
     ax.add_collection(lines, autolim=False)
     for wire in wires:
         tail, tip = (wire[-2], wire[-1]) if direction == "forward" else (wire[1], wire[0])

@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 from scipy.special import expit
 
-from bppsa_nb.graphs import rules
 from bppsa_nb.graphs.nodes import SOURCES, Node, expression, sizes_text
 from bppsa_nb.machine.arguments import checked
 
@@ -172,19 +171,15 @@ class Graph:
         return known
 
     @checked
-    def gradients(
-        self, values: Values, grad_outputs: Values, saved: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Run forward, keep some activations, recompute the others that the backward graph reads, and run that graph.
+    def gradients(self, values: Values, grad_outputs: Values) -> dict[str, np.ndarray]:
+        """Run forward, then the backward graph on the activations that it reads.
 
         Parameters
         ----------
         values
-            Inputs and parameters; they are always kept.
+            Inputs and parameters.
         grad_outputs
             The error term of every output.
-        saved
-            The activations kept from the forward pass; by default all that the backward graph reads.
 
         Returns
         -------
@@ -195,21 +190,51 @@ class Graph:
             given = sorted(map(str, grad_outputs))
             raise ValueError(f"grad_outputs must have an entry for each of {sorted(self.outputs)}, got {given}")
         back = self.backward()
-        forward = self.run(values)
-        saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
-        again = self.run({name: forward[name] for name in saved} | dict(values), back.saved)
-        read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
+        known = self.run(values)
+        read = {node.name: known[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
         errors = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
         return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
     def backward(self) -> "Graph":
-        """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
+        """Derive the graph of the error terms, one rule per node, as in the appendix of the article.
 
-        Its inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward activations
-        that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which forward node reads
-        which of them. Raises ValueError if there is no output, or a node leads to none.
+        A sum turns into a copy and a copy into a sum. A multiply turns into a multiply by the other input's activation;
+        a matmul likewise, with that activation transposed and the order kept. A nonlinearity turns into a multiply by
+        its derivative, taken at the activation it puts out.
+
+        The graph's inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward
+        activations that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which forward
+        node reads which of them. Raises ValueError if there is no output, or a node leads to none.
         """
-        return rules.derive(self, Graph(f"{self.name}, backward"))
+        if not self.outputs:
+            raise ValueError(f"{self.name!r} has no output to derive")
+        back = Graph(f"{self.name}, backward")
+        back.prefix = prefix = f"grad_{self.prefix}"
+        needs = {node: _needed(node) for node in self.nodes if _needed(node)}
+        back.needs = {node.name: tuple(each.name for each in read) for node, read in needs.items()}
+        at_hand = {}  # forward node -> its activation in the backward graph
+        for node in self.nodes:
+            if any(node in read for read in needs.values()):
+                op = "parameter" if node.op == "parameter" else "saved"
+                at_hand[node] = back.source(op, node.name, node.shape)
+        arriving = {node: [] for node in self.nodes}
+        for name, node in self.outputs.items():
+            arriving[node].append(back.input(prefix + name, *node.shape))
+        copies, ends = self.copies(), {}
+        for node in reversed(self.nodes):
+            if not arriving[node]:
+                raise ValueError(f"no error term comes to {node.name!r}: no output of {self.name!r} depends on it")
+            error = arriving[node][0]
+            if len(arriving[node]) > 1:
+                error = _rule(node, back.operation("sum", arriving[node], node.shape), prefix + node.name)
+            ends[node] = error
+            for taken, passed in zip(node.inputs, _propagate(back, node, error, at_hand), strict=True):
+                if passed is not error:
+                    part = f"_{len(arriving[taken]) + 1}" if taken.name in copies else ""
+                    _rule(node, passed, f"{prefix}{taken.name}{part}")
+                arriving[taken].append(passed)
+        back.outputs = {prefix + node.name: ends[node] for node in self.nodes if node.op in SOURCES}
+        return back
 
     def source(self, op, name, shape):
         """Add a node without inputs: an "input", a "parameter" or a "saved" activation of another graph."""
@@ -271,3 +296,53 @@ class Graph:
                 raise ValueError(f"{name} must have shape {sizes_text(expected)}, got {sizes_text(value.shape)}")
             sizes |= dict(zip(shape, value.shape, strict=True))
         return sizes
+
+
+def _needed(node):
+    """List the nodes whose activations the rule of a node reads."""
+    if node.op in ("multiply", "matmul"):
+        return list(dict.fromkeys(node.inputs))
+    return [node] if node.op in ("sigmoid", "tanh", "relu") else []
+
+
+def _propagate(back, node, error, at_hand):
+    """Return the error terms that a node passes to its inputs."""
+    if node.op == "sum":
+        return [error for _ in node.inputs]
+    if node.op == "multiply":
+        a, b = (at_hand[each] for each in node.inputs)
+        return [error * b, error * a]
+    if node.op == "matmul":
+        (a, b), (flip_a, flip_b) = (at_hand[each] for each in node.inputs), node.transposed
+        # Y = A B gives the error terms E Bᵀ and Aᵀ E; where an input is transposed, so is its error term.
+        to_a = (b.T if flip_b else b) @ error.T if flip_a else error @ (b if flip_b else b.T)
+        to_b = error.T @ (a.T if flip_a else a) if flip_b else (a if flip_a else a.T) @ error
+        return [to_a, to_b]
+    if node.op == "sigmoid":
+        return [error * (at_hand[node] * (1 - at_hand[node]))]
+    if node.op == "tanh":
+        return [error * (1 - at_hand[node] * at_hand[node])]
+    if node.op == "relu":
+        return [error * back.operation("step", [at_hand[node]], node.shape)]
+    if node.op in ("one_minus", "negate"):
+        return [back.operation("negate", [error], node.shape)]
+    if node.op == "repeat":
+        return [back.operation("total", [error], node.shape[1:])]
+    if node.op == "total":
+        return [back.operation("repeat", [error], node.inputs[0].shape)]
+    if node.op == "step":
+        raise ValueError("a relu can be derived once: its derivative, a step, is flat")
+    return []  # a source has no inputs
+
+
+def _rule(forward, node, name):
+    """Name a derived node, and mark it and what leads to it as the rule of a forward node."""
+    while name in (each.name for each in node.graph.nodes):
+        name += "_"
+    left = [node.named(name)]
+    while left:
+        each = left.pop()
+        if each.rule_of is None and each.op not in SOURCES:
+            each.rule_of = forward.name
+            left += each.inputs
+    return node

@@ -96,19 +96,6 @@ def _gru(name, recurrent):
     return g
 
 
-def lstm() -> Graph:
-    """Describe a step of long short-term memory, which has two states, `h` and `c`."""
-    g = Graph("LSTM")
-    h, c = g.input("h", "B", "H"), g.input("c", "B", "H")
-    i, f, new, o = (
-        function((g.input(f"x_{k}", "B", "H") + h @ g.parameter(f"U_{k}", "H", "H").T).named(f"a_{k}")).named(k)
-        for k, function in (("i", sigmoid), ("f", sigmoid), ("g", tanh), ("o", sigmoid))
-    )
-    c_next = ((f * c).named("old") + (i * new).named("new")).named("c_next")
-    g.output(h_next=o * tanh(c_next).named("t"), c_next=c_next)
-    return g
-
-
 # How the article's drawings write and place what both GRUs have.
 _GRU_LABELS = {
     **{"h": "h_{t-1}", "h_next": "h_t", "x_r": "W_r x_t", "x_z": "W_z x_t", "x_c": "W x_t"},

@@ -10,9 +10,9 @@ import numpy as np
 
 from bppsa_nb.graphs.graph import Graph, Values
 from bppsa_nb.machine.arguments import Count, Size, checked
-from bppsa_nb.machine.reprs import with_repr
 
 State = Annotated[np.ndarray, "float[B, H]"]
+STATES = "h", "h_next"
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,12 @@ class Choice:
 
 
 @checked
-def choose(
-    graph: Graph, saved: Sequence[str], sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")
-) -> Choice:
+def choose(graph: Graph, saved: Sequence[str], sizes: Mapping[str, Size]) -> Choice:
     """Find what must be recomputed if some activations are saved; `sizes` are such as ``{"B": 16, "H": 64}``.
 
-    What is `at_hand` is kept anyway, and not counted: hidden states, the layer's output. So are parameters.
+    The hidden states `h` and `h_next`, the layer's output, are kept anyway, and not counted. So are parameters.
     """
-    at_hand = tuple(name for name in at_hand if name in graph)
+    at_hand = [name for name in STATES if name in graph]
     sources = [node.name for node in graph.nodes if not node.inputs]
     again = graph.path({*saved, *at_hand, *sources}, graph.backward().saved)
     taken = {node for each in again for node in each.inputs}
@@ -64,11 +62,11 @@ def choose(
 
 
 @checked
-def choices(graph: Graph, sizes: Mapping[str, Size], at_hand: Sequence[str] = ("h", "h_next")) -> list[Choice]:
+def choices(graph: Graph, sizes: Mapping[str, Size]) -> list[Choice]:
     """Make a list of `choose` for all subsets of the activations that the backward pass reads, from none to all."""
-    read = [name for name in graph.backward().saved if name not in at_hand]
+    read = [name for name in graph.backward().saved if name not in STATES]
     subsets = [subset for count in range(len(read) + 1) for subset in combinations(read, count)]
-    return [choose(graph, subset, sizes, at_hand) for subset in subsets]
+    return [choose(graph, subset, sizes) for subset in subsets]
 
 
 def front(points):
@@ -76,7 +74,6 @@ def front(points):
     return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
 
 
-@with_repr("grads", "steps", "held")
 @dataclass(eq=False)
 class ChainRun:
     """What back-propagation through a chain gave, and what it took."""
@@ -110,32 +107,22 @@ def backpropagate(
             yield {name: known[name] for name in back.saved}
             h = known["h_next"]
 
-    def backward(states, kept, error):
-        """Take the kept steps back, the last one first."""
-        held = [*states, *(array for read in kept for array in read.values())]
-        run.held = max(run.held, len({id(array) for array in held}))
-        for read in reversed(kept):
-            errors = back.run(read | at_hand | {"grad_h_next": error})
-            for name in parameters:
-                run.grads[name] += errors[f"grad_{name}"]
-            error = errors["grad_h"]
-        return error
-
-    error = grad_output
-    if every == 0:
-        error = backward([], list(forward(h0, 0, steps)), error)
-    else:
-        starts = range(0, steps, every or max(steps, 1))
-        states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts]
-        while states:
-            start = starts[len(states) - 1]
-            if every is None:
-                for stop in reversed(range(1, steps + 1)):
-                    *_, read = forward(h0, 0, stop)
-                    error = backward(states, [read], error)
-            else:
-                error = backward(states, list(forward(states[-1], start, min(start + every, steps))), error)
-            states.pop()
+    error, starts = grad_output, range(0, steps, every or max(steps, 1))
+    # The first pass keeps states, or, if it keeps everything, is the one below.
+    states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts] if every != 0 else [h0][:steps]
+    while states:
+        start = starts[len(states) - 1]
+        stop = min(start + starts.step, steps)
+        for end in reversed(range(1, stop + 1)) if every is None else [stop]:
+            kept = list(forward(states[-1], start, end))[-1 if every is None else 0 :]
+            held = [*states, *(array for read in kept for array in read.values())]
+            run.held = max(run.held, len({id(array) for array in held}))
+            for read in reversed(kept):
+                errors = back.run(read | at_hand | {"grad_h_next": error})
+                for name in parameters:
+                    run.grads[name] += errors[f"grad_{name}"]
+                error = errors["grad_h"]
+        states.pop()
     run.grads["h"] = error
     return run
 

@@ -1,6 +1,5 @@
 """Numba's compiler as all of the package calls it: it says once that it is at work, and keeps what it compiled."""
 
-import gc
 import os
 import sys
 import warnings
@@ -106,19 +105,11 @@ def _cache(function, options):
 
 
 class _Compiles(event.Listener):
-    """Says that something is compiled, at the first function of this package, where somebody waits for it.
+    """Says that something is compiled, at the first function of this package, where somebody waits for it."""
 
-    Python's garbage collector rests meanwhile: again and again it would look through all that Numba holds, and find
-    nothing, for a tenth of the time.
-    """
-
-    said, nested, collects = False, 0, False
+    said = False
 
     def on_start(self, happens):
-        if not self.nested:
-            self.collects = gc.isenabled()
-            gc.disable()
-        self.nested += 1
         module = happens.data["dispatcher"].py_func.__module__ or ""  # None, where exec made the function
         if not self.said and module.startswith("bppsa_nb."):
             self.said = True
@@ -126,9 +117,7 @@ class _Compiles(event.Listener):
                 print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
 
     def on_end(self, happens):
-        self.nested -= 1
-        if not self.nested and self.collects:
-            gc.enable()
+        pass
 
 
 def _watched():

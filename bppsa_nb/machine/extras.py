@@ -9,7 +9,7 @@ BRINGS = {
         *("threadpoolctl", "tqdm"),
     ),
     "audio": ("librosa", "soundfile"),
-    "data": ("requests", "sklearn"),
+    "data": ("pooch", "sklearn"),
     "gpu": ("cuda",),
     "mpi": ("ipyparallel", "mpi4py", "psutil"),
 }

@@ -63,10 +63,10 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
 
     It is compiled, with ``nogil=True``. Chunks must not depend on each other. Without `parallel`, as where it does
     not pay, there is one, on this thread; `chunks` asks for at least so many, for Ctrl-C to wait for the end of one.
-    Returns whether all calls returned true, and raises KeyboardInterrupt once no thread is writing any more.
+    Returns whether no call returned False, and raises KeyboardInterrupt once no thread is writing any more.
     """
     if not parallel or count < 2 or (THREADS == 1 and not chunks):
-        return bool(function(*arguments, 0, count))
+        return function(*arguments, 0, count) is not False
     chunks = min(count, max(chunks, CHUNKS * THREADS))
     bounds = [count * i // chunks for i in range(chunks + 1)]
     left, begun, ended = list(zip(bounds[:-1], bounds[1:], strict=True)), [], []
@@ -79,7 +79,7 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
                 chunk = left.pop(0)
             except IndexError:  # another thread was quicker
                 break
-            done &= function(*arguments, *chunk)
+            done &= function(*arguments, *chunk) is not False
         return done
 
     def help_out():

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.multigrid.grids import Coarsening
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.multigrid.grids import Coarsening, check_levels
 
 Tolerance = Annotated[float, ">= 0"]
 Error = Annotated[float, "> 0"]
@@ -61,7 +62,6 @@ class GridLevel:
         self._layers, self._sizes = ops.load(grid.layers), ops.load((h * grid.gaps).astype(initial.dtype))
         self._c_points, self._ends = ops.load(grid.bounds), ops.load(grid.bounds[1:])
         self._all = ops.load(np.arange(len(grid) + 1))
-        self._zero, self._nowhere = ops.load(np.zeros_like(initial[:1])), ops.load(np.zeros_like(grid.bounds[1:]))
 
     def f_relax(self):
         """Propagate within every block (Figure 3), all of them at once."""
@@ -86,12 +86,12 @@ class GridLevel:
 
     def corrections(self, coarse):
         """Return the norms of what `correct` changes, and of what it puts, at every C-point but the first."""
-        values = coarse.points[1:]
-        return self.ops.norms(values, self.points, self._ends), self.ops.norms(values, self._zero, self._nowhere)
+        changed = self.ops.difference(coarse.points[1:], self.ops.take(self.points, self._ends))
+        return self.ops.norms(changed), self.ops.norms(coarse.points[1:])
 
     def residuals(self):
         """Return the norm of R_h (Eq. 19) at every C-point but the first; after `f_relax` it is zero elsewhere."""
-        return self.ops.norms(self.arrivals, self.points, self._ends)
+        return self.ops.norms(self.ops.difference(self.arrivals, self.ops.take(self.points, self._ends)))
 
     @property
     def first(self):
@@ -209,3 +209,49 @@ class Cycles:
         coarsest.f_relax()
         coarsest.c_relax()
         self.neighbors.send(coarsest)
+
+
+def connect(comm, backward=False):
+    """Return what reaches layers on other ranks (Section III-D); `backward` if values go from the last to the first."""
+    return Alone(backward) if comm is None else over_ranks("residual").Neighbors(comm, backward)
+
+
+class Alone:
+    """All layers are here.
+
+    A solution is found within ``with neighbors:``, so that an error in a rank's arguments can be known to all ranks.
+    `is_first` says whether the values that all others follow from are here; `seconds` were spent in communication so
+    far, waiting for other ranks included.
+    """
+
+    def __init__(self, backward=False):
+        self.backward, self.is_first = backward, True
+
+    seconds = 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        pass
+
+    def agree(self, net, first, initial, options):
+        """Settle how many layers a block has, and how many levels there are: coarsening and levels, as integers.
+
+        TypeError or ValueError is raised on all ranks if an argument is wrong on one, or differs between them, or
+        blocks cross from rank to rank.
+        """
+        return check_levels(len(net), options.coarsening, options.levels)
+
+    def norm(self, norms):
+        """Return the norm of the whole residual from that at every C-point here, the same bits on all ranks."""
+        return math.hypot(*np.sort(norms))  # in an order that does not depend on the number of ranks
+
+    def shift(self, level):
+        """Hand the last value on, and take that of the layers before as the first."""
+
+    def receive(self, level):
+        """Wait for the first value."""
+
+    def send(self, level):
+        """Hand the last value on."""

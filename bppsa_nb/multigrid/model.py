@@ -15,8 +15,8 @@ from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
-from bppsa_nb.networks.layers import Operator, initial, param_shapes, run, run_back, shapes_along
-from bppsa_nb.networks.network import check_method
+from bppsa_nb.networks.layers import Operator
+from bppsa_nb.networks.network import check_method, initial, param_shapes, run, run_back, shapes_along
 from bppsa_nb.networks.residual import ResidualNetwork
 from bppsa_nb.networks.residual_steps import Activation
 

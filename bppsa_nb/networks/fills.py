@@ -16,35 +16,27 @@ _compile = njit(cache=True, error_model="numpy", nogil=True)
 def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last):
     """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
 
-    `mask` has shape (C_in, C_out, kh, kw); `axes` have `start`, `output` and `tap` of both axes.
-    `entries` [shape=(nnz,)] become columns or, `of_weight`, places in the weight, with shape (C_out, C_in, kh, kw).
+    `mask` has shape (C_in, C_out, kh, kw). Both `axes` [shape=(size, kernel)] say which output an input reaches through
+    a tap, or -1; outputs rise as taps fall. `entries` [shape=(nnz,)] become columns or, `of_weight`,
+    places in the weight, with shape (C_out, C_in, kh, kw).
     """
     inputs, outputs, kernel_h, kernel_w = mask.shape
-    (v_start, v_output, v_tap), (h_start, h_output, h_tap) = axes
-    height, width = len(v_start) - 1, len(h_start) - 1
+    vertical, horizontal = axes
+    height, width = len(vertical), len(horizontal)
     for line in range(first, last):
         channel, y = line // height, line % height
         for x in range(width):
             p = indptr[line * width + x]
             for o in range(outputs):
-                for a in range(v_start[y], v_start[y + 1]):
-                    for b in range(h_start[x], h_start[x + 1]):
-                        if mask[channel, o, v_tap[a], h_tap[b]]:
+                for a in range(kernel_h - 1, -1, -1):
+                    for b in range(kernel_w - 1, -1, -1):
+                        if vertical[y, a] >= 0 and horizontal[x, b] >= 0 and mask[channel, o, a, b]:
                             if of_weight:
-                                entries[p] = ((o * inputs + channel) * kernel_h + v_tap[a]) * kernel_w + h_tap[b]
+                                entries[p] = ((o * inputs + channel) * kernel_h + a) * kernel_w + b
                             else:
-                                entries[p] = (o * out_shape[0] + v_output[a]) * out_shape[1] + h_output[b]
+                                entries[p] = (o * out_shape[0] + vertical[y, a]) * out_shape[1] + horizontal[x, b]
                             p += 1
     return True
-
-
-@_compile
-def usable(weight, mask, first, last):
-    """Tell whether weights are finite, and zero where they are masked; both flattened."""
-    good, weight, mask = True, weight[first:last], mask[first:last]
-    for i in range(len(weight)):
-        good &= (weight[i] - weight[i] == 0) & (mask[i] | (weight[i] == 0))
-    return good
 
 
 @_compile
@@ -65,28 +57,6 @@ def repeat_rows(distinct, begin, indptr, values, first, last):
         for j in range(len(row)):
             row[j] = same[j]
     return True
-
-
-RELU, TANH, SIGMOID = range(3)  # the functions of each entry
-
-
-@_compile
-def slopes(function, x, values, first, last):
-    """Fill 1 where x > 0, else 0, for ReLU; 1 - y² for tanh and y (1 - y) for sigmoid, whose outputs y are in `x`."""
-    usable, x, values = True, x[first:last], values[first:last]
-    if function == RELU:
-        for i in range(len(values)):
-            values[i] = 1 if x[i] > 0 else 0
-            usable &= x[i] - x[i] == 0
-    elif function == TANH:
-        for i in range(len(values)):
-            values[i] = 1 - x[i] * x[i]
-            usable &= (x[i] >= -1) & (x[i] <= 1)
-    else:
-        for i in range(len(values)):
-            values[i] = x[i] * (1 - x[i])
-            usable &= (x[i] >= 0) & (x[i] <= 1)
-    return usable
 
 
 @_compile

@@ -10,18 +10,15 @@ image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only
 """
 
 import math
-from abc import ABC, abstractmethod
 from typing import Annotated
 
 import numpy as np
+from scipy import sparse
 
 from bppsa_nb.machine import memory
 from bppsa_nb.machine.arguments import Dtype, checked
 from bppsa_nb.machine.checks import check_finite
 from bppsa_nb.machine.reprs import short_repr
-from bppsa_nb.machine.workers import parallel_for
-from bppsa_nb.networks import fills
-from bppsa_nb.networks.geometry import Axis, pair
 from bppsa_nb.operands.pattern import CSRPattern
 
 Out = Annotated[np.ndarray, "float[...]"] | None
@@ -30,24 +27,31 @@ _THRESHOLD = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
-class Jacobian(ABC):
-    """What all operators have: `input_shape`, `output_shape`, and the sorted `pattern` of the transposed Jacobian."""
+class Jacobian:
+    """An operator's transposed Jacobian: the sorted `pattern`, by `input_shape` and `output_shape` of one sample."""
 
-    def __init__(self, input_shape, output_shape, indptr, indices):
-        self.input_shape, self.output_shape = input_shape, output_shape
-        self.pattern = CSRPattern.made(indptr, indices, (math.prod(input_shape), math.prod(output_shape)))
+    value = 1.0  # of all entries, where they are alike
+
+    def __init__(self, operator, input_shape, indptr, indices):
+        self.operator, self.input_shape = operator, input_shape
+        self.output_shape = operator.output_shape(input_shape)
+        self.pattern = CSRPattern.made(indptr, indices, (math.prod(input_shape), math.prod(self.output_shape)))
 
     def __repr__(self):
-        return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
+        shapes = f"{self.input_shape} -> {self.output_shape}"
+        return f"{type(self).__name__}({self.operator!r}, {shapes}, nnz={self.pattern.nnz})"
 
-    @abstractmethod
-    def fill(self, source, out=None):
+    @checked
+    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
         """Write the values into `out` [shape=(nnz,)] or [shape=(B, nnz)], or into a new array, and return it.
 
-        What they are made from is finite: the weight [shape=mask.shape], zero wherever the mask is false, for
-        convolutions and linear layers; the input for ReLU and max-pooling, the output for tanh and sigmoid, of one
-        sample [shape=input_shape] or of B; and only a dtype for flattening and average pooling.
+        They are made from a dtype only, for flattening and average pooling. Others take, in its place, what is finite:
+        convolutions and linear layers the weight [shape=mask.shape], zero wherever the mask is false; max-pooling the
+        input, functions of each entry the output, of one sample [shape=input_shape] or of B.
         """
+        out = self._out(out, np.dtype(dtype))
+        out.fill(self.value)
+        return out
 
     def _out(self, out, dtype, given=()):
         """Return where to write values: `out`, if it can take those of what has the shape `given`, or a new array."""
@@ -63,148 +67,100 @@ class Jacobian(ABC):
 
 
 class Convolution(Jacobian):
-    """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
+    """The transposed Jacobian of a convolution (Algorithms 2 to 4), or of a linear operator: that of one pixel.
 
     Row i has the same values as every row of the same input channel for which the same taps of the filter are valid. So
     values are looked up in the weight for one row of each kind, and copied from there to all others.
 
-    `mask` [shape=(C_out, C_in, kh, kw)] says which weights may be non-zero; the others are guaranteed zeros, as after
-    pruning. Other arguments are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
+    `mask` [shape=weight.shape] says which weights may be non-zero; the others are guaranteed zeros, as after pruning.
     """
 
-    def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
-        mask, (channels, *size) = np.asarray(mask, order="C"), input_shape
-        if mask.shape[1] != channels:
-            raise ValueError(f"input_shape must have {mask.shape[1]} channels as the filters have, got {input_shape}")
-        options = map(pair, (stride, padding, dilation))
-        axes = [Axis(*numbers) for numbers in zip(size, mask.shape[2:], *options, strict=True)]
-        output_shape = (len(mask), *(axis.outputs for axis in axes))
-        self._prepare(mask, mask, axes, (channels, *size), output_shape)
-
-    def _prepare(self, mask, filters, axes, input_shape, output_shape):
-        """Make the pattern, and find the weights that belong to it; `filters` is the mask as a convolution's."""
-        some, kinds = zip(*(axis.kinds() for axis in axes), strict=True)
+    def __init__(self, operator, input_shape, mask):
+        self.mask = mask = np.asarray(mask, order="C")
+        output_shape = operator.output_shape(input_shape)
+        if mask.ndim == 2:
+            filters, axes, plane = mask[:, :, None, None], [_reached(1, 1, 1)] * 2, (1, 1)
+        else:
+            options = operator.stride, operator.padding, operator.dilation
+            filters, axes = mask, _axes(input_shape, output_shape, mask.shape[2:], *options)
+            plane = output_shape[1:]
+        some, kinds = zip(*map(_kinds, axes), strict=True)
         nnz, distinct = _count(filters, axes), _count(filters, some)
         _require(input_shape, output_shape, nnz, 4 * (nnz + distinct))
-        super().__init__(input_shape, output_shape, *_entries(filters, axes, of_weight=False))
-        self.mask = mask
-        indptr, source = _entries(filters, some, of_weight=True)
+        super().__init__(operator, input_shape, *_entries(filters, axes, plane, of_weight=False))
+        indptr, source = _entries(filters, some, plane, of_weight=True)
         self._source = source.view(np.uint32)  # no index below 0 to look out for
-        begin = indptr[:-1].reshape(-1, *(len(axis.valid) for axis in some))
+        begin = indptr[:-1].reshape(-1, *map(len, some))
         self._begin = begin[:, kinds[0][:, None], kinds[1]].reshape(-1)
         self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
 
     @checked
     def fill(self, weight: Annotated[np.ndarray, "float[*mask.shape]"], out: Out = None) -> np.ndarray:
         """Write the values, by a weight; see `Jacobian.fill`."""
-        flat = np.asarray(weight, order="C").reshape(-1)
-        if not parallel_for(fills.usable, flat.size, flat, self.mask.reshape(-1), parallel=flat.size > _THRESHOLD):
-            check_finite(weight=weight)
-            place = np.argwhere((weight != 0) & ~self.mask)[0]
+        check_finite(weight=weight)
+        if (stray := (weight != 0) & ~self.mask).any():
+            place = np.argwhere(stray)[0]
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
-        out = self._out(out, weight.dtype)
-        how = {"parallel": out.size > _THRESHOLD}
-        if not self._repeats:  # every row is of a kind of its own, and they are in order
-            parallel_for(fills.gather, out.size, flat, self._source, out, **how)
-            return out
-        distinct = np.empty(self._source.size, weight.dtype)
-        fills.gather(flat, self._source, distinct, 0, distinct.size)
-        parallel_for(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, **how)
+        flat, out = np.asarray(weight, order="C").reshape(-1), self._out(out, weight.dtype)
+        # Where every row is of a kind of its own, they are in order.
+        distinct = np.empty(self._source.size, weight.dtype) if self._repeats else out
+        _run("gather", distinct.size, flat, self._source, distinct, size=distinct.size)
+        if self._repeats:
+            _run("repeat_rows", len(self._begin), distinct, self._begin, self.pattern.indptr, out, size=out.size)
         return out
 
 
-class Linear(Convolution):
-    """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel."""
-
-    def __init__(self, mask, input_shape=None):  # which the mask tells
-        mask = np.asarray(mask, order="C")
-        outputs, inputs = mask.shape
-        self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
-
-
-class Elementwise(Jacobian):
-    """The diagonal transposed Jacobian of a function of each entry; see `ReLU`, `Tanh` and `Sigmoid`."""
-
-    _argument, _function, _expected = "y", fills.RELU, ""
-
-    def __init__(self, input_shape):
-        super().__init__(input_shape, input_shape, *_diagonal(input_shape))
-
-    @checked
-    def fill(self, x: _Samples, out: Out = None) -> np.ndarray:
-        """Write the values, by an input or an output; see `Jacobian.fill`."""
-        x, out = np.asarray(x, order="C"), self._out(out, x.dtype, x.shape)
-        arrays = x.reshape(-1), out.reshape(-1)
-        if not parallel_for(fills.slopes, x.size, self._function, *arrays, parallel=x.size > _THRESHOLD):
-            check_finite(**{self._argument: x})
-            raise ValueError(f"y must be {self._expected}, got values from {x.min()} to {x.max()}")
-        return out
-
-
-class ReLU(Elementwise):
-    """The transposed Jacobian of ReLU by its input (Algorithms 5 to 7): 1 where x > 0, else a stored 0."""
-
-    _argument = "x"
-
-
-class Tanh(Elementwise):
-    """The transposed Jacobian of tanh by its output: 1 - y²."""
-
-    _function, _expected = fills.TANH, "the output of tanh, from -1 to 1"
-
-
-class Sigmoid(Elementwise):
-    """The transposed Jacobian of sigmoid by its output: y (1 - y)."""
-
-    _function, _expected = fills.SIGMOID, "the output of sigmoid, from 0 to 1"
-
-
-class Flatten(Jacobian):
+class Diagonal(Jacobian):
     """The transposed Jacobian of flattening: the identity."""
 
-    def __init__(self, input_shape):
-        super().__init__(input_shape, (math.prod(input_shape),), *_diagonal(input_shape))
+    def __init__(self, operator, input_shape, mask=None):
+        size = math.prod(input_shape)
+        _require(input_shape, input_shape, size, 4 * size)
+        super().__init__(operator, input_shape, np.arange(size + 1), np.arange(size, dtype=np.int32))
+
+
+class Elementwise(Diagonal):
+    """The transposed Jacobian of a function of each entry, by its output; of ReLU (Algorithms 5 to 7), by either."""
 
     @checked
-    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
-        """Write the values, 1 each; see `Jacobian.fill`."""
-        out = self._out(out, np.dtype(dtype))
-        out.fill(1)
+    def fill(self, y: _Samples, out: Out = None) -> np.ndarray:
+        """Write the slopes, by an output; see `Jacobian.fill`."""
+        out = self._out(out, y.dtype, y.shape)
+        check_finite(y=y)
+        out[...] = self.operator.slope(y).reshape(out.shape)
+        if out.min() < 0:
+            raise ValueError(f"y must be {self.operator.output}, got values from {y.min()} to {y.max()}")
         return out
 
 
-class Pooling(Jacobian):
-    """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
+class AvgPool2d(Jacobian):
+    """The transposed Jacobian of average pooling, 1 / (kh kw) wherever a window reads.
 
-    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments are those of
-    `bppsa_nb.networks.matrices.avg_pool2d_jacobian_T`.
+    Rows and columns that no whole window reaches have no entries, as in PyTorch.
     """
 
-    def __init__(self, input_shape, kernel_size, *, stride=None):
-        channels, *size = input_shape
-        self.kernel_size = pair(kernel_size)
-        self.stride = self.kernel_size if stride is None else pair(stride)
-        self._axes = [Axis(*numbers) for numbers in zip(size, self.kernel_size, self.stride, strict=True)]
+    def __init__(self, operator, input_shape, mask=None):
+        channels, *plane = operator.output_shape(input_shape)
+        self.value = 1 / math.prod(operator.kernel_size)
+        self._axes = _axes(input_shape, (channels, *plane), operator.kernel_size, operator.stride)
         # Every channel is a convolution of one channel with one filter.
-        self._filter = np.ones((1, 1, *self.kernel_size), bool)
-        plane = tuple(axis.outputs for axis in self._axes)
+        self._filter = np.ones((1, 1, *operator.kernel_size), bool)
         nnz = _count(self._filter, self._axes)
-        _require((channels, *size), (channels, *plane), channels * nnz, 4 * (channels + 2) * nnz)
-        indptr, indices = _entries(self._filter, self._axes, of_weight=False)
+        _require(input_shape, (channels, *plane), channels * nnz, 4 * (channels + 2) * nnz)
+        indptr, indices = _entries(self._filter, self._axes, tuple(plane), of_weight=False)
         channel = np.arange(channels, dtype=np.int32)[:, None]
         indptr = np.append((indptr[:-1] + nnz * channel.astype(np.int64)).reshape(-1), nnz * channels)
-        indices = (indices + np.int32(math.prod(plane)) * channel).reshape(-1)
-        super().__init__((channels, *size), (channels, *plane), indptr, indices)
+        super().__init__(operator, input_shape, indptr, (indices + np.int32(math.prod(plane)) * channel).reshape(-1))
 
 
-class MaxPool2d(Pooling):
-    """The transposed Jacobian of max-pooling, see `Pooling`: a 1 for the first maximum of a window, else a stored 0."""
+class MaxPool2d(AvgPool2d):
+    """The transposed Jacobian of max-pooling: a 1 for the first maximum of a window, else a stored 0."""
 
-    def __init__(self, input_shape, kernel_size, *, stride=None):
-        super().__init__(input_shape, kernel_size, stride=stride)
+    def __init__(self, operator, input_shape, mask=None):
+        super().__init__(operator, input_shape)
         nnz = self.pattern.nnz // self.input_shape[0]
-        _, tap = _entries(self._filter, self._axes, of_weight=True)
-        taps = math.prod(self.kernel_size)
+        _, tap = _entries(self._filter, self._axes, self.output_shape[1:], of_weight=True)
+        taps = math.prod(operator.kernel_size)
         slot = np.empty(nnz, np.uint32)  # where the entry of a window and a tap is
         slot[self.pattern.indices[:nnz] * taps + tap] = np.arange(nnz)
         self._slot = slot.reshape(*self.output_shape[1:], taps)
@@ -215,21 +171,55 @@ class MaxPool2d(Pooling):
         x, out = np.asarray(x, order="C"), self._out(out, x.dtype, x.shape)
         _, height, width = self.input_shape
         planes, values = x.reshape(-1, height * width), out.reshape(-1, self._slot.size)
-        options = width, self.kernel_size, self.stride, self._slot
-        if not parallel_for(fills.max_pool, len(planes), planes, *options, values, parallel=x.size > _THRESHOLD):
+        window = width, self.operator.kernel_size, self.operator.stride
+        if not _run("max_pool", len(planes), planes, *window, self._slot, values, size=x.size):
             check_finite(x=x)
         return out
 
 
-class AvgPool2d(Pooling):
-    """The transposed Jacobian of average pooling, 1 / (kh kw); see `Pooling` for the arguments."""
+@checked
+def kinds_of_zeros(jacobian_T: sparse.csr_array | sparse.csr_matrix) -> np.ndarray:
+    """Tell guaranteed zeros, possible zeros and other entries of `jacobian_T` apart (Figure 5).
 
-    @checked
-    def fill(self, dtype: Dtype = np.float32, out: Out = None) -> np.ndarray:
-        """Write the values, all alike; see `Jacobian.fill`."""
-        out = self._out(out, np.dtype(dtype))
-        out.fill(1 / math.prod(self.kernel_size))
-        return out
+    Returns
+    -------
+    np.ndarray of int8 [shape=(m, n)]
+        0 where nothing is stored, a guaranteed zero; 1 where a zero is stored, which depends on the input; 2 elsewhere.
+
+    Raises
+    ------
+    MemoryError
+        If the dense array does not fit into memory.
+    """
+    pattern = CSRPattern.of(jacobian_T)
+    memory.require(math.prod(pattern.shape), f"a dense array of shape {pattern.shape}")
+    kinds = np.zeros(pattern.shape, np.int8)
+    kinds[np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices] = 1 + (jacobian_T.data != 0)
+    return kinds
+
+
+def _reached(size, outputs, kernel, stride=1, padding=0, dilation=1):
+    """Say which output each input of an axis reaches through each tap of the kernel, or -1 [shape=(size, kernel)]."""
+    output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
+    return np.where((rest == 0) & (output < outputs), np.maximum(output, -1), -1)
+
+
+def _axes(input_shape, output_shape, *options):
+    return [_reached(*numbers) for numbers in zip(input_shape[1:], output_shape[1:], *options, strict=True)]
+
+
+def _kinds(axis):
+    """Tell inputs apart by the taps through which they reach outputs: one of each kind, and every input's kind."""
+    _, first, kind = np.unique(axis >= 0, axis=0, return_index=True, return_inverse=True)
+    return axis[first], kind.reshape(-1)
+
+
+def _run(name, count, *arguments, size):
+    """Run a loop of `bppsa_nb.networks.fills`, on all cores if it writes or reads many values."""
+    from bppsa_nb.machine.workers import parallel_for  # here: they bring the compiler, for which nobody else waits
+    from bppsa_nb.networks import fills
+
+    return parallel_for(getattr(fills, name), count, *arguments, parallel=size > _THRESHOLD)
 
 
 def _require(input_shape, output_shape, nnz, size):
@@ -241,31 +231,21 @@ def _require(input_shape, output_shape, nnz, size):
     memory.require(size + 40 * shape[0], what)
 
 
-def _diagonal(shape):
-    """Return row pointers and columns of an identity."""
-    size = math.prod(shape)
-    _require(shape, shape, size, 4 * size)
-    return np.arange(size + 1), np.arange(size, dtype=np.int32)
-
-
 def _count(filters, axes):
     """Count the entries of a convolution's transposed Jacobian, without listing them."""
     kept = filters.sum(axis=(0, 1), dtype=np.int64)
-    return int((kept * np.multiply.outer(*(axis.valid.sum(axis=0) for axis in axes))).sum())
+    return int((kept * np.multiply.outer(*((axis >= 0).sum(axis=0) for axis in axes))).sum())
 
 
-def _entries(filters, axes, of_weight):
+def _entries(filters, axes, plane, of_weight):
     """List row pointers and columns of a convolution's transposed Jacobian, or places in the weight (`of_weight`)."""
     vertical, horizontal = axes
     # Through each pair of taps that is valid for it, an input reaches one output for every filter that keeps them.
     kept = filters.sum(axis=0, dtype=np.int64)
-    counts = vertical.valid.astype(np.int64) @ kept @ horizontal.valid.T.astype(np.int64)
+    counts = (vertical >= 0).astype(np.int64) @ kept @ (horizontal >= 0).T.astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = np.empty(indptr[-1], np.int32)
-    lists = tuple((axis.start, axis.output, axis.tap) for axis in axes)
-    sizes = vertical.outputs, horizontal.outputs
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
-    lines = len(by_input) * len(vertical.valid)
-    options = lists, sizes, indptr, of_weight
-    parallel_for(fills.list_entries, lines, by_input, *options, entries, parallel=entries.size > _THRESHOLD)
+    lines = len(by_input) * len(vertical)
+    _run("list_entries", lines, by_input, tuple(axes), plane, indptr, of_weight, entries, size=entries.size)
     return indptr, entries

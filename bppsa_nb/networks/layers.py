@@ -8,16 +8,32 @@ otherwise are taken as well, and copied.
 A new operator is a class here; `bppsa_nb.networks.jacobians` needs another one only if its Jacobian is of a new kind.
 """
 
-import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy import sparse
 from scipy.special import expit
 
+from bppsa_nb.machine import checks
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.networks.geometry import Padding, Pair, pair
+from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.networks import jacobians
+
+
+def pair(value, name="value", least=0) -> tuple[int, int]:
+    """Return an integer twice, and two as they are, a tuple; raise TypeError or ValueError for anything else."""
+    both = [value] * 2 if checks.is_integer(value) else checks.as_list(name, value, "an integer or two")
+    if len(both) != 2:
+        raise ValueError(f"{name} must be an integer or two, got {short_repr(value)}")
+    return tuple(checks.check_count(name, each, least) for each in both)
+
+
+Pair = Annotated[int | tuple[int, int], partial(pair, least=1)]  # vertical and horizontal
+Padding = Annotated[int | tuple[int, int], pair]
 
 
 def _samples_last(x):
@@ -33,12 +49,10 @@ class Operator(ABC):
 
     `param_shapes` has the shapes of its ``weight`` and ``bias``, if it has them. `reads` says what a Jacobian's values
     are made from: the input ``"x"``, the output ``"y"``, the ``"weight"``, or only a ``"dtype"``, as all are alike.
-    `jacobian_class` is the name of the class in `bppsa_nb.networks.jacobians` that makes them, and `window` what that
-    must know of a window that slides over the input.
+    `jacobian_class` makes them.
     """
 
-    reads, jacobian_class = "x", ""
-    window: dict[str, Any] = {}
+    reads, jacobian_class = "x", jacobians.Jacobian
 
     @checked
     def __init__(self, name: str):
@@ -68,16 +82,56 @@ class Operator(ABC):
         """Turn the gradient at the output into those of weight and bias, summed over the batch."""
         return ()
 
-    def jacobian(self, input_shape, mask=None):
-        """Return the object of `bppsa_nb.networks.jacobians` that makes the transposed Jacobian.
+    @checked
+    def jacobian_T(
+        self, x: Annotated[np.ndarray, "float[N, ...]"], weight: Annotated[np.ndarray, "float[...]"] | None = None
+    ) -> sparse.csr_array:
+        """Make the transposed Jacobian at one sample from scratch; `jacobian` keeps the pattern for many.
+
+        Parameters
+        ----------
+        x
+            The input of one sample. Of an operator that is linear, only its shape and dtype matter.
+        weight
+            Of an operator that has one. Weights that are exactly zero count as pruned: nothing is stored for them.
+
+        Returns
+        -------
+        scipy.sparse.csr_array [shape=(inputs, outputs)]
+            A row for each number that goes in, a column for each that comes out, both flattened in C order. What
+            depends on the input is stored even where it is 0: the slope of ReLU, and all entries of a max-pooled
+            window, of which the first maximum has 1.
+
+        Raises
+        ------
+        MemoryError
+            If the matrix does not fit into memory.
+        """
+        shape = self.param_shapes.get("weight")
+        if shape is None and weight is not None:
+            raise ValueError(f"weight must be None: {self!r} has none, got {short_repr(weight)}")
+        if shape is not None and (weight is None or weight.shape != shape):
+            raise ValueError(f"weight must have shape {shape}, got {short_repr(weight)}")
+        self.output_shape(x.shape)
+        checks.check_finite(x=x)
+        y = self.forward(x[None])[0] if self.reads == "y" else None
+        jacobian = self.jacobian(x.shape, None if weight is None else weight != 0)
+        return jacobian.pattern.matrix(jacobian.fill(self.source(x, y, weight)))
+
+    @checked
+    def jacobian(
+        self, input_shape: Sequence[Size], mask: Annotated[np.ndarray, "bool[...]"] | None = None
+    ) -> jacobians.Jacobian:
+        """Find the `pattern` of the transposed Jacobian, once: its method `fill` writes values for any sample.
 
         `mask` [shape=param_shapes["weight"]] says which weights may be other than zero; all of them if not given.
         """
-        from bppsa_nb.networks import jacobians  # here: it brings the compiler, for which nobody else waits
-
         shape = self.param_shapes.get("weight")
-        masks = () if shape is None else (np.ones(shape, bool) if mask is None else mask,)
-        return getattr(jacobians, self.jacobian_class)(*masks, input_shape, **self.window)
+        if mask is None and shape is not None:
+            mask = np.ones(shape, bool)
+        if mask is not None and mask.shape != shape:
+            raise ValueError(f"mask must have the weight's shape {shape}, got {mask.shape}")
+        return self.jacobian_class(self, input_shape, mask)
 
     def source(self, x, y, weight=None, bias=None):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
@@ -88,71 +142,6 @@ class Operator(ABC):
 
     def _refuse(self, expected, got):
         raise ValueError(f"operator {self.name!r} needs an input of shape {expected}, got {got}")
-
-
-def shapes_along(operators, shape) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of one sample at the input, which is given, and after every operator."""
-    shapes = [shape]
-    for operator in operators:
-        shapes.append(operator.output_shape(shapes[-1]))
-    return tuple(shapes)
-
-
-def param_shapes(operators):
-    """Return the shapes of all parameters of operators, by their names."""
-    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
-
-
-def params_of(operator, params):
-    """Return an operator's weight and bias, of a network's parameters."""
-    return [params[f"{operator.name}.{part}"] for part in operator.param_shapes]
-
-
-def gradients_of(operator, grad, x):
-    """Return the gradients of an operator's weight and bias by their names, from that at its output, and its input."""
-    found = operator.parameter_gradients(grad, x)
-    return {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, found, strict=True)}
-
-
-def run(operators, params, x):
-    """Go forward through operators; return the outputs, a tuple, or raise FloatingPointError if one overflows."""
-    outputs = []
-    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        for operator in operators:
-            x = operator.forward(x, *params_of(operator, params))
-            # Found where it arises, in sums of linear operators, because ReLU hides what is negative.
-            if operator.shared and not np.isfinite(x).all():
-                params.check_finite()
-                why = f"overflows {x.dtype}, though x and all parameters are finite"
-                raise FloatingPointError(f"the output of {operator.name!r} {why}")
-            outputs.append(x)
-    return tuple(outputs)
-
-
-def run_back(operators, params, x, outputs, grad, grads, to_input):
-    """Go backward through operators from x, adding to `grads`; with `to_input`, return the gradient at x."""
-    inputs = (x, *outputs)
-    for i in reversed(range(len(operators))):
-        operator, x = operators[i], inputs[i]
-        grads |= gradients_of(operator, grad, x)
-        if i or to_input:
-            grad = operator.backward(grad, x, outputs[i], *params_of(operator, params))
-    return grad
-
-
-def initial(shapes, rng, dtype, init="uniform", stacked=""):
-    """Draw parameters as `Network` does; where names begin with `stacked`, those of many layers, each by itself."""
-    params, fan_in = {}, 1
-    for name, shape in shapes.items():  # a weight comes before its bias
-        one = shape[1:] if stacked and name.startswith(stacked) else shape
-        if len(one) > 1:
-            fan_in = math.prod(one[1:])
-        if init == "uniform":
-            param = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape)
-        else:
-            param = rng.standard_normal(shape) * math.sqrt(2 / fan_in) if len(one) > 1 else np.zeros(shape)
-        params[name] = param.astype(dtype)
-    return params
 
 
 class _Sliding(Operator):
@@ -199,7 +188,7 @@ class Conv2d(_Sliding):
         As in PyTorch, for height and width.
     """
 
-    reads, jacobian_class = "weight", "Convolution"
+    reads, jacobian_class = "weight", jacobians.Convolution
 
     @checked
     def __init__(
@@ -208,7 +197,6 @@ class Conv2d(_Sliding):
     ):  # fmt: skip
         super().__init__(name)
         self._slide(kernel_size, stride, padding, dilation)
-        self.window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         self.param_shapes = {"weight": (out_channels, in_channels, *self.kernel_size), "bias": (out_channels,)}
 
     def output_shape(self, input_shape):
@@ -262,7 +250,7 @@ class Linear(Operator):
         How many numbers the input and the output have.
     """
 
-    reads, jacobian_class = "weight", "Linear"
+    reads, jacobian_class = "weight", jacobians.Convolution  # of one pixel
 
     @checked
     def __init__(self, name: str, in_features: Size, out_features: Size):
@@ -293,39 +281,39 @@ class Linear(Operator):
 
 
 class _Elementwise(Operator):
-    """A function of each entry, and its derivative by its output, which the gradient is multiplied by."""
+    """A function of each entry, and its `slope` by its output, which the gradient is multiplied by."""
 
-    _function = _derivative = None
+    reads, jacobian_class, output = "y", jacobians.Elementwise, ""
+    _function = slope = None
 
     def forward(self, x):
         """Compute it."""
         return self._function(x)
 
     def backward(self, grad, x, y):
-        """Multiply by the derivative."""
-        return grad * self._derivative(y)
+        """Multiply by the slope."""
+        return grad * self.slope(y)
 
 
 class ReLU(_Elementwise):
     """``max(x, 0)``, under a `name`; its derivative at 0 is 0."""
 
-    jacobian_class = "ReLU"
     _function = staticmethod(lambda x: np.maximum(x, 0))
-    _derivative = staticmethod(lambda y: y > 0)  # three times as fast as np.where
+    slope = staticmethod(lambda y: y > 0)  # three times as fast as np.where
 
 
 class Tanh(_Elementwise):
     """The hyperbolic tangent, under a `name`."""
 
-    reads, jacobian_class = "y", "Tanh"
-    _function, _derivative = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
+    output = "the output of tanh, from -1 to 1"
+    _function, slope = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
 
 
 class Sigmoid(_Elementwise):
     """The logistic function, under a `name`."""
 
-    reads, jacobian_class = "y", "Sigmoid"
-    _function, _derivative = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
+    output = "the output of sigmoid, from 0 to 1"
+    _function, slope = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
 
 
 class _Pool(_Sliding):
@@ -335,7 +323,6 @@ class _Pool(_Sliding):
     def __init__(self, name: str, kernel_size: Pair, stride: Pair | None = None):
         super().__init__(name)
         self._slide(kernel_size, kernel_size if stride is None else stride)
-        self.window = {"kernel_size": self.kernel_size, "stride": self.stride}
 
     def output_shape(self, input_shape):
         """Return (C, h, w)."""
@@ -355,7 +342,7 @@ class _Pool(_Sliding):
 class MaxPool2d(_Pool):
     """The largest entry of a window of `AvgPool2d`. Of several, the first by rows has the gradient, as in PyTorch."""
 
-    jacobian_class, _together = "MaxPool2d", np.maximum
+    jacobian_class, _together = jacobians.MaxPool2d, np.maximum
 
     def backward(self, grad, x, y):
         """Send each gradient to where its window had the largest entry."""
@@ -373,7 +360,7 @@ class MaxPool2d(_Pool):
 class AvgPool2d(_Pool):
     """The mean of each window, under a `name`: windows of `kernel_size`, `stride` apart, or side by side."""
 
-    reads, jacobian_class, _together = "dtype", "AvgPool2d", np.add
+    reads, jacobian_class, _together = "dtype", jacobians.AvgPool2d, np.add
 
     def forward(self, x):
         """Average each window."""
@@ -391,7 +378,7 @@ class AvgPool2d(_Pool):
 class Flatten(Operator):
     """Turn images into vectors, under a `name`. A scan needs no link for it: gradients are flat there anyway."""
 
-    reads, jacobian_class = "dtype", "Flatten"
+    reads, jacobian_class = "dtype", jacobians.Diagonal
 
     def output_shape(self, input_shape):
         """Return (n,)."""

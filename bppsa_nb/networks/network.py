@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Backend, Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.parameters import Parametrized
 from bppsa_nb.machine.reprs import short_repr, with_repr
-from bppsa_nb.networks import layers
-from bppsa_nb.operands.batched import BatchedCSR
-from bppsa_nb.operands.pattern import CSRPattern, Pattern
+from bppsa_nb.networks.jacobians import Jacobian
+from bppsa_nb.networks.layers import Flatten, Operator
+from bppsa_nb.operands.pattern import BatchedCSR, CSRPattern, Pattern
 from bppsa_nb.scan import scan
-
-if TYPE_CHECKING:
-    from bppsa_nb.networks.jacobians import Jacobian
 
 _SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
@@ -42,6 +39,71 @@ class Activations(checks.Made):
     def read_by(self, i: int) -> np.ndarray:
         """Return what operator number i read."""
         return self.outputs[i - 1] if i else self.x
+
+
+def shapes_along(operators, shape) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of one sample at the input, which is given, and after every operator."""
+    shapes = [shape]
+    for operator in operators:
+        shapes.append(operator.output_shape(shapes[-1]))
+    return tuple(shapes)
+
+
+def param_shapes(operators):
+    """Return the shapes of all parameters of operators, by their names."""
+    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
+
+
+def params_of(operator, params):
+    """Return an operator's weight and bias, of a network's parameters."""
+    return [params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+
+
+def gradients_of(operator, grad, x):
+    """Return the gradients of an operator's weight and bias by their names, from that at its output, and its input."""
+    found = operator.parameter_gradients(grad, x)
+    return {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, found, strict=True)}
+
+
+def run(operators, params, x):
+    """Go forward through operators; return the outputs, a tuple, or raise FloatingPointError if one overflows."""
+    outputs = []
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        for operator in operators:
+            x = operator.forward(x, *params_of(operator, params))
+            # Found where it arises, in sums of linear operators, because ReLU hides what is negative.
+            if operator.shared and not np.isfinite(x).all():
+                params.check_finite()
+                why = f"overflows {x.dtype}, though x and all parameters are finite"
+                raise FloatingPointError(f"the output of {operator.name!r} {why}")
+            outputs.append(x)
+    return tuple(outputs)
+
+
+def run_back(operators, params, x, outputs, grad, grads, to_input):
+    """Go backward through operators from x, adding to `grads`; with `to_input`, return the gradient at x."""
+    inputs = (x, *outputs)
+    for i in reversed(range(len(operators))):
+        operator, x = operators[i], inputs[i]
+        grads |= gradients_of(operator, grad, x)
+        if i or to_input:
+            grad = operator.backward(grad, x, outputs[i], *params_of(operator, params))
+    return grad
+
+
+def initial(shapes, rng, dtype, init="uniform", stacked=""):
+    """Draw parameters as `Network` does; where names begin with `stacked`, those of many layers, each by itself."""
+    params, fan_in = {}, 1
+    for name, shape in shapes.items():  # a weight comes before its bias
+        one = shape[1:] if stacked and name.startswith(stacked) else shape
+        if len(one) > 1:
+            fan_in = math.prod(one[1:])
+        if init == "uniform":
+            param = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape)
+        else:
+            param = rng.standard_normal(shape) * math.sqrt(2 / fan_in) if len(one) > 1 else np.zeros(shape)
+        params[name] = param.astype(dtype)
+    return params
 
 
 @with_repr("shapes", "operators", "dtype")
@@ -79,7 +141,7 @@ class Network(Parametrized):
 
     @checked
     def __init__(
-        self, input_shape: Sequence[Size], operators: Sequence[layers.Operator], *, scan_until: str | None = None,
+        self, input_shape: Sequence[Size], operators: Sequence[Operator], *, scan_until: str | None = None,
         init: Literal["uniform", "he"] = "uniform", rng: Rng = 0, dtype: Dtype = np.float32,
     ):  # fmt: skip
         self.dtype, self.operators = np.dtype(dtype), tuple(operators)
@@ -91,7 +153,7 @@ class Network(Parametrized):
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None:
             checks.check_choice("scan_until", scan_until, names)
-        self.input_shape, self.shapes = input_shape, (shapes := layers.shapes_along(self.operators, input_shape))
+        self.input_shape, self.shapes = input_shape, (shapes := shapes_along(self.operators, input_shape))
         if len(shapes[-1]) != 1:
             got = f"{names[-1]!r} has an output of shape {shapes[-1]}"
             raise ValueError(f"operators must end in a vector of logits, as after a Flatten, but {got}")
@@ -100,9 +162,9 @@ class Network(Parametrized):
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self._param_shapes = layers.param_shapes(self.operators)
-        self.params = layers.initial(self._param_shapes, np.random.default_rng(rng), self.dtype, init)
-        self._masks = self._pruned = None
+        self._param_shapes = param_shapes(self.operators)
+        self.params = initial(self._param_shapes, np.random.default_rng(rng), self.dtype, init)
+        self._masks: dict[str, np.ndarray] | None = None
         self._jacobians, self._pieces = {}, {}
 
     @property
@@ -133,9 +195,9 @@ class Network(Parametrized):
         backends.resolve(backend)
         self.params.seal()
         checks.check_finite(x=x)
-        _check_pruned(self.params, self._pruned)
+        _check_pruned(self.params, self._masks)
         with self._blas(len(x)):
-            return Activations(x, layers.run(self.operators, self.params, x)).sign(self.kind)
+            return Activations(x, run(self.operators, self.params, x)).sign(self.kind)
 
     @checked
     def backward(
@@ -177,8 +239,8 @@ class Network(Parametrized):
                 self._scan(activations, grad, {"method": method, "backend": backend, "levels": levels}, grads)
             elif stop:  # what overflowed on the way here is passed on; a scan would refuse it
                 self._ordinary(activations, grad_logits, 0, grads)
-        for name, pruned in (self._pruned or {}).items():
-            np.copyto(grads[name], 0, where=pruned)
+        for name, mask in (self._masks or {}).items():
+            np.copyto(grads[name], 0, where=~mask)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
             checks.check_finite(**{"activations.x": activations.x}, **outputs)
@@ -200,7 +262,7 @@ class Network(Parametrized):
     def _ordinary(self, activations, grad, stop, grads):
         """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
         there = activations.read_by(stop), activations.outputs[stop:], grad
-        return layers.run_back(self.operators[stop:], self.params, *there, grads, to_input=stop > 0)
+        return run_back(self.operators[stop:], self.params, *there, grads, to_input=stop > 0)
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""
@@ -208,14 +270,14 @@ class Network(Parametrized):
         numbers = self._link_numbers()
         wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
         places = np.searchsorted(numbers, wanted, "right")  # of their outputs among the chain's points
-        pieces, buffers, size = [], {}, self._piece(how["method"], how["levels"])
+        pieces, size = [], self._piece(how["method"], how["levels"])
         for start in range(0, len(grad_output), size):
             piece = slice(start, start + size)
-            gradients = chain.backprop(self._links(activations, numbers, piece, buffers), grad_output[piece], **how)
+            gradients = chain.backprop(self._links(activations, numbers, piece), grad_output[piece], **how)
             pieces.append([gradients[place] for place in places])
         for i, parts in zip(wanted, zip(*pieces, strict=True), strict=True):
             grad = np.concatenate(parts).reshape(-1, *self.shapes[i + 1])
-            grads |= layers.gradients_of(self.operators[i], grad, activations.read_by(i))
+            grads |= gradients_of(self.operators[i], grad, activations.read_by(i))
 
     def _piece(self, method, levels):
         """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
@@ -230,7 +292,7 @@ class Network(Parametrized):
         return self._pieces[method, levels]
 
     @checked
-    def linked(self, from_input: bool = False) -> list[layers.Operator]:
+    def linked(self, from_input: bool = False) -> list[Operator]:
         """Return the operators whose transposed Jacobians are `links`; `from_input` as there."""
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
@@ -243,15 +305,15 @@ class Network(Parametrized):
         `forward` returned. With `from_input`, the first operator has a link, too; training does without.
         """
         activations.check(self.kind, self)
-        return self._links(activations, self._link_numbers(from_input), slice(None), None)
+        return self._links(activations, self._link_numbers(from_input), slice(None))
 
     @checked
     def patterns(self, from_input: bool = False) -> list[CSRPattern]:
         """Return the patterns of `links`, which need no activations; `from_input` as there."""
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
-    def jacobian(self, name: str) -> "Jacobian":
-        """Return the object of `networks.jacobians` of an operator, by name, made once and kept until masks change."""
+    def jacobian(self, name: str) -> Jacobian:
+        """Return the Jacobian of an operator, by name, whose pattern is found once and kept until masks change."""
         names = [operator.name for operator in self.operators]
         checks.check_choice("name", name, names)
         if name not in self._jacobians:
@@ -262,22 +324,17 @@ class Network(Parametrized):
 
     def _link_numbers(self, from_input=False):
         scanned = range(not from_input, self._scanned)
-        return [i for i in scanned if type(self.operators[i]) is not layers.Flatten]  # which is no link
+        return [i for i in scanned if type(self.operators[i]) is not Flatten]  # which is no link
 
-    def _links(self, activations, numbers, piece, buffers):
-        """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
+    def _links(self, activations, numbers, piece):
+        """Fill the values of some samples."""
         links = []
         for i in numbers:
             operator = self.operators[i]
-            jacobian, out = self.jacobian(operator.name), None
+            jacobian = self.jacobian(operator.name)
             x, y = activations.read_by(i)[piece], activations.outputs[i][piece]
-            source = operator.source(x, y, *layers.params_of(operator, self.params))
-            if buffers is not None:
-                rows = 1 if operator.shared else len(source)
-                if len(buffers.get(operator.name, ())) < rows:
-                    buffers[operator.name] = np.empty((rows, jacobian.pattern.nnz), self.dtype)
-                out = buffers[operator.name][0 if operator.shared else slice(rows)]
-            links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source, out))))
+            source = operator.source(x, y, *params_of(operator, self.params))
+            links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source))))
         return links
 
     @property
@@ -296,7 +353,7 @@ class Network(Parametrized):
         kept = {name: mask.copy() for name, mask in (masks or {}).items()}
         for mask in kept.values():
             mask.flags.writeable = False
-        self._masks, self._pruned = (kept, {name: ~mask for name, mask in kept.items()}) if kept else (None, None)
+        self._masks = kept or None
         self._jacobians, self._pieces = {}, {}
 
     def check_masks(self, masks, params):
@@ -311,7 +368,7 @@ class Network(Parametrized):
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
                 expected = f"an array of bool of shape {shapes[name]}"
                 raise ValueError(f"masks[{name!r}] must be {expected}, got {short_repr(mask)}")
-        _check_pruned(params, {name: ~mask for name, mask in masks.items()})
+        _check_pruned(params, masks)
 
 
 def check_method(own, method, backend, levels, dtype):
@@ -325,10 +382,11 @@ def check_method(own, method, backend, levels, dtype):
         raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
 
 
-def _check_pruned(params, pruned):
-    for name, away in (pruned or {}).items():
-        if np.logical_and(params[name], away).any():
-            index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
+def _check_pruned(params, masks):
+    for name, mask in (masks or {}).items():
+        moved = (params[name] != 0) & ~mask
+        if moved.any():
+            index = tuple(map(int, np.argwhere(moved)[0]))
             got = f"{params[name][index]} at {list(index)}; an optimizer that remembers steps from before pruning moves"
             advice = "pruned weights: prune, set masks, and retrain with a new one"
             raise ValueError(f"params[{name!r}] must be zero where masks prune it, got {got} {advice}")

@@ -5,67 +5,88 @@ u (batch, channels, height, width), and W u slides weights (channels, channels, 
 preserve its shape. Its counterparts are `residual_steps_cpu` and `residual_steps_cuda`.
 """
 
+import operator
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from bppsa_nb.machine.pointwise import tanh, where
+
 Activation = Literal["tanh", "relu"]
 ACTIVATIONS = get_args(Activation)
-TANH, RELU, ADJOINT, TANH_SLOPE, RELU_SLOPE = range(5)  # what a step of compiled code computes
+TANH, RELU, ADJOINT, TANH_SLOPE, RELU_SLOPE = range(5)  # what a step computes
 
 
-def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
-    """Propagate through the blocks of a level, all at once: u^{k+1} = u^k + h F(u^k; θ) + s^k (Eq. 1).
+def result(u, total, size, kind, zero, one):
+    """Return what a step makes of the state and of the sum with its bias: arrays, or numbers in compiled code."""
+    if kind == ADJOINT:
+        return u + size * total
+    if kind == TANH:
+        return u + size * tanh(total)
+    if kind == RELU:
+        return u + size * where(total <= zero, zero, total)  # NaN passes through
+    if kind == TANH_SLOPE:
+        t = tanh(total)
+        return one - t * t
+    return where(total > zero, one, zero)
 
-    Of the states `points` [shape=(n + 1, batch, ...)], those at `bounds` [shape=(blocks + 1,)] are read and those
-    between are filled (F-relaxation). `source` [shape=(n, batch, ...)] is what FAS adds to every step's result, the
-    right-hand side S of Equation 24, or None. `layers` [shape=(n,)] says whose parameters each step uses, `sizes`
-    [shape=(n,)] its h. Returns what every block's last step gives [shape=(blocks, batch, ...)], for C-relaxation.
+
+def sweeps(sweep, load):
+    """Make `forward_sweep`, `adjoint_sweep` and `slopes` of one `sweep` that takes all kinds of steps.
+
+    It takes points, source, blocks (where they begin and end, whose parameters each step uses, and how large it is),
+    weights, biases, slopes and the kind; what a kind does not read is None. All arrays are as `load` returns them.
     """
 
-    def step(u, n):
-        z = _apply(weights[n], u) + _per_unit(biases[n], u)
-        return np.tanh(z) if activation == "tanh" else np.maximum(z, 0)
+    def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
+        """Propagate through the blocks of a level, all at once: u^{k+1} = u^k + h F(u^k; θ) + s^k (Eq. 1).
 
-    return _sweep(step, points, source, bounds, layers, sizes)
+        Of the states `points` [shape=(n + 1, batch, ...)], those at `bounds` [shape=(blocks + 1,)] are read and those
+        between are filled (F-relaxation). `source` [shape=(n, batch, ...)] is what FAS adds to every step's result, the
+        right-hand side S of Equation 24, or None. `layers` [shape=(n,)] says whose parameters each step uses, `sizes`
+        [shape=(n,)] its h. Returns what every block's last step gives [shape=(blocks, batch, ...)], for C-relaxation.
+        """
+        kind = TANH if activation == "tanh" else RELU
+        return sweep(points, source, (bounds, layers, sizes), weights, biases, None, kind)
+
+    def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
+        """Propagate gradients: g^{k+1} = g^k + h W^T (σ' ⊙ g^k) + s^k, where k counts from the last layer back.
+
+        As `forward_sweep`; `slopes` [shape=(N, batch, ...)] are σ'(W u + b) at every layer's state.
+        """
+        return sweep(points, source, (bounds, layers, sizes), weights, None, slopes, ADJOINT)
+
+    def slopes(states, weights, biases, activation):
+        """Compute σ'(W u + b) at every layer [shape=(N, batch, ...)], from the states [shape=(N + 1, batch, ...)]."""
+        every = load(np.arange(len(weights) + 1))
+        sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
+        kind = TANH_SLOPE if activation == "tanh" else RELU_SLOPE
+        return sweep(states, None, (every, every[:-1], sizes), weights, biases, None, kind)
+
+    return forward_sweep, adjoint_sweep, slopes
 
 
-def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
-    """Propagate gradients: g^{k+1} = g^k + h W^T (σ' ⊙ g^k) + s^k, where k counts from the last layer back.
-
-    As `forward_sweep`; `slopes` [shape=(N, batch, ...)] are σ'(W u + b) at every layer's state.
-    """
-
-    def step(g, n):
-        return _apply(_transposed(weights[n]), slopes[n] * g)
-
-    return _sweep(step, points, source, bounds, layers, sizes)
-
-
-def _sweep(step, points, source, bounds, layers, sizes):
+def _sweep(points, source, blocks, weights, biases, slopes, kind):
+    (bounds, layers, sizes), zero = blocks, points.dtype.type(0)
     starts, stops = bounds[:-1], bounds[1:]
     arrivals = np.empty((len(starts), *points.shape[1:]), points.dtype)
     for j in range(np.max(stops - starts)):
         block = np.flatnonzero(starts + j < stops)  # the last one may be shorter
         k = starts[block] + j
-        after = points[k] + sizes[k].reshape(-1, *[1] * (points.ndim - 1)) * step(points[k], layers[k])
+        n, u, size = layers[k], points[k], sizes[k].reshape(-1, *[1] * (points.ndim - 1))
+        if kind == ADJOINT:
+            total = _apply(_transposed(weights[n]), slopes[n] * u)
+        else:
+            total = _apply(weights[n], u) + biases[n].reshape(len(n), 1, -1, *[1] * (u.ndim - 3))
+        after = result(u, total, size, kind, zero, zero + 1)
         if source is not None:
             after += source[k]
         last = k + 1 == stops[block]
         arrivals[block[last]] = after[last]
-        points[k[~last] + 1] = after[~last]
+        if not last.all():  # slopes write nothing, of states that may be read-only
+            points[k[~last] + 1] = after[~last]
     return arrivals
-
-
-def slopes(states, weights, biases, activation):
-    """Compute σ'(W u + b) at every layer [shape=(N, batch, ...)], from the states [shape=(N + 1, batch, ...)]."""
-    found = np.empty(states[1:].shape, states.dtype)
-    for n in range(len(weights)):
-        u = states[n : n + 1]
-        z = _apply(weights[n : n + 1], u) + _per_unit(biases[n : n + 1], u)
-        found[n] = (1 - np.tanh(z) ** 2 if activation == "tanh" else z > 0)[0]
-    return found
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
@@ -105,64 +126,18 @@ def _windows(u, size):
     return sliding_window_view(padded, (size, size), axis=(-2, -1))
 
 
-def _per_unit(biases, u):
-    return biases.reshape(len(biases), 1, -1, *[1] * (u.ndim - 3))
+# What the cycles do between sweeps; on a GPU, kernels do. Arrays are where sweeps compute; `take(points, index)` copies
+# some points, `put(points, index, values)` writes to them, and `difference(a, b)` is a - b.
+load = host = np.asarray
+take, put, difference = operator.getitem, operator.setitem, operator.sub
 
 
-def compiled_sweeps(sweep, load):
-    """Make `forward_sweep`, `adjoint_sweep` and `slopes` of compiled code, whose one `sweep` takes all kinds of steps.
-
-    It takes points, source, blocks (where they begin and end, whose parameters each step uses, and how large it is),
-    weights, biases, slopes and the kind; what a kind does not read is None. All arrays are as `load` returns them.
-    """
-
-    def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
-        kind = TANH if activation == "tanh" else RELU
-        return sweep(points, source, (bounds, layers, sizes), weights, biases, None, kind)
-
-    def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
-        return sweep(points, source, (bounds, layers, sizes), weights, None, slopes, ADJOINT)
-
-    def slopes(states, weights, biases, activation):
-        every = load(np.arange(len(weights) + 1))
-        sizes = load(np.zeros(len(weights), states.dtype))  # which a slope does not depend on
-        kind = TANH_SLOPE if activation == "tanh" else RELU_SLOPE
-        return sweep(states, None, (every, every[:-1], sizes), weights, biases, None, kind)
-
-    return forward_sweep, adjoint_sweep, slopes
-
-
-# What the cycles do between sweeps. On a GPU the same four are kernels.
-
-
-def load(array):
-    """Return the array where sweeps compute; here it is there already."""
-    return array
-
-
-def host(array):
-    """Return a NumPy array of what `load` returned."""
-    return array
-
-
-def take(points, index):
-    """Return a copy of some points."""
-    return points[index]
-
-
-def put(points, index, values):
-    """Write values to some points."""
-    points[index] = values
-
-
-def difference(a, b):
-    """Return a - b."""
-    return a - b
-
-
-def norms(a, points, index):
-    """Compute ||a_k - points[index_k]|| for every k, in double precision; no square leaves its range."""
-    r = np.abs((a - points[index]).astype(np.float64)).reshape(len(a), -1)
+def norms(values):
+    """Compute the norm of the values at every point, in double precision; no square leaves its range."""
+    r = np.abs(values.astype(np.float64)).reshape(len(values), -1)
     largest = r.max(axis=1)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
     return scale * np.sqrt(np.einsum("kn,kn->k", r / scale[:, None], r / scale[:, None]))
+
+
+forward_sweep, adjoint_sweep, slopes = sweeps(_sweep, load)

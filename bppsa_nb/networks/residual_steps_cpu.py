@@ -10,18 +10,20 @@ Numbers below the smallest normal one count as zero.
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from bppsa_nb.machine.compiling import compiled
-from bppsa_nb.machine.elementary import tanh
+import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for compiled code
+from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, multiply_T, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks import residual_steps as steps
-from bppsa_nb.networks.residual_steps import ADJOINT, RELU, TANH, TANH_SLOPE, compiled_sweeps
+from bppsa_nb.networks.residual_steps import ADJOINT, sweeps
 
 # These NumPy serves.
 host, take, put, difference, norms = steps.host, steps.take, steps.put, steps.difference, steps.norms
 
 _THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
+_COPY, _ADD, _TIMES = range(3)
+result = inline(steps.result)
 _LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
 
 
@@ -31,7 +33,7 @@ def load(array):
 
 
 def _sweep(points, source, blocks, weights, biases, slopes, kind):
-    """Go through blocks; see `compiled_sweeps`."""
+    """Go through blocks; see `sweeps`."""
     arrivals = np.empty((len(blocks[0]) - 1, *points.shape[1:]), points.dtype)
     none = np.empty(0, points.dtype)
     source, biases, slopes = (none if array is None else array for array in (source, biases, slopes))
@@ -45,7 +47,7 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     return arrivals
 
 
-forward_sweep, adjoint_sweep, slopes = compiled_sweeps(_sweep, load)
+forward_sweep, adjoint_sweep, slopes = sweeps(_sweep, load)
 
 
 def _images(state, weights, samples):
@@ -81,36 +83,36 @@ def _steps(product, arrays, blocks, kind, images, parts, first, last):
         begin, end = count * part // parts, count * (part + 1) // parts
         for image in range(begin, end):
             here = _image(points, bounds[block] * size, image, images)
-            _copy(here, states[image - begin])
+            _put(_COPY, here, states[image - begin])
         for k in range(bounds[block], bounds[block + 1]):
             layer = layers[k]
             rows = _rows(weights, layer, channels, kernel, kind == ADJOINT, turned)
             if biases.size:
-                _repeat(biases[layer * channels : (layer + 1) * channels], added)
+                for c in range(channels):
+                    added[c] = biases[layer * channels + c]
             for image in range(begin, end):
                 state, seen = states[image - begin], padded
                 if kind == ADJOINT:
                     factors = _image(slopes, layer * size, image, images)
                     middle = padded[pad : pad + height, :, pad : pad + factors.shape[2]]
-                    _copy(factors, middle)
-                    _scale(middle, state)
+                    _put(_COPY, factors, middle)
+                    _put(_TIMES, state[:, :, : middle.shape[2]], middle)
                 elif kernel == 1:
                     seen = state
                 else:
-                    _copy(state[:, :, :width], padded[pad : pad + height, :, pad:])
+                    _put(_COPY, state[:, :, :width], padded[pad : pad + height, :, pad:])
                 for y in range(height):
                     at = _seen(seen, y, kernel, columns)
                     multiply(product, rows, at, sums, (at.shape[0], channels, at.shape[1]), (0, 0, 0), 0)
                     _update(state[y].reshape(numbers), sums.reshape(numbers), added.reshape(numbers), sizes[k], kind)
                 if source.size:
-                    _add(_image(source, k * size, image, images), state)
+                    _put(_ADD, _image(source, k * size, image, images), state)
                 if k + 1 == bounds[block + 1]:
                     there = _image(arrivals, block * size, image, images)
                 else:
                     there = _image(points, (k + 1) * size, image, images)
-                _copy(state[:, :, : there.shape[2]], there)
+                _put(_COPY, state[:, :, : there.shape[2]], there)
     restore(before)
-    return True
 
 
 @compiled
@@ -123,34 +125,13 @@ def _image(flat, start, image, images):
 
 
 @compiled
-def _copy(image, out):
+def _put(how, image, out):
+    """Copy an image, or add it to what is there, or multiply that by it."""
     for y in range(image.shape[0]):
         for c in range(image.shape[1]):
             for x in range(image.shape[2]):
-                out[y, c, x] = image[y, c, x]
-
-
-@compiled
-def _add(image, out):
-    for y in range(image.shape[0]):
-        for c in range(image.shape[1]):
-            for x in range(image.shape[2]):
-                out[y, c, x] += image[y, c, x]
-
-
-@compiled
-def _scale(image, factor):
-    for y in range(image.shape[0]):
-        for c in range(image.shape[1]):
-            for x in range(image.shape[2]):
-                image[y, c, x] *= factor[y, c, x]
-
-
-@compiled
-def _repeat(biases, out):
-    for c in range(out.shape[0]):
-        for x in range(out.shape[1]):
-            out[c, x] = biases[c]
+                value, there = image[y, c, x], out[y, c, x]
+                out[y, c, x] = value if how == _COPY else there + value if how == _ADD else there * value
 
 
 @compiled
@@ -199,23 +180,8 @@ def _seen(padded, y, kernel, columns):
 @compiled
 def _update(u, sums, added, size, kind):
     zero, one = u.dtype.type(0), u.dtype.type(1)
-    if kind == TANH:
-        for x in range(u.size):
-            u[x] += size * tanh(sums[x] + added[x])
-    elif kind == RELU:
-        for x in range(u.size):
-            z = sums[x] + added[x]
-            u[x] += size * (zero if z <= zero else z)  # NaN passes through
-    elif kind == ADJOINT:
-        for x in range(u.size):
-            u[x] += size * sums[x]
-    elif kind == TANH_SLOPE:
-        for x in range(u.size):
-            t = tanh(sums[x] + added[x])
-            u[x] = one - t * t
-    else:
-        for x in range(u.size):
-            u[x] = one if sums[x] + added[x] > zero else zero
+    for x in range(u.size):
+        u[x] = result(u[x], sums[x] + added[x], size, kind, zero, one)
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
@@ -250,9 +216,9 @@ def _add_up(product, arrays, h, images, first, last):
         else:
             total[:] = 0
         for image in range(count):
-            _copy(_image(states, layer * size, image, images).transpose(0, 2, 1), padded[pad:, pad:])
-            _copy(_image(slopes, layer * size, image, images).transpose(0, 2, 1), slope)
-            _copy(_image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), grad_preacts)
+            _put(_COPY, _image(states, layer * size, image, images).transpose(0, 2, 1), padded[pad:, pad:])
+            _put(_COPY, _image(slopes, layer * size, image, images).transpose(0, 2, 1), slope)
+            _put(_COPY, _image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), grad_preacts)
             for y in range(height):
                 for x in range(width):
                     sums, factors = grad_preacts[y, x], slope[y, x]
@@ -274,4 +240,3 @@ def _add_up(product, arrays, h, images, first, last):
                         for j in range(kernel):
                             matrix[((o * channels + c) * kernel + i) * kernel + j] = total[i, o, j * channels + c]
     restore(before)
-    return True

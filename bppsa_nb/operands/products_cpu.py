@@ -1,19 +1,22 @@
-"""Planned sparse products compiled for CPUs: the symbolic phase, and the numeric phase's counterpart of `products`.
+"""Planned sparse products, compiled: the symbolic phase, and the numeric phase's counterpart of `products`.
 
-Functions take a range ``first ... last`` of rows, or of rows of all samples one after the other, so that
-`machine.workers.parallel_for` can hand it out in chunks. They fill arrays they are given and return whether they did.
+What scales rows or columns, applies a matrix or looks at values is one source for CPUs and GPUs (`machine.items`): `on`
+is where it computes, `items` or `items_cuda`. Sums are each one's own.
 """
 
 import numpy as np
 
+from bppsa_nb.machine import items
 from bppsa_nb.machine.compiling import compiled
+from bppsa_nb.machine.items import each, rows, total
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.workers import parallel_for
-from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
+from bppsa_nb.operands.products import batch_of
 
+send = items.send
 _THRESHOLD = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
 _CHUNK = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
-_PART = 2**16  # entries that one call looks at
+PART = 2**13  # entries that are looked at together
 _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of each, four bytes
 
 
@@ -46,11 +49,16 @@ def _list(a, b, columns, indptr, indices, first, last):
                     end += 1
         else:
             indices[start:end].sort()
-    return True
 
 
-def _index(pattern):
-    return pattern.indptr, pattern.indices
+def index(pattern, on=items):
+    """Return a pattern's index arrays; elsewhere, they stay as long as the pattern lives."""
+    arrays = pattern.indptr, pattern.indices
+    if on is items:
+        return arrays
+    if not pattern.on_device:
+        pattern.on_device.extend(map(on.send, arrays))
+    return pattern.on_device
 
 
 def _amount(multiply_adds):
@@ -65,7 +73,7 @@ def entries(a, b, multiply_adds):
     """
     shape, amount = (a.shape[0], b.shape[1]), _amount(multiply_adds)
     indptr = np.zeros(shape[0] + 1, np.int64)
-    arrays = _index(a), _index(b), shape[1], indptr
+    arrays = index(a), index(b), shape[1], indptr
     parallel_for(_list, shape[0], *arrays, None, **amount)
     nnz = int(np.cumsum(indptr, out=indptr)[-1])
     require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
@@ -87,7 +95,6 @@ def _place(a, b, columns, pattern, starts, places, first, last):
             for q in range(b_indptr[k], b_indptr[k + 1]):
                 places[t] = there[b_indices[q]]
                 t += 1
-    return True
 
 
 def places(plan):
@@ -98,7 +105,7 @@ def places(plan):
     left, right, pattern = plan.left, plan.right, plan.pattern
     before = np.concatenate([[0], np.cumsum(np.diff(right.indptr)[left.indices], dtype=np.int64)])
     starts, found = before[left.indptr].astype(np.uint32), np.empty(plan.multiply_adds, np.uint32)
-    arrays = _index(left), _index(right), pattern.shape[1], _index(pattern), starts, found
+    arrays = index(left), index(right), pattern.shape[1], index(pattern), starts, found
     parallel_for(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
     return starts, found
 
@@ -123,7 +130,6 @@ def _placed(left, right, starts, places, indptr, c, first, last):
                     for q in range(length):
                         c_s[places[t + q]] += factor * b_s[source + q]
                 t += length
-    return True
 
 
 @compiled
@@ -148,125 +154,128 @@ def _sums(left, right, columns, pattern, c, first, last):
                 else:
                     c_s[p] = row[indices[p]]
                     row[indices[p]] = 0
-    return True
 
 
-@compiled
-def _rows(left, right, indptr, c, first, last):
+def scale_rows(a_indptr, a_indices, a, b_indptr, b, indptr, c, first, last):
     """Scale rows of b: no row of a has more than one entry."""
-    (a_indptr, a_indices, a), (b_indptr, b) = left, right
-    rows = len(indptr) - 1
-    for sample in range(first // rows, (last - 1) // rows + 1):
+    first, last, lane, lanes = rows(first, last)
+    count = len(indptr) - 1
+    for sample in range(first // count, (last - 1) // count + 1):
         a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
-        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+        for i in range(max(first - sample * count, 0), min(last - sample * count, count)):
             p = a_indptr[i]
             if p < a_indptr[i + 1]:
                 target, source, factor = indptr[i], b_indptr[a_indices[p]], a_s[p]
-                for q in range(indptr[i + 1] - target):
+                for q in range(lane, indptr[i + 1] - target, lanes):
                     c_s[target + q] = factor * b_s[source + q]
-    return True
 
 
-@compiled
-def _columns(a_indices, a, b, c, first, last):
+def scale_columns(a_indices, a, b, c, first, last):
     """Scale columns of a: every row of b has one entry."""
+    first, last = each(first, last)
     nnz = c.shape[1]
     for sample in range(first // nnz, (last - 1) // nnz + 1):
         a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
         for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
             c_s[p] = a_s[p] * b_s[a_indices[p]]
-    return True
 
 
-def product(plan, a, b, out=None):
-    """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`."""
-    left, right, pattern = plan.left, plan.right, plan.pattern
-    c = np.empty((batch_of(a, b), pattern.nnz), a.dtype) if out is None else out
-    amount = _amount(len(c) * plan.multiply_adds)
-    if not c.size:
-        pass
-    elif plan.kind == "rows":
-        arrays = (*_index(left), a), (right.indptr, b), pattern.indptr, c
-        parallel_for(_rows, len(c) * pattern.shape[0], *arrays, **amount)
-    elif plan.kind == "columns":
-        parallel_for(_columns, c.size, left.indices, a, b, c, **amount)
-    elif plan.multiply_adds <= _PLACED:
-        if not plan.places:
-            plan.places.append(places(plan))
-        # Unsigned subscripts are not looked at for being negative.
-        signed = *_index(left), right.indptr, pattern.indptr
-        indptr, indices, others, ends = (array.view(f"u{array.itemsize}") for array in signed)
-        arrays = (indptr, indices, a), (others, b), *plan.places[0], ends, c
-        parallel_for(_placed, len(c) * pattern.shape[0], *arrays, **amount)
-    else:
-        arrays = (*_index(left), a), (*_index(right), b), pattern.shape[1], _index(pattern), c
-        parallel_for(_sums, len(c) * pattern.shape[0], *arrays, **amount)
-    return c
-
-
-@compiled
-def _apply(indptr, indices, values, vectors, result, first, last):
-    rows = len(indptr) - 1
-    for sample in range(first // rows, (last - 1) // rows + 1):
+def apply_rows(indptr, indices, values, vectors, result, first, last):
+    """Multiply rows by a sample's vector."""
+    first, last, lane, lanes = rows(first, last)
+    count = len(indptr) - 1
+    for sample in range(first // count, (last - 1) // count + 1):
         entries, vector = values[min(sample, len(values) - 1)], vectors[sample]
-        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
-            total = vector.dtype.type(0)
-            for p in range(indptr[i], indptr[i + 1]):
-                total += entries[p] * vector[indices[p]]
-            result[sample, i] = total
-    return True
+        for i in range(max(first - sample * count, 0), min(last - sample * count, count)):
+            found = vector.dtype.type(0)
+            for p in range(indptr[i] + lane, indptr[i + 1], lanes):
+                found += entries[p] * vector[indices[p]]
+            found = total(found, vector)
+            if lane == 0:
+                result[sample, i] = found
 
 
-def apply(pattern, values, vectors):
-    """Multiply each sample's matrix and vector; see `bppsa_nb.operands.products.apply`."""
-    result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
-    if result.size:
-        arrays = *_index(pattern), values, vectors, result
-        parallel_for(_apply, result.size, *arrays, parallel=len(vectors) * pattern.nnz > _THRESHOLD)
-    return result
+def find_sizes(bits, zero, whole, high, low, first, last):
+    """Find the largest size in parts of a sample's entries, and the largest of `whole` less a size that is not zero.
 
-
-@compiled
-def _magnitude_range(bits, sizes, high, low, first, last):
+    The bits of a float without its sign are ordered as its size is, and integers are compared many at a time.
+    """
+    first, last, lane, lanes = rows(first, last)
     parts = high.shape[1]
     for place in range(first, last):
         sample, part = place // parts, place % parts
-        # The bits of a float without its sign are ordered as its size is, and integers are compared many at a time.
-        most, least = sizes[0], sizes[1]
-        for p in range(part * _PART, min((part + 1) * _PART, bits.shape[1])):
-            size = bits[sample, p] & sizes[1]
-            most = max(most, size)
-            least = min(least, sizes[1] if size == 0 else size)
-        high[sample, part], low[sample, part] = most, least
-    return True
+        most = rest = zero
+        for p in range(part * PART + lane, min((part + 1) * PART, bits.shape[1]), lanes):
+            size = bits[sample, p] & whole
+            most, rest = max(most, size), max(rest, whole - size if size > zero else zero)
+        high[sample, part, lane], low[sample, part, lane] = most, rest
 
 
-def magnitude_range(values):
-    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.magnitude_range`."""
-    whole = np.dtype(f"i{values.itemsize}")
-    sizes = np.array([0, np.iinfo(whole).max], whole)
-    parts = max(-(-values.shape[1] // _PART), 1)
-    high, low = np.empty((2, len(values), parts), whole)
-    parallel_for(_magnitude_range, high.size, values.view(whole), sizes, high, low, parallel=values.size > _THRESHOLD)
-    least = low.min(axis=1)
-    peak, floor = high.max(axis=1).view(values.dtype), least.view(values.dtype)
-    return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)
-
-
-@compiled
-def _scale(values, factors, scaled, first, last):
+def scale_values(values, factors, scaled, first, last):
+    """Multiply each sample's values by its factor."""
+    first, last = each(first, last)
     nnz = values.shape[1]
     for sample in range(first // nnz, (last - 1) // nnz + 1):
         factor = factors[sample]
         for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
             scaled[sample, p] = factor * values[sample, p]
-    return True
 
 
-def scale(values, exponents, out=None):
+def _add_up(plan, a, b, c):
+    """Run the numeric phase of a product whose entries are sums."""
+    left, right, pattern = plan.left, plan.right, plan.pattern
+    if plan.multiply_adds <= _PLACED:
+        if not plan.places:
+            plan.places.append(places(plan))
+        # Unsigned subscripts are not looked at for being negative.
+        signed = *index(left), right.indptr, pattern.indptr
+        indptr, indices, others, ends = (array.view(f"u{array.itemsize}") for array in signed)
+        arrays = _placed, len(c) * pattern.shape[0], (indptr, indices, a), (others, b), *plan.places[0], ends, c
+    else:
+        arrays = (*index(left), a), (*index(right), b), pattern.shape[1], index(pattern), c
+        arrays = _sums, len(c) * pattern.shape[0], *arrays
+    parallel_for(*arrays, **_amount(len(c) * plan.multiply_adds))
+
+
+def product(plan, a, b, out=None, on=items, add_up=_add_up):
+    """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`. `out` is on the host."""
+    left, right, pattern, here = plan.left, plan.right, plan.pattern, on is items and out is not None
+    c = out if here else on.empty((batch_of(a, b), pattern.nnz), a.dtype)
+    amount = _amount(len(c) * plan.multiply_adds)
+    if plan.kind == "rows":
+        arrays = *index(left, on), a, index(right, on)[0], b, index(pattern, on)[0], c
+        on.run_rows(scale_rows, c.size and len(c) * pattern.shape[0], *arrays, **amount)
+    elif plan.kind == "columns":
+        on.run_each(scale_columns, c.size, index(left, on)[1], a, b, c, **amount)
+    elif c.size:
+        add_up(plan, a, b, c)
+    return c if here or out is None else c.copy_to_host(out)
+
+
+def apply(pattern, values, vectors, on=items):
+    """Multiply each sample's matrix and vector; see `bppsa_nb.operands.products.apply`."""
+    result = on.empty((len(vectors), pattern.shape[0]), vectors.dtype)
+    arrays = *index(pattern, on), values, on.send(vectors), result
+    on.run_rows(apply_rows, result.size, *arrays, parallel=len(vectors) * pattern.nnz > _THRESHOLD)
+    return on.host(result)
+
+
+def magnitude_range(values, on=items):
+    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.magnitude_range`."""
+    kind = np.dtype(f"i{values.dtype.itemsize}").type
+    zero, whole = kind(0), np.iinfo(kind).max
+    shape = len(values), max(-(-values.shape[1] // PART), 1), on.LANES
+    high, low = on.empty(shape, kind), on.empty(shape, kind)
+    arrays = values.view(kind), zero, kind(whole), high, low
+    on.run_rows(find_sizes, shape[0] * shape[1], *arrays, parallel=values.size > _THRESHOLD)
+    high, low = (on.host(array).max(axis=(1, 2)) for array in (high, low))
+    floor = np.where(low == 0, values.dtype.type(np.inf), (whole - low).view(values.dtype))
+    return high.view(values.dtype), floor
+
+
+def scale(values, exponents, out=None, on=items):
     """Multiply each sample's values by a power of two; see `bppsa_nb.operands.products.scale`."""
-    out = np.empty_like(values) if out is None else out
-    factors = np.ldexp(values.dtype.type(1), exponents)
-    if values.size:
-        parallel_for(_scale, values.size, values, factors, out, parallel=values.size > _THRESHOLD)
+    out = on.empty(values.shape, values.dtype) if out is None else out
+    factors = on.send(np.ldexp(values.dtype.type(1), exponents))
+    on.run_each(scale_values, values.size, values, factors, out, parallel=values.size > _THRESHOLD)
     return out

@@ -25,7 +25,7 @@ def normalize(rows, exponents, floor=0.0):
 
 
 def smallest_kept(weights, slopes, carry):
-    """Return how small an entry of a product may be in a step of `bppsa_nb.chains.structured.products`.
+    """Return how small an entry of a product may be in a step of `bppsa_nb.chains.chain.products`.
 
     Below, it may have lost terms. Entries are 2**half at least. A term is one of them times a slope and a weight,
     or times a carry. Where none of these can underflow, an entry may have any size.

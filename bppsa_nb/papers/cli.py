@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from bppsa_nb.distributed import ranks
@@ -24,7 +23,7 @@ from bppsa_nb.papers import (
     provenance,
     report,
 )
-from bppsa_nb.training.datasets import irmas, openml
+from bppsa_nb.training.datasets import downloads
 
 
 class _Explained(Exception):
@@ -33,13 +32,6 @@ class _Explained(Exception):
 
 _EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
 _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
-_RENAMED = {
-    ("figures", "--explain"): "`bppsa-nb explain NAME`",
-    ("figures", "--device"): "`bppsa-nb draw NAME --of DEVICE`",
-    ("figures", ""): "`bppsa-nb measure NAME`, which measures and draws, or `bppsa-nb draw NAME`, which only draws",
-    ("report", "--check"): "`bppsa-nb check NAME`",
-    ("notebooks", "--only"): "`bppsa-nb notebooks NAME`",
-}
 
 
 def main(argv=None):
@@ -56,11 +48,7 @@ def _run(argv):
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, never to a window
     rank, _ = ranks.rank_and_size()
     with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
-        parser, words = _parser(), sys.argv[1:] if argv is None else argv
-        for (old, option), new in _RENAMED.items():
-            if words[:1] == [old] and (not option or option in [word.partition("=")[0] for word in words]):
-                parser.error(f"`bppsa-nb {old} {option}".rstrip() + f"` is now {new}")
-        arguments = parser.parse_args(argv)
+        arguments = _parser().parse_args(argv)
     with _ended_once() as signals:
         try:
             with extras.explained():
@@ -200,13 +188,12 @@ def _chosen(wanted, known, what):
 
 
 def _list(arguments):
-    here, measured = explain.cells(), explain.measured_by_notebooks()
+    here = explain.cells()
     for name in experiments.names():
         module = experiments.load(name)
         chapters = dict.fromkeys(cell.notebook.split("_")[0] for cell in here.get(name, []) if cell.draws)
         print(f"{name:<25}{module.FIGURE.origin:<11}{', '.join(chapters) or '-':<5}{experiment.title(module)}")
-    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them. "
-          f"`make figures` measures {len(measured)}; it draws others that were recorded.")
+    print(f"\n{len(experiments.names())} figures: how their numbers are made, and the notebook that draws them.")
 
 
 def _info(arguments):
@@ -224,13 +211,12 @@ def _info(arguments):
     for place, (package, version) in enumerate(provenance.versions().items()):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
     print("data sets   bitstreams, digits over photographs: made from a seed, nothing to download")
-    known = [(key, wanted.title, wanted.size, partial(openml.find, key)) for key, wanted in openml.SETS.items()]
-    for key, title, size, find in [("irmas", "IRMAS", "3 GB", irmas.folder), *known]:
+    for key, wanted in downloads.SETS.items():
         try:
-            where = f"in {find()}"
+            where = f"in {downloads.find(key)}"
         except FileNotFoundError:
-            where = f"not here, `bppsa-nb fetch {key}` downloads {size}"
-        print(f"            {title}: {where}")
+            where = f"not here, `bppsa-nb fetch {key}` downloads {wanted.size}"
+        print(f"            {wanted.title}: {where}")
 
 
 def _kernels():
@@ -290,13 +276,11 @@ def _calibrate(arguments):
 
 
 def _fetch(arguments):
-    title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
+        place = downloads.fetch(arguments.dataset)
     except KeyboardInterrupt:
-        kept = "The downloaded part is kept" if title == "IRMAS" else "Complete files are kept"
-        raise KeyboardInterrupt(f"{kept}; the same command resumes.") from None
-    print(f"{title} is in {folder}")
+        raise KeyboardInterrupt("The downloaded part is kept; the same command resumes.") from None
+    print(f"{downloads.SETS[arguments.dataset].title} is in {place}")
 
 
 def _report(arguments):
@@ -357,10 +341,10 @@ def _parser():
     cli_train.add_options(command(cli_train.run, "train", "train an RNN on bitstreams, or a GRU on audio",
         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
         "recordings of instruments; both have 20 hidden units, and learn by Adam.", cli_train.FORESEEN))
-    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
+    sizes = [f"{wanted.title}, {wanted.size}" for wanted in downloads.SETS.values()]
     add = command(_fetch, "fetch", "download a data set",
         "Download a data set into data/downloads/. After Ctrl-C, the same command resumes.", (ValueError,))
-    add("dataset", choices=["irmas", *openml.SETS], help=f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}")
+    add("dataset", choices=[*downloads.SETS], help=f"the training set of {'; '.join(sizes)}")
     add = command(_info, "info", "show devices, backends, versions and data sets", "Show what this machine has.")
     add("--kernels", action="store_true",
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")

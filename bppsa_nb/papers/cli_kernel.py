@@ -1,12 +1,9 @@
 """The command `bppsa-nb check-kernel`: run a kernel of one's own on the CPU, every access watched."""
 
 import inspect
-import json
 import re
 import runpy
 import sys
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
 from math import prod
 from pathlib import Path
 
@@ -42,28 +39,21 @@ def add_options(add):
     add("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
     add("--shared", type=natural, default=0, metavar="BYTES", help="dynamic shared memory (default: %(default)s)")
     add("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
-    add("--seed", type=natural, default=0, help="seed of random numbers (default: %(default)s)")
-    add("--json", action="store_true", help="print findings, notes and counters as JSON")
 
 
 def run(arguments):
     """Check a kernel as the command line says; print the report, or what is wrong in a line; return the exit status."""
     try:
-        with redirect_stdout(sys.stderr) if arguments.json else nullcontext():  # of the file, and of the kernel
-            report = _report(arguments)
+        report = _report(arguments)
     except (*WRONG, ImportError, UnavailableError) as error:
         print("bppsa-nb check-kernel:", " ".join(str(error).split())[:600], file=sys.stderr)
         return 2
-    if arguments.json:
-        told = {name: [asdict(each) for each in getattr(report, name)] for name in ("findings", "notes")}
-        print(json.dumps({"kernel": report.kernel, **told, "counters": report.counters}, indent=2))
-    else:
-        print(report)
+    print(report)
     return int(bool(report.findings))
 
 
 def _report(arguments):
-    rng, given = np.random.default_rng(arguments.seed), {}
+    rng, given = np.random.default_rng(0), {}
     for text in arguments.arguments:
         try:
             name, value = _argument(text, rng)

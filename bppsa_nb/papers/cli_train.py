@@ -29,7 +29,6 @@ def add_options(add):
     add("--audio", nargs="?", const=True, metavar="FOLDER",
         help="train on the recordings of a folder with cel/, cla/, ... as in IRMAS; without a folder, on IRMAS if it "
         "was fetched, or else on synthetic instruments; a quarter of the recordings is held out")
-    add("--features", choices=("S", "M", "L"), help="features of the recordings, a set of Table 3 (default: S)")
     add("--multigrid", action="store_true",
         help="train residual layers on handwritten digits instead, by two cycles of multigrid forward and two "
         "backward; the processes of --distributed share the layers")
@@ -43,9 +42,6 @@ def add_options(add):
     add("--forward", choices=("auto", *FORWARD), default="auto", help="for the forward pass (default: %(default)s)")
     add("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     add("--backend", choices=("auto", *BACKENDS), default="auto", help="backend that computes (default: %(default)s)")
-    add("--plain-launches", action="store_true",
-        help="on a GPU, do the launches of a step one by one instead of recording them as a CUDA graph; "
-        "BPPSA_NB_CUDA_GRAPH=0 does the same for any program")
     add("--seed", type=natural, default=0, help="seed of samples, order and parameters (default: %(default)s)")
     add("--save", type=Path, metavar="PATH",
         help="save the trainer's state here, without --distributed also after Ctrl-C; a file that exists is replaced "
@@ -73,8 +69,6 @@ def run(arguments):
         raise ValueError("--sequence-ranks is for --distributed only")
     if started > 1 and not arguments.distributed:
         raise ValueError(f"mpiexec started {started} processes, which would all train the same: add --distributed")
-    if arguments.plain_launches:
-        os.environ["BPPSA_NB_CUDA_GRAPH"] = "0"
     comm = ranks.world() if arguments.distributed else None
     if comm is None or comm.size == 1:
         _train(arguments, comm)
@@ -163,7 +157,7 @@ def _refuse(arguments, names, why):
 
 def _residual(arguments):
     """Return what to train on, what to test on, a residual network, and the usual learning rate."""
-    _refuse(arguments, ("length", "samples", "audio", "features", "cell"), "recurrent layers, not for --multigrid")
+    _refuse(arguments, ("length", "samples", "audio", "cell"), "recurrent layers, not for --multigrid")
     from bppsa_nb.papers.multigrid.digits import Digits, network
 
     depth = 64 if arguments.layers is None else arguments.layers
@@ -188,7 +182,6 @@ def _bitstreams(arguments):
     """Return what to train on, what to test on, and how many inputs and classes there are."""
     import bppsa_nb as bp
 
-    _refuse(arguments, ("features",), "--audio only")
     seed, length = arguments.seed, 100 if arguments.length is None else arguments.length
     samples = 32000 if arguments.samples is None else arguments.samples
     return bp.Bitstream(length, samples, rng=seed), bp.Bitstream(length, 1000, rng=[seed, 1]), 1, 10
@@ -201,6 +194,6 @@ def _recordings(arguments):
 
     _refuse(arguments, ("length", "samples"), "bitstreams only, not for --audio")
     folder = instruments.clips() if arguments.audio is True else arguments.audio
-    clips = bp.Instruments(folder, arguments.features or "S")
+    clips = bp.Instruments(folder)
     dataset, unseen = clips.split(rng=arguments.seed)  # by recordings, so that none is on both sides
     return dataset, unseen, clips.features.size, len(audio.LABELS)

@@ -12,7 +12,6 @@ import hashlib
 import re
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -26,6 +25,7 @@ SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
 MEASURED, REFERENCES = "measured", "results"  # folders in data/
 # Those in use, the preferred one first, which is also where tables are recorded.
 _used = ContextVar("folders", default=(MEASURED, REFERENCES))
+PEERS = {"torch": "PyTorch", "cudnn": "cuDNN", "jax": "JAX"}  # that benchmarks ran, by the notes of their tables
 
 
 def names():
@@ -157,6 +157,33 @@ def recordings(name, folder=None):
     return list(recorded)
 
 
+def collect(name, command="python benchmarks/run.py"):
+    """Put together what a benchmark recorded at the paper's scale, on all machines.
+
+    Rows get a column `machine`, which names processor, peers and date. Where there is no recording, a FileNotFoundError
+    says which `command` makes one.
+    """
+    import pandas
+
+    devices = [device for device, scale in recordings(name) if scale == "paper"]
+    if not devices:
+        raise FileNotFoundError(f"no recording of {name}; `{command}` makes one")
+    parts, kinds = [], set()
+    for device in devices:
+        part = table(name, "paper", device)
+        origin = part.attrs["provenance"]
+        kinds.add(origin["data"])
+        processor = origin["gpu"] or f"{origin['cpu']}, {origin['cores']} cores"
+        versions = [f"{title} {part.attrs[key]}" for key, title in PEERS.items() if key in part.attrs]
+        machine = ", ".join([processor, *versions, origin["date"]])
+        if "backend" not in part:
+            part = part.assign(backend=origin["backend"] or "cpu")
+        parts.append(part.assign(machine=machine))
+    found = pandas.concat(parts, ignore_index=True)
+    found.attrs["data"] = kinds.pop() if len(kinds) == 1 else "stand-in"
+    return found
+
+
 def draw(table):
     """Draw a table from `run` or `table`, save the picture to `figures/`, and return what a notebook shows."""
     provenance, said = table.attrs["provenance"], said_of(table)
@@ -230,11 +257,11 @@ def _described(name, scale, seed):
 
 def _fetched_since(path):
     """Tell whether a data set has come that was not there when a table was recorded."""
-    from bppsa_nb.training.datasets import irmas, openml
+    from bppsa_nb.training.datasets import downloads
 
-    for find in (irmas.folder, *(partial(openml.find, key) for key in openml.SETS)):
+    for key in downloads.SETS:
         with suppress(FileNotFoundError):
-            if find().stat().st_ctime > path.stat().st_mtime:
+            if downloads.find(key).stat().st_ctime > path.stat().st_mtime:
                 return True
     return False
 

@@ -30,7 +30,6 @@ class Cell(NamedTuple):
     number: int
     identifier: str
     draws: bool
-    measures: bool  # what it draws, which otherwise was recorded before
 
 
 @dataclass(frozen=True)
@@ -157,28 +156,20 @@ def _cells(folder):
     for path in sorted(folder.glob("*.ipynb")):
         for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1):
             source, place = "".join(cell["source"]), (path.stem, number, cell["id"])
-            for name, measures in (_drawn(source) if cell["cell_type"] == "code" else {}).items():
-                found.setdefault(name, []).append(Cell(*place, True, measures))
-            if cell["cell_type"] == "markdown":
-                for name in dict.fromkeys(re.findall(r"\(\.\./figures/(\w+)\.\w+", source)):
-                    found.setdefault(name, []).append(Cell(*place, False, False))
+            draws = cell["cell_type"] == "code"
+            names = _drawn(source) if draws else re.findall(r"\(\.\./figures/(\w+)\.\w+", source)
+            for name in dict.fromkeys(names):
+                found.setdefault(name, []).append(Cell(*place, draws))
     return found
 
 
 def _drawn(source):
-    """Name the figures that a cell's code draws: a dict of whether it measures them, or reads a table."""
-    recorded = r'experiments\.(measured|run|table)\(\s*"(\w+)"'
-    tables = {table: (name, how) for table, how, name in re.findall(rf"^(\w+) = {recorded}", source, re.MULTILINE)}
+    """Name the figures that a cell's code draws."""
+    recorded = r'experiments\.(?:measured|run|table)\(\s*"(\w+)"'
+    tables = dict(re.findall(rf"^(\w+) = {recorded}", source, re.MULTILINE))
     drawn = [tables[each] for each in re.findall(r"experiments\.draw\((\w+)\)", source)]
-    drawn += [(name, how) for how, name in re.findall(rf"experiments\.draw\({recorded}", source)]
-    drawn += [(name, "make") for name in re.findall(r'experiments\.make\(\s*"(\w+)"', source)]
-    return {name: how != "table" for name, how in drawn}
-
-
-def measured_by_notebooks():
-    """Name the figures that `make figures` measures, and does not only put together or draw."""
-    measured = [name for name, found in cells().items() if any(cell.measures for cell in found)]
-    return [name for name in measured if experiments.load(name).FIGURE.origin != "collected"]
+    drawn += re.findall(rf"experiments\.draw\({recorded}", source)
+    return drawn + re.findall(r'experiments\.make\(\s*"(\w+)"', source)
 
 
 def drawn_by_no_notebook():

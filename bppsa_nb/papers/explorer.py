@@ -6,8 +6,7 @@ from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.schedule.network import Network
-from bppsa_nb.schedule.pipelining import pipeline
-from bppsa_nb.schedule.replication import data_parallel
+from bppsa_nb.schedule.policies import data_parallel, pipeline
 
 with extras.explained():
     import ipywidgets as widgets

@@ -1,4 +1,7 @@
-"""Tables as files: a CSV, and a JSON beside it that says where it comes from, what its columns are, and seals it."""
+"""Tables as files: a CSV, and a JSON beside it that says where it comes from, what its columns are, and seals it.
+
+The papers' own tables, to be drawn beside ours, are in `data/paper/`.
+"""
 
 import csv
 import hashlib
@@ -80,6 +83,23 @@ def read(path):
     except (AttributeError, TypeError, ValueError) as error:
         raise files.CorruptFileError(f"{place} is damaged: {error}") from error
     return table
+
+
+def published(name):
+    """Read a table that a paper published, by its file's name without suffix, such as "table_4".
+
+    Numbers are as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table, on which
+    machine it was measured, in which unit, and what the columns mean.
+    """
+    import pandas
+
+    folder = files.shipped("data", "paper")
+    try:
+        printed = pandas.read_csv(folder / f"{name}.csv")
+        printed.attrs = files.read_json(folder / f"{name}.json")
+    except (ValueError, TypeError) as error:
+        raise files.CorruptFileError(f"{folder / name}.csv, or the .json beside it, is damaged: {error}") from error
+    return printed
 
 
 def _python(value):

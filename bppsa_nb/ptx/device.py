@@ -58,6 +58,10 @@ class DeviceArray:
         view.shape = shape[0] if len(shape) == 1 else shape  # which copies nothing
         return DeviceArray(view, self.stream)
 
+    def view(self, dtype):
+        """Return the same bits as numbers of another dtype."""
+        return DeviceArray(self.array.view(dtype), self.stream)
+
     def copy_to_host(self, array=None, stream=0):
         """Return a copy, or write it into an array of the host."""
         array = np.empty_like(self.array, subok=False) if array is None else array

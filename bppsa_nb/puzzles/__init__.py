@@ -4,7 +4,6 @@ import difflib
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from html import escape
 from os import PathLike
 from typing import Any
 
@@ -158,7 +157,7 @@ def show(scan: Callable[..., Any], letters: str, *more: Any) -> "Watched":
 
 
 class Watched:
-    """A scan over letters, level by level: `rows` are what the list held; `joins`, how often two were joined."""
+    """A scan over letters, level by level: `rows` are what the list held."""
 
     def __init__(self, scan, letters, *more):
         a = checker.words(letters)
@@ -170,7 +169,6 @@ class Watched:
         for _ in pauses:
             checker.keep(self.rows, a)
         checker.keep(self.rows, a)
-        self.joins = len(op.made)
 
     def __repr__(self):
         return "\n".join(" ".join(word.text or "I" for word in row) for row in self.rows)
@@ -207,28 +205,7 @@ class Progress:
         self.solved = [name for name in NAMES if name in solved]
 
     def __repr__(self):
-        marks = ("●" if name in self.solved else "○" for name in NAMES)
-        rows = (f"{mark} {i:2} {name}" for i, (mark, name) in enumerate(zip(marks, NAMES, strict=True), 1))
-        return "\n".join([self.said, *rows])
-
-    @property
-    def said(self):
-        """How many puzzles are solved, and how many points that is."""
         points, most = sum(POINTS[name] for name in self.solved), sum(POINTS.values())
-        return f"{len(self.solved)} of {len(NAMES)} puzzles solved: {points} of {most} points"
-
-    def _repr_html_(self):
-        side, cells = 132, []
-        for i, name in enumerate(NAMES):
-            done, x, y = name in self.solved, side * (i % 6) + 4, 44 * (i // 6) + 4
-            box = f'x="{x}" y="{y}" width="{side - 8}" height="34" rx="5" stroke="#00795a"'
-            text = f'x="{x + side / 2 - 4}" y="{y + 21}" font-size="12" text-anchor="middle"'
-            cells.append(
-                f"<g><title>{escape(contents.title(name))}</title>"
-                f'<rect {box} fill="{"#00795a" if done else "none"}"/>'
-                f'<text {text} fill="{"#ffffff" if done else "currentColor"}">{"✓ " * done}{i + 1} {name}</text></g>'
-            )
-        said, rows = self.said, -(-len(NAMES) // 6)
-        seen = f'style="max-width:{6 * side}px" role="img" aria-label="{said}: {", ".join(self.solved) or "none yet"}"'
-        body = "".join(cells)
-        return f'<p>{said}</p><svg viewBox="0 0 {6 * side} {44 * rows}" {seen} font-family="sans-serif">{body}</svg>'
+        said = f"{len(self.solved)} of {len(NAMES)} puzzles solved: {points} of {most} points"
+        rows = (f"{'●' if name in self.solved else '○'} {i:2} {name}" for i, name in enumerate(NAMES, 1))
+        return "\n".join([said, *rows])

@@ -114,24 +114,11 @@ def _for_sizes(*sizes):
 
 
 def rnn_jacobian(weight_hh, h):
-    """Return the transposed Jacobian of a step of an RNN, h' = tanh(W_hh h + ...).
-
-    `weight_hh` is W_hh, of H by H numbers; `h` is the state *behind* the step, h', of H numbers. The slope of tanh
-    there is 1 - h'². Entry [i, j] is how much number i before the step moves number j behind it.
-    """
+    """Return the transposed Jacobian of a step of an RNN, h' = tanh(W_hh h + ...)."""
     return weight_hh.T * (1 - h**2)
 
 
-@PUZZLES.rule_of(
-    rnn_jacobian,
-    "return weight_hh",
-    "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
-    "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
-    "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
-    learned="One matrix for all steps, and a diagonal for each. The package stores these two, never their product.",
-    explained="The derivative of tanh(s_j) in h_i is (1 - h'_j²) W_hh[j, i]. Transposed it stands in row i, column j, "
-    "so the slopes scale columns: NumPy's `*` with a vector does this, in H² products.",
-)
+@PUZZLES.rule_of(rnn_jacobian)
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 1}, {"H": 5})
 def _rule_rnn_jacobian(answer, H):
     rng = np.random.default_rng(0)
@@ -159,28 +146,14 @@ def _rule_rnn_jacobian(answer, H):
 
 
 def gru_jacobian(weight_hh, h, r, z, n, m):
-    """Return the transposed Jacobian of a step of a GRU, h' = (1 - z) n + z h.
-
-    r and z are sigmoid(W_r h + ...) and sigmoid(W_z h + ...), n is tanh(... + r m), and m = W_n h + b_n. `weight_hh`
-    has the rows of W_r, W_z and W_n, one below the other (3 H by H); `h` is the state *before* the step. h reaches h'
-    four ways: past the gates, through z, through m, and through r.
-    """
+    """Return the transposed Jacobian of a step of a GRU, h' = (1 - z) n + z h."""
     W_r, W_z, W_n = np.split(weight_hh, 3)
     to_n = (1 - z) * (1 - n**2)
     through_z = W_z.T * ((h - n) * z * (1 - z))
     return np.diag(z) + through_z + W_n.T * (to_n * r) + W_r.T * (to_n * m * r * (1 - r))
 
 
-@PUZZLES.rule_of(
-    gru_jacobian,
-    "W_r, W_z, W_n = np.split(weight_hh, 3)\nreturn np.diag(z)",
-    "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
-    "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
-    "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
-    learned="Three weights that all steps share, and four diagonals for each step.",
-    explained="One term for each way from h to h': past the gates (z), through z, through m, and through r, which "
-    "reaches n by way of m. Each is a weight, transposed, with its columns scaled.",
-)
+@PUZZLES.rule_of(gru_jacobian)
 @_for_sizes({"H": 3}, {"H": 2}, {"H": 1}, {"H": 5})
 def _rule_gru_jacobian(answer, H):
     rng = np.random.default_rng(0)
@@ -254,24 +227,11 @@ def _wrong_ways(answer, ways, given):
 
 
 def weight_gradient(grad_sums, hidden):
-    """Return the gradients of W_hh and of b_hh of an RNN, from all steps at once.
-
-    `grad_sums` (T, B, H) are the gradients at W_hh h_t + b_hh for all T steps and B samples, which the scan has found.
-    `hidden` (T + 1, B, H) are the states; ``hidden[t]`` is the one that step t starts from. Return two arrays, (H, H)
-    and (H,). Nothing waits for anything: no loop over steps is needed.
-    """
+    """Return the gradients of W_hh and of b_hh of an RNN, from all steps at once."""
     return np.einsum("tbi,tbj->ij", grad_sums, hidden[:-1]), grad_sums.sum(axis=(0, 1))
 
 
-@PUZZLES.rule_of(
-    weight_gradient,
-    "T, B, H = grad_sums.shape\nreturn np.zeros((H, H)), np.zeros(H)",
-    "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
-    "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
-    'np.einsum("tbi,tbj->ij", ..., ...)',
-    learned="What has to wait is in the scan. Gradients of weights wait for nothing: one product of T B rows.",
-    explained="The gradient of W_hh[i, j] is g_i h_j, added up over steps and samples; that of b_hh is g_i alone.",
-)
+@PUZZLES.rule_of(weight_gradient)
 @_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 1, "B": 1, "H": 1}, {"T": 2, "B": 3, "H": 4})
 def _rule_weight_gradient(answer, T, B, H):
     rng = np.random.default_rng(0)
@@ -314,25 +274,11 @@ def _rule_weight_gradient(answer, T, B, H):
 
 
 def sparse_product(starts, left, right, a, b):
-    """Return the values of a sparse product C = A B, by a plan.
-
-    Where the zeros are does not change from step to step, so who meets whom is planned once. `a` and `b` are the
-    values of A and B. Entry k of C is the sum of ``a[left[q]] * b[right[q]]`` for q from ``starts[k]`` up to
-    ``starts[k + 1]``, which is not included; every entry has one q at least.
-    """
+    """Return the values of a sparse product C = A B, by a plan."""
     return np.add.reduceat(a[left] * b[right], starts[:-1])
 
 
-@PUZZLES.rule_of(
-    sparse_product,
-    "return a[left] * b[right]",
-    "All products first: a[left] * b[right]. Then the sum of each entry's own.",
-    "Entry k's are those from starts[k] to starts[k + 1].",
-    "np.add.reduceat adds up the parts of an array that begin at given places.",
-    learned="SciPy looks for the entries at every product. A plan looks once, for all training steps.",
-    explained="All products at once, those of an entry of C side by side; then one sum for each entry, from its start "
-    "to the next one.",
-)
+@PUZZLES.rule_of(sparse_product)
 def _rule_sparse_product(answer):
     from scipy import sparse
 

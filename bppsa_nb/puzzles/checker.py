@@ -150,25 +150,25 @@ class Task:
     levels more are right, too. `begin` is what to tell a `Join`, if anything.
     """
 
-    also, spare, begin = None, 0, ()
-
-    def __init__(self, what, start, wanted, levels, *arguments):
+    def __init__(self, what, start, wanted, levels, *arguments, also=None, spare=0, begin=()):
         self.what, self.start, self.wanted, self.levels, self.arguments = what, start, wanted, levels, arguments
+        self.also, self.spare, self.begin = also, spare, begin
 
 
 class Puzzle:
-    """A solution, whose docstring is the question, a rule, what the stub of an answer holds, and three hints.
+    """A solution, a rule, and the words of `puzzles.toml`.
 
-    `rule` is given an answer, raises `Wrong`, and returns a Verdict, or None for a right answer. `learned` says what a
-    right answer has shown; `explained`, why the solution is as it is.
+    `rule` is given an answer, raises `Wrong`, and returns a Verdict, or None for a right answer.
     """
 
-    def __init__(self, solution, rule, body, *hints, learned, explained):
-        self.solution, self.rule, self.hints, self.learned, self.explained = solution, rule, hints, learned, explained
+    def __init__(self, solution, rule):
+        self.solution, self.rule = solution, rule
         function = getattr(solution, "py_func", solution)  # of a kernel
         self.name, code = function.__name__, function.__code__
+        words = contents.ALL[self.name]
+        self.hints, self.learned, self.explained = words["hints"], words["learned"], words["explained"]
         head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
-        self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in body.split("\n"))])
+        self.stub = "\n".join([head, *(f"    {line}".rstrip() for line in words["stub"].split("\n"))])
         if function is not solution:
             self.stub = f"@cuda.jit\n{self.stub}"
 
@@ -185,7 +185,7 @@ class Puzzle:
         return found
 
     def text(self):
-        """Return the solution's source, without its docstring, which is the question."""
+        """Return the solution's source, without its docstring."""
         import inspect  # seconds, in a web page
 
         before, _, rest = inspect.getsource(getattr(self.solution, "py_func", self.solution)).partition('"""')
@@ -195,11 +195,11 @@ class Puzzle:
 class Puzzles(dict):
     """Puzzles by the names of their solutions."""
 
-    def rule_of(self, solution, *words, **more):
-        """Make a puzzle with the rule that stands below; `words` and `more` are those of a `Puzzle`."""
+    def rule_of(self, solution):
+        """Make a puzzle with the rule that stands below."""
 
         def decorate(rule):
-            puzzle = Puzzle(solution, rule, *words, **more)
+            puzzle = Puzzle(solution, rule)
             self[puzzle.name] = puzzle
             return rule
 
@@ -299,14 +299,19 @@ def _look(value):
 def call(answer, solution, *arguments, where=""):
     """Call an answer on what it may read only; what it raises, or changes, becomes `Wrong`, in words."""
     given = Given(solution, arguments)
+    found = _guarded(answer, where, answer, *arguments)
+    given.check()
+    return found
+
+
+def _guarded(answer, where, work, *arguments):
+    """Return what some work does; what an answer raises there becomes `Wrong`, in words."""
     try:
-        found = answer(*arguments)
+        return work(*arguments)
     except PAST_ANSWERS:
         raise
     except BaseException as error:
         raise _wrong(error, answer, where) from error
-    given.check()
-    return found
 
 
 class Returned:
@@ -321,14 +326,14 @@ class Returned:
 
 def go_on(answer, steps, given, where):
     """Give a generator what it waits for; return what it yields, or what it `Returned`."""
-    try:
-        return steps.send(given)
-    except StopIteration as stop:
-        return Returned(stop.value)
-    except PAST_ANSWERS:
-        raise
-    except BaseException as error:
-        raise _wrong(error, answer, where) from error
+
+    def send():
+        try:
+            return steps.send(given)
+        except StopIteration as stop:
+            return Returned(stop.value)
+
+    return _guarded(answer, where, send)
 
 
 def run(answer, task, rows):

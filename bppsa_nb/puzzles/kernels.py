@@ -19,7 +19,6 @@ H = 3
 LENGTHS = (8, 4, 7, 3, 2, 6)  # places of the lists that are tried, the gradient's included
 left_of = cuda.jit(levels.pair_left, device=True)
 right_of = cuda.jit(levels.pair_right, device=True)
-_GIVEN = "l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"  # where a pair stands
 _A, _B = np.array([[1.0, 1], [0, 1]]), np.array([[1.0, 0], [1, 1]])
 
 
@@ -33,33 +32,29 @@ def spelled(word):
 
 def read(matrix):
     """Return the word that a matrix spells, or None if it is no product of letters; see `spelled`."""
-    corner = np.array(matrix)
-    if corner.shape != (H, H) or (corner[2] != (0, 0, 1)).any() or (corner[:, 2] != (0, 0, 1)).any():
-        return None
-    return _read_columns(corner[:2, :2] @ (1, 1), corner[:2, :2])
+    text = read_vector(np.array(matrix) @ np.ones(H))
+    return text if text is not None and np.array_equal(spelled(text), matrix) else None
 
 
 def read_vector(vector):
-    """Return the word whose matrix took a vector of ones to this one, or None if there is none."""
-    return _read_columns(np.array(vector[:2]), None) if vector[2] == 1 else None
+    """Return the word whose matrix took a vector of ones to this one, or None if there is none.
 
-
-def _read_columns(ones, corner):
-    """Undo letter by letter what was done to (1, 1): larger above is A's doing, larger below B's."""
-    x, y = ones
-    if not (np.isfinite((x, y)).all() and x >= 1 and y >= 1 and x == int(x) and y == int(y) and max(x, y) < 1e15):
+    It undoes letter by letter what was done to (1, 1): larger above is A's doing, larger below B's.
+    """
+    x, y, corner = vector
+    if not (corner == 1 <= min(x, y) <= max(x, y) < 1e15 and x == int(x) and y == int(y)):
         return None
     text, power = "", 0
     while (x, y) != (1, 1):
+        if power == len(LETTERS):
+            return None
         if x > y:
             x, power = x - y, power + 1
-        elif y > x and power < len(LETTERS):
+        elif y > x:
             x, y, text, power = x, y - x, LETTERS[power] + text, 0
         else:
             return None
-    if power or (corner is not None and not np.array_equal(spelled(text)[:2, :2], corner)):
-        return None
-    return text
+    return None if power else text
 
 
 class _Levels:
@@ -111,11 +106,7 @@ _TRANSPOSED = "it is transposed; entry [i, j] belongs in row i and column j"
 
 @cuda.jit
 def up_level(mats, d):
-    """Multiply the pairs of level d of the way up: a[r] becomes a[l] ⋄ a[r].
-
-    `mats` (n, H, H) is the list. Each pair has a block of H by H threads, one for each entry of its product. `left_of`
-    and `right_of` say where the pair stands. It works in place: no thread may overwrite what another has yet to read.
-    """
+    """Multiply the pairs of level d of the way up: a[r] becomes a[l] ⋄ a[r]."""
     pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
     l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
     entry = 0.0
@@ -125,16 +116,7 @@ def up_level(mats, d):
     mats[r, i, j] = entry
 
 
-@PUZZLES.rule_of(
-    up_level,
-    "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
-    "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
-    "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
-    "cuda.syncthreads() waits until all threads of the block have come so far.",
-    learned="A level is a launch, a pair is a block, an entry is a thread; and who works in place needs a barrier.",
-    explained="A thread reads a row of mats[r] and a column of mats[l], and keeps the sum to itself. Only when all of "
-    "the block have read may anyone write.",
-)
+@PUZZLES.rule_of(up_level)
 def _rule_up_level(answer):
     found = []
     for n in LENGTHS:
@@ -195,13 +177,7 @@ _HANDED_DOWN = (
 
 @cuda.jit
 def down_level(mats, vecs, d):
-    """Hand down gradients on level d of the way down.
-
-    `mats` (n, H, H) is what the way up left: at ``mats[l]`` stands the product of a block's left half. `vecs` (n, H)
-    are gradients: at ``vecs[r]`` stands that of everything before the block. The left half gets it, and the right half
-    gets it multiplied by the left half's product. Only before the first block (pair 0) stands nothing, and its left
-    half holds the gradient itself: any column of ``mats[l]`` is what ``vecs[r]`` gets. Each pair has H threads.
-    """
+    """Hand down gradients on level d of the way down."""
     pair, i = cuda.blockIdx.x, cuda.threadIdx.x
     l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
     if pair == 0:
@@ -214,16 +190,7 @@ def down_level(mats, vecs, d):
         vecs[l, i], vecs[r, i] = vecs[r, i], entry
 
 
-@PUZZLES.rule_of(
-    down_level,
-    "pair, i = cuda.blockIdx.x, cuda.threadIdx.x\n" + _GIVEN,
-    "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
-    "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
-    "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
-    learned="With the way up, this is back-propagation on a GPU. What goes down is a vector: H times less work.",
-    explained="op(a[r], a[l]) is mats[l] times vecs[r], a sum in every thread. All of them read vecs[r], so they wait "
-    "for each other before it changes; then the left half gets what was there.",
-)
+@PUZZLES.rule_of(down_level)
 def _rule_down_level(answer):
     found = [_words_down(answer, n) for n in LENGTHS]
     rng = np.random.default_rng(0)
@@ -279,11 +246,7 @@ def _words_down(answer, n):
 
 @cuda.jit
 def up_level_of_batch(mats, d):
-    """Multiply the pairs of level d of the way up for all samples of a batch at once.
-
-    `mats` (n, B, H, H) holds B lists. The grid has two axes: ``cuda.blockIdx.x`` is the pair, ``cuda.blockIdx.y`` the
-    sample.
-    """
+    """Multiply the pairs of level d of the way up for all samples of a batch at once."""
     pair, b, i, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, cuda.threadIdx.y
     l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
     entry = 0.0
@@ -293,15 +256,7 @@ def up_level_of_batch(mats, d):
     mats[r, b, i, j] = entry
 
 
-@PUZZLES.rule_of(
-    up_level_of_batch,
-    "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
-    "What differs between two samples of a pair? Not where they stand.",
-    "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
-    "That is all: blocks know nothing of each other.",
-    learned="B samples are B times as many blocks, and not a launch more: a batch is what fills a GPU.",
-    explained="Samples are separate lists, so a second axis of the grid counts them, and every index has b in it.",
-)
+@PUZZLES.rule_of(up_level_of_batch)
 def _rule_up_level_of_batch(answer):
     found = []
     for kernel, n in ((answer, 4), (answer, 7), (answer, 2), (up_level_of_batch, 4)):

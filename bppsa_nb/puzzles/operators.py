@@ -11,16 +11,7 @@ def diamond(a, b):
     return b @ a
 
 
-@PUZZLES.rule_of(
-    diamond,
-    "return a @ b",
-    "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
-    "gradient one step earlier?",
-    "It is A g. So g ⋄ A = A g.",
-    "A ⋄ B = B A, for any two.",
-    learned="Gradients are running totals: g ⋄ A ⋄ B is B A g, whichever ⋄ comes first.",
-    explained="The later step is applied to what the earlier ones made, so its matrix stands on the left.",
-)
+@PUZZLES.rule_of(diamond)
 def _rule_diamond(answer):
     A, B, g = Terms("A"), Terms("B"), Terms("g")
     for a, b in ((A, B), (g, A), (B @ A, B)):
@@ -37,24 +28,12 @@ def _rule_diamond(answer):
 
 
 def affine(first, second):
-    """Return what two steps back do together, where each adds a loss term.
-
-    `first` is (A, p): it takes a gradient g to A g + p. `second` is (B, q), and takes that to B (A g + p) + q. Return a
-    matrix and a loss term again.
-    """
+    """Return what two steps back do together, where each adds a loss term."""
     (A, p), (B, q) = first, second
     return B @ A, B @ p + q
 
 
-@PUZZLES.rule_of(
-    affine,
-    "(A, p), (B, q) = first, second\nreturn A, p",
-    "Multiply out B (A g + p) + q.",
-    "What is multiplied with g is the matrix, the rest is the loss term.",
-    "The loss term is B p + q.",
-    learned="Maps g -> A g + p can be scanned as matrices can, so a loss at every step costs a sum, and no level.",
-    explained="B (A g + p) + q is (B A) g + (B p + q): a matrix, and what does not depend on g.",
-)
+@PUZZLES.rule_of(affine)
 def _rule_affine(answer):
     A, p, B, q = map(Terms, "ApBq")
     call_ = "affine((A, p), (B, q))"
@@ -78,26 +57,12 @@ def _pair(what, found, wanted):
 
 
 def segmented(first, second, op):
-    """Join two words of a list in which new lists begin.
-
-    Each is a pair (begins, word): `begins` is true if a new list begins somewhere in it. The word has only what stands
-    in the last of its lists. ``op(x, y)`` joins two words, x first. Return a pair again.
-    """
+    """Join two words of a list in which new lists begin."""
     (begins, x), (begins_too, y) = first, second
     return begins or begins_too, y if begins_too else op(x, y)
 
 
-@PUZZLES.rule_of(
-    segmented,
-    "(begins, x), (begins_too, y) = first, second\nreturn begins, op(x, y)",
-    "If a new list begins in the second, does it matter what stands in the first?",
-    "The word is y alone if the second begins anew, and op(x, y) if it does not.",
-    "A new list begins in both together if one begins in either: begins or begins_too.",
-    learned="A scan with resets is a scan, too, of pairs. So a batch may hold many sequences one behind the other, and "
-    "`resets=` of `model.forward` costs no level more.",
-    explained="What stands before a beginning does not count, so y stays alone there. The first flag still has to be "
-    "handed on: to whoever is joined from the left, this pair is one in which a list begins.",
-)
+@PUZZLES.rule_of(segmented)
 def _rule_segmented(answer):
     for one in (False, True):
         for two in (False, True):
@@ -141,26 +106,11 @@ def _joined(answer, first, second, where):
 
 
 def left_out(shrink, n, levels):
-    """Return the largest error of a scan that stops early.
-
-    In a list of n steps back, every step adds a loss term of length 1 at most, and a step makes a gradient at most
-    `shrink` times as long. After so many `levels` of doubling, each place has joined the last ``2 ** levels`` items,
-    its own included, and nothing before. How long can what is left out be at the last place, at most?
-    """
+    """Return the largest error of a scan that stops early."""
     return sum(shrink**steps for steps in range(2**levels, n))
 
 
-@PUZZLES.rule_of(
-    left_out,
-    "return 0",
-    "What was added s steps before the last place has shrunk s times on its way there: to shrink ** s at most.",
-    "The scan has s = 0, 1, ... up to 2 ** levels - 1. The list has s up to n - 1.",
-    "Add up shrink ** s for all s that are left out. If shrink is 1, no formula that divides by 1 - shrink will do.",
-    learned="Where steps shrink, few levels are enough: with 0.9 and 1000 steps, 6 of 10 levels leave out 0.012. Where "
-    "they do not shrink, every level is needed, which is why the package's truncated scan leaves out nothing.",
-    explained="The terms of a geometric series, from the first one that is left out to the last one that there is. Its "
-    "sum (shrink ** (2 ** levels) - shrink ** n) / (1 - shrink) is quicker, but for shrink = 1.",
-)
+@PUZZLES.rule_of(left_out)
 def _rule_left_out(answer):
     cases = ((0.5, 8, 1), (0.5, 8, 3), (0.9, 1000, 6), (0.0, 4, 1), (1.0, 8, 2), (1.5, 6, 1), (0.25, 5, 2), (0.5, 1, 0))
     for shrink, n, levels in (*cases, (0.5, 5, 3), (1.0, 3, 2), (0.5, 3, 0)):
@@ -197,28 +147,12 @@ def _number(value):
 
 
 def newton_step(states, step, slope, scan):
-    """Return better guesses of the states of a loop, all at once: a step of Newton's method.
-
-    The loop is ``h = step(h)``; `states` begins with the state before it, which is right, and goes on with guesses.
-    From a guess h, a step leads to about ``step(h) + slope(h) * (new - h)``, if `new` comes in the place of h. That is
-    an affine map of `new`, A new + p. ``scan(maps)`` takes a list of (A, p), and returns their running totals: the
-    first map, the first two together, and so on, as pairs (A, p). Return a list as long as `states`.
-    """
+    """Return better guesses of the states of a loop, all at once: a step of Newton's method."""
     maps = [(slope(h), step(h) - slope(h) * h) for h in states[:-1]]
     return [states[0], *(A * states[0] + p for A, p in scan(maps))]
 
 
-@PUZZLES.rule_of(
-    newton_step,
-    "maps = [(slope(h), step(h)) for h in states[:-1]]\nreturn states",
-    "step(h) + slope(h) * (new - h) is A new + p. What is A? What is left when new is 0?",
-    "A is slope(h), and p is step(h) - slope(h) * h, for each h but the last one.",
-    "The total of the first t maps takes the first state to state t: A * states[0] + p.",
-    learned="A loop that looks serial is solved by a few scans. Here t steps of Newton's method make at least t states "
-    "right; where the loop forgets, many more. `model.forward(x, method=\"newton\")` does this.",
-    explained="One map for each step, made from the guess before it, so all at once; the scan joins them in log2(n) "
-    "levels; then every state comes from the first one by its own total.",
-)
+@PUZZLES.rule_of(newton_step)
 def _rule_newton_step(answer):
     # Slopes of 3 and -1, so that numbers stay small, and floats and NumPy's integers are as good as Python's.
     step, slope, called, times = lambda h: abs(2 * h - 5) + h, lambda h: 4 * (h > 2.5) - 1, [], 1

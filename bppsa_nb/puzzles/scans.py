@@ -1,34 +1,23 @@
-"""Puzzles about scans, in pure Python: from running totals to Algorithm 1 for any length.
+"""Puzzles about scans, in pure Python: from running totals to Algorithm 1 for any length, and to few workers.
 
-`operators` and `workers` have those that follow.
+`operators` has those about what is scanned, which this module's `PUZZLES` have, too.
 """
 
-from bppsa_nb.puzzles import checker, operators, workers
+from bppsa_nb.puzzles import checker, operators
 from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Task, Word, Wrong, call, returned, told, words
 
-PUZZLES = checker.Puzzles([*operators.PUZZLES.items(), *workers.PUZZLES.items()])
+PUZZLES = checker.Puzzles(operators.PUZZLES)
 
 
 def totals(items, op):
-    """Return the running totals of a list: the first item, the first two joined, the first three, and so on.
-
-    ``op(a, b)`` joins two, a before b; here it writes one word behind the other.
-    """
+    """Return the running totals of a list: the first item, the first two joined, the first three, and so on."""
     found = [items[0]]
     for item in items[1:]:
         found.append(op(found[-1], item))
     return found
 
 
-@PUZZLES.rule_of(
-    totals,
-    "return items",
-    "A loop with one variable, the total so far.",
-    "Start with the first item. Every total is the one before it, joined with the next item.",
-    "for item in items[1:]: found.append(op(found[-1], item))",
-    learned="This is a scan. Python has it, too: list(itertools.accumulate(items, op)).",
-    explained="Each total is the one before it, joined with one more item: n - 1 joins, one after the other.",
-)
+@PUZZLES.rule_of(totals)
 def _rule_totals(answer):
     last = None
     for n in LENGTHS:
@@ -47,12 +36,7 @@ def _rule_totals(answer):
 
 
 def reduce(a, op):
-    """Join the whole list into its last place, by a tree.
-
-    Neighbors are joined first, then neighboring pairs, then fours: half as many joins on every level. It works in
-    place, and pauses with ``yield`` after each level. The joins of a level run at once: none may need what another
-    one makes. The list has 1, 2, 4, 8 or so on places.
-    """
+    """Join the whole list into its last place, by a tree."""
     half = 1
     while half < len(a):
         for r in range(2 * half - 1, len(a), 2 * half):
@@ -61,22 +45,12 @@ def reduce(a, op):
         half *= 2
 
 
-@PUZZLES.rule_of(
-    reduce,
-    "yield",
-    "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
-    "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the right one's.",
-    "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
-    learned="A tree takes log2(n) levels where the loop takes n - 1 turns, and no more joins than the loop.",
-    explained="After each level, blocks are twice as long, and the last place of a block holds all of it. So the two "
-    "words to join stand `half` places apart, the first pair's right one at place 2 * half - 1.",
-)
+@PUZZLES.rule_of(reduce)
 def _rule_reduce(answer):
     tasks = []
     for n in (4, 8, 2, 1, 16, 32):
         start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
-        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1))
-        tasks[-1].also = _see_tree
+        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1, also=_see_tree))
     return checker.check_scan(answer, reduce, tasks)
 
 
@@ -92,26 +66,12 @@ def _see_tree(op, a):
 
 
 def before(letters, r, d):
-    """Return what a place holds on the way down.
-
-    The way down makes of that tree what stands *before* each place. Before its level d, blocks have ``2 ** (d + 1)``
-    places, the last one perhaps fewer; and the last place of each block, `r`, holds everything before the block.
-    `letters` is what the list began with, as a text.
-    """
+    """Return what a place holds on the way down."""
     size = 2 ** (d + 1)
     return letters[: r // size * size]
 
 
-@PUZZLES.rule_of(
-    before,
-    "return letters[:r]",
-    "Where does the block begin whose last place is r?",
-    "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
-    "r // size * size",
-    learned="On the way down, the last place of a block holds everything before the block.",
-    explained="Blocks begin at multiples of their size. The block of place r begins at the largest multiple that is "
-    "not beyond r, and that is r // size * size, even where the last block is cut short.",
-)
+@PUZZLES.rule_of(before)
 def _rule_before(answer):
     for letters in [text for n in LENGTHS[:17] for text in (LETTERS[:n], LETTERS[n - 1 :: -1])]:
         n = len(letters)
@@ -137,28 +97,14 @@ def _rule_before(answer):
 
 
 def down_sweep(a, op, pairs, levels):
-    """Hand down what stands before each place.
-
-    The tree has been joined, and its last place now holds the identity. Level by level, from ``levels - 1`` down to 0,
-    ``pairs(d)`` lists (l, r), the last places of a block's two halves: at r stands everything before the block, at l
-    the left half. Hand each half what it needs, so that place i ends with everything before it. Pause after each level.
-    """
+    """Hand down what stands before each place."""
     for d in reversed(range(levels)):
         for l, r in pairs(d):
             a[l], a[r] = a[r], op(a[r], a[l])
         yield
 
 
-@PUZZLES.rule_of(
-    down_sweep,
-    "for d in reversed(range(levels)):\n    for l, r in pairs(d):\n        pass\n    yield",
-    "The left half needs what stands before the block; the right half needs that, followed by the left half.",
-    "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
-    "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
-    learned="This is the down-sweep of Algorithm 1. It works for every associative operation: sums, maxima, matrices.",
-    explained="The left half begins where its block begins, so the same stands before it: a[l] gets a[r]. Before the "
-    "right half stands that, and then the left half: op(a[r], a[l]), in this order.",
-)
+@PUZZLES.rule_of(down_sweep)
 def _rule_down_sweep(answer):
     tasks = []
     for n in LENGTHS:
@@ -171,18 +117,13 @@ def _rule_down_sweep(answer):
             word.level = 0
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
-        tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels))
-        tasks[-1].begin = ("The last place holds the identity already: leave it as it is",)
+        begin = ("The last place holds the identity already: leave it as it is",)
+        tasks.append(Task(f"a list of {n}", a, wanted, levels, lambda d, n=n: pairs(n - 1, d), levels, begin=begin))
     return checker.check_scan(answer, down_sweep, tasks)
 
 
 def pairs(n, d):
-    """List the pairs (l, r) of level d, for places 0 to n.
-
-    l is the last place of a block's left half, of ``2 ** d`` places; r is the last place of the block, which has twice
-    as many, or ends at n. A block without a right half has no pair. ``pairs(4, 0)`` is ``[(0, 1), (2, 3)]``, for place
-    4 is alone; ``pairs(4, 2)`` is ``[(3, 4)]``. The way up and the way down use it.
-    """
+    """List the pairs (l, r) of level d, for places 0 to n."""
     half, found = 2**d, []
     for first in range(0, n - half + 1, 2 * half):
         found.append((first + half - 1, min(first + 2 * half - 1, n)))
@@ -208,16 +149,7 @@ def sweeps_by(pairs):
     return sweeps
 
 
-@PUZZLES.rule_of(
-    pairs,
-    "return [(0, 1)]",
-    "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first + half?",
-    "For first up to n - half. l is first + half - 1.",
-    "r is first + 2 * half - 1, or n if that is less.",
-    learned="Both sweeps meet the same pairs, and lists of any length need no padding.",
-    explained="A block that begins at `first` has a right half if place first + half is there, so up to n. The right "
-    "half ends where the block ends, at first + 2 * half - 1, or with the list.",
-)
+@PUZZLES.rule_of(pairs)
 def _rule_pairs(answer):
     tasks, last = [], None
     for places in LENGTHS:
@@ -264,3 +196,99 @@ def _why_not(found, n, d, wanted):
     if any(l >= r for l, r in there):
         return ": a block without a right half has no pair"
     return f": blocks have {2 * half} places, the first one from 0 on"
+
+
+def chunks(a, op, length):
+    """Scan with few workers, each with a chunk of `length` places; the last one may have fewer."""
+    firsts = range(0, len(a), length)
+    for s in range(1, length):
+        for i in (first + s for first in firsts if first + s < len(a)):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    for first in firsts[1:]:
+        last = min(first + length, len(a)) - 1
+        a[last] = op(a[first - 1], a[last])
+        yield
+    for first in firsts[1:]:
+        for i in range(first, min(first + length, len(a)) - 1):
+            a[i] = op(a[first - 1], a[i])
+    yield
+
+
+@PUZZLES.rule_of(chunks)
+def _rule_chunks(answer):
+    tasks = []
+    for n in (8, 7, 4, 3, 2, 1, 16, 33):
+        for length in (4, 3, 2, 1, 5, n):
+            what, count = f"a list of {n} in chunks of {length}", -(-n // length)
+            wanted = {place: LETTERS[: place + 1] for place in range(n)}
+            also = lambda op, a, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)  # noqa: E731
+            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count - 1, length, also=also, spare=1))
+    return checker.check_scan(answer, chunks, tasks)
+
+
+def _see_chunks(op, length, most):
+    """See that words are made chunk by chunk, and no chunk has others wait for long; return what the busiest joins."""
+    joins = {}  # by level, and then by the chunk that has the place: what they make
+    for word in op.made:
+        first, last = (LETTERS.index(letter) for letter in (word.text[0], word.text[-1]))
+        if first % length and first // length != last // length:
+            raise Wrong(
+                f"level {word.level} makes {word}, which is of two chunks and begins within one; they begin at the "
+                f"places 0, {length}, {2 * length} ..., as `length` says",
+                word,
+            )
+        level = joins.setdefault(word.level, {})
+        level.setdefault(last // length, []).append(word.text)
+    busiest = [max(len(set(made)) for made in level.values()) for _, level in sorted(joins.items())]
+    if sum(busiest) > most:
+        raise Wrong(
+            f"the busiest chunk joins {' + '.join(map(str, busiest))} = {sum(busiest)} times, level by level, while "
+            f"others wait, and {most} are enough: join the ends of chunks only, and then, on one level, all the rest"
+        )
+    took = sum(max(map(len, level.values())) for level in joins.values())  # with those that are made twice
+    return [("joins of the busiest chunk, level by level", took)]
+
+
+def exscan(run, op, identity):
+    """Scan over machines: what one rank does that has a run of the list, perhaps an empty one."""
+    total = identity
+    for word in run:
+        total = op(total, word)
+    before = yield total
+    found = [identity if before is None else before]
+    for word in run[:-1]:
+        found.append(op(found[-1], word))
+    return found[: len(run)]
+
+
+@PUZZLES.rule_of(exscan)
+def _rule_exscan(answer):
+    joins = []
+    for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
+        before = ""
+        for rank, run in enumerate(runs):
+            where, own, others = f"rank {rank} of {len(runs)}, which has {run!r}", words(run), Word(before)
+            op = checker.Join([*own, others], "Where nothing stands before, begin with identity")
+            given, steps = checker.Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY, where=where)
+            if not hasattr(steps, "send"):
+                raise Wrong(f"{where}: it returned {returned(steps)} and never asked; write before = yield total")
+            total = checker.go_on(answer, steps, None, where)
+            if not op.knows(total) or total.text != run:
+                should = f"should hand {checker.name(run)}, all that it has"
+                raise Wrong(f"{where}: it hands {checker.shown(total)} to Exscan, and {should}")
+            gives = where if rank else f"{where}, where Exscan gives None"  # it is undefined there
+            found = checker.go_on(answer, steps, others if rank else None, gives)
+            given.check()
+            if not isinstance(found, checker.Returned):
+                raise Wrong(f"{where}: it asks a second time, with {checker.shown(found)}; Exscan is called once")
+            if not isinstance(found.value, list) or len(found.value) != len(run):
+                said = f"it returned {returned(found.value)} and should return a list of {len(run)}"
+                raise Wrong(f"{where}: {said}{checker.slip(found.value)}")
+            for place, word in enumerate(found.value):
+                if not op.knows(word) or word.text != before + run[:place]:
+                    raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
+            before += run
+            joins.append(len(op.made))
+    costs, example = [("joins", joins[1], 4)], "rank 1 of 3, which has 'cde'"
+    return checker.Verdict(True, "Right, for empty runs, too.", costs=costs, example=example, slack=1)

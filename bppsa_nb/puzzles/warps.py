@@ -31,11 +31,7 @@ def suspect(values):
 
 
 def detective():
-    """Find two threads that meet: one writes a place of `sums`, the other reads it, and no barrier stands between.
-
-    The kernel is `suspect`, run by one block of 8 threads. Return three numbers: the thread that writes, the thread
-    that reads, and the place of `sums`.
-    """
+    """Find two threads that meet: one writes a place of `sums`, the other reads it, and no barrier stands between."""
     return 2, 0, 2
 
 
@@ -49,17 +45,7 @@ def _meetings():
     return {(one, other, place) for one, place in writes for other, there in reads if place == there and one != other}
 
 
-@PUZZLES.rule_of(
-    detective,
-    "writes, reads, place = 0, 0, 0\nreturn writes, reads, place",
-    "In the first turn of the loop, half is 4: which threads write, and where? In the second, it is 2: who reads what?",
-    "Nothing makes thread 0 wait in its second turn until thread 2 has done its first one. What does it read there?",
-    "Run it: from bppsa_nb import ptx; print(ptx.run(suspect, 1, 8, np.ones(8))). The report names two threads.",
-    learned="A race is two threads, one place, a write, and no barrier between. A barrier orders what is before it and "
-    "what is behind it; each turn of a loop whose threads read each other's results needs one.",
-    explained="In its first turn, thread 2 writes sums[2]. In its second, thread 0 adds sums[0 + 2]. So do threads 3 "
-    "and 1 at place 3, and threads 1 and 0 at place 1. The barrier belongs at the end of each turn.",
-)
+@PUZZLES.rule_of(detective)
 def _rule_detective(answer):
     found, met = call(answer, detective), _meetings()
     try:
@@ -90,12 +76,7 @@ def _rule_detective(answer):
 
 
 def race():
-    """Write two kernels: one that has a race, and one that only seems to have one.
-
-    Both are launched with one block of 32 threads, and take `values` (32) and `total` (1), which begins as 0. In the
-    first, threads meet in a race, and nothing else is wrong. In the second, all 32 threads store into ``total[0]``,
-    which in the end is the sum of all values, and no two of them race. Return both kernels.
-    """
+    """Write two kernels: one that has a race, and one that only seems to have one."""
 
     @cuda.jit
     def racing(values, total):
@@ -108,18 +89,7 @@ def race():
     return racing, orderly
 
 
-@PUZZLES.rule_of(
-    race,
-    "@cuda.jit\ndef racing(values, total):\n    total[0] = 0.0\n\n"
-    "@cuda.jit\ndef orderly(values, total):\n    total[0] = 0.0\n\nreturn racing, orderly",
-    "total[0] += values[t], by all threads: each reads the sum, adds, and writes it back. Who came in between?",
-    "For the second there are two ways: threads take turns, with a barrier behind each; or an atomic operation.",
-    "cuda.atomic.add(total, 0, values[cuda.threadIdx.x]) reads, adds and writes in one piece.",
-    learned="Touching one place is no race, as long as something orders the touches. On a GPU, a race may give the "
-    "right sum a thousand times; here it is found the first time.",
-    explained="`+=` is a read and a write, and others come in between. An atomic operation is both in one. Threads "
-    "that take turns with barriers are in order, too, at the price of 32 turns.",
-)
+@PUZZLES.rule_of(race)
 def _rule_race(answer):
     kernels, values = call(answer, race), np.random.default_rng(0).standard_normal(32)
     if not isinstance(kernels, tuple | list) or len(kernels) != 2:
@@ -167,11 +137,7 @@ WIDTH, ROWS = 32, 64
 
 @cuda.jit
 def coalesced(hidden, grads):
-    """Multiply gradients by the slopes of tanh, with a quarter of the sectors.
-
-    `hidden` and `grads` are (64, 32), in float64: ``grads[t, i]`` becomes ``grads[t, i] * (1 - hidden[t, i] ** 2)``.
-    Two blocks of 32 threads have 32 rows each. Memory answers a warp in sectors of 32 bytes: ask for few.
-    """
+    """Multiply gradients by the slopes of tanh, with a quarter of the sectors."""
     i, first = cuda.threadIdx.x, 32 * cuda.blockIdx.x
     for t in range(first, first + 32):
         grads[t, i] *= 1 - hidden[t, i] ** 2
@@ -184,18 +150,7 @@ def _by_rows(hidden, grads):
         grads[t, i] *= 1 - hidden[t, i] ** 2
 
 
-@PUZZLES.rule_of(
-    coalesced,
-    "t = 32 * cuda.blockIdx.x + cuda.threadIdx.x\nfor i in range(32):\n    grads[t, i] *= 1 - hidden[t, i] ** 2",
-    "The threads of a warp do one instruction at once. In the stub, which 32 places do they ask for in the first turn?",
-    "grads[t, i] and grads[t, i + 1] are neighbors in memory; grads[t + 1, i] is 256 bytes away. Neighbors should be "
-    "asked for by neighbors.",
-    "Let i be the thread's number, and loop over the 32 rows t of the block.",
-    learned="Access is coalesced when neighbors in a warp touch neighbors in memory. 32 numbers of 8 bytes fill 8 "
-    "sectors; rows apart, they lie in 32. Bytes that nobody asked for take their time, too.",
-    explained="Each turn of the loop takes a whole row: 32 threads, 256 bytes side by side, 8 sectors. The work of "
-    "each thread is the same as before, along a column.",
-)
+@PUZZLES.rule_of(coalesced)
 def _rule_coalesced(answer):
     rng = np.random.default_rng(0)
     hidden, grads = rng.uniform(-1, 1, (ROWS, WIDTH)), rng.standard_normal((ROWS, WIDTH))
@@ -223,12 +178,7 @@ def _rule_coalesced(answer):
 
 @cuda.jit
 def padded(matrix, out):
-    """Transpose a matrix by way of shared memory, without bank conflicts.
-
-    `matrix` and `out` are (64, 64), in float32: ``out[j, i]`` becomes ``matrix[i, j]``. A block of 32 by 32 threads
-    takes a tile, so that both matrices are read and written along rows. Shared memory has 32 banks: word w is in bank
-    w % 32, and words of one bank come one after the other. Each request should take one pass.
-    """
+    """Transpose a matrix by way of shared memory, without bank conflicts."""
     x, y = cuda.threadIdx.x, cuda.threadIdx.y
     i, j = 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y
     tile = cuda.shared.array((32, 33), float32)
@@ -237,19 +187,7 @@ def padded(matrix, out):
     out[j + y, i + x] = tile[x, y]
 
 
-@PUZZLES.rule_of(
-    padded,
-    "x, y = cuda.threadIdx.x, cuda.threadIdx.y\ni, j = 32 * cuda.blockIdx.x, 32 * cuda.blockIdx.y\n"
-    "tile = cuda.shared.array((32, 32), float32)\ntile[y, x] = matrix[i + y, j + x]\ncuda.syncthreads()\n"
-    "out[j + y, i + x] = tile[x, y]",
-    "A warp has one y and all x. Which words are tile[0, y], tile[1, y], tile[2, y] ... if a row has 32 of them?",
-    "They are y, 32 + y, 64 + y: all in bank y. How long should a row be, so that they are in different banks?",
-    "Rows of 33: word 33 x + y is in bank (x + y) % 32. The last column is never used.",
-    learned="A column of a tile with 32 words a row is in one bank, and costs 32 passes. With one word of padding a "
-    "row, each request is one pass.",
-    explained="With rows of 33 words, the words of a column are 33 apart, in 32 different banks; the words of a row "
-    "are side by side, as before.",
-)
+@PUZZLES.rule_of(padded)
 def _rule_padded(answer):
     matrix = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     given = (2, 2), (32, 32), matrix, np.zeros_like(matrix)
@@ -275,11 +213,7 @@ def _rule_padded(answer):
 
 @cuda.jit
 def warp_sum(values, total):
-    """Sum the numbers of a warp, without shared memory: ``total[b]`` becomes the sum of ``values[b]``.
-
-    `values` are (4, 32), in float32; block b is one warp of 32 threads. ``cuda.shfl_down_sync(0xFFFFFFFF, x, k)`` gives
-    each thread the x of the thread k places further on; all threads of the warp call it. A warp needs no barrier.
-    """
+    """Sum the numbers of a warp, without shared memory: ``total[b]`` becomes the sum of ``values[b]``."""
     t, x, k = cuda.threadIdx.x, values[cuda.blockIdx.x, cuda.threadIdx.x], 16
     while k > 0:
         x += cuda.shfl_down_sync(0xFFFFFFFF, x, k)
@@ -288,18 +222,7 @@ def warp_sum(values, total):
         total[cuda.blockIdx.x] = x
 
 
-@PUZZLES.rule_of(
-    warp_sum,
-    "b, t = cuda.blockIdx.x, cuda.threadIdx.x\nx = values[b, t]\nx += cuda.shfl_down_sync(0xFFFFFFFF, x, 16)\n"
-    "if t == 0:\n    total[b] = x",
-    "After one shuffle by 16, thread 0 has two numbers of the sum, and so has thread 1. It is the tree of puzzle 2.",
-    "Then by 8, by 4, by 2, by 1: each time, thread 0 has twice as many.",
-    "k = 16, and while k > 0: x += cuda.shfl_down_sync(0xFFFFFFFF, x, k), and k //= 2.",
-    learned="The threads of a warp hand each other registers: 5 shuffles sum 32 numbers, with no memory and no "
-    "barrier, and sums of one warp never wait for another.",
-    explained="The tree of puzzle 2, with the halves 16, 8, 4, 2 and 1 apart. All threads shuffle, also those whose "
-    "sums are of no use: a shuffle has to be reached by the whole warp.",
-)
+@PUZZLES.rule_of(warp_sum)
 def _rule_warp_sum(answer):
     values = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
     launched, best = (launches.launch(each, 4, 32, values, np.zeros(4, np.float32)) for each in (answer, warp_sum))

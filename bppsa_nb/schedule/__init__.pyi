@@ -1,14 +1,12 @@
-from bppsa_nb.schedule.execute import Executor as Executor
-from bppsa_nb.schedule.layers import profile as profile
-from bppsa_nb.schedule.layers import split as split
 from bppsa_nb.schedule.network import Assumptions as Assumptions
 from bppsa_nb.schedule.network import Memory as Memory
 from bppsa_nb.schedule.network import Network as Network
+from bppsa_nb.schedule.network import split as split
 from bppsa_nb.schedule.network import transfer_time as transfer_time
-from bppsa_nb.schedule.pipelining import pipeline as pipeline
+from bppsa_nb.schedule.policies import data_parallel as data_parallel
+from bppsa_nb.schedule.policies import pipeline as pipeline
 from bppsa_nb.schedule.regions import Regions as Regions
 from bppsa_nb.schedule.regions import joint_regions as joint_regions
-from bppsa_nb.schedule.replication import data_parallel as data_parallel
 from bppsa_nb.schedule.search import optimum as optimum
 from bppsa_nb.schedule.streams import TwoStreams as TwoStreams
 from bppsa_nb.schedule.timeline import Timeline as Timeline

@@ -31,37 +31,39 @@ def _followers(needs):
 
 
 @njit(cache=True)
-def greedy(worker, workers, duration, needs, rank):
-    """Place operations: a free worker always starts its ready operation of the lowest rank.
+def greedy(group, sizes, duration, needs, rank):
+    """Place operations: a free worker always starts its group's ready operation of the lowest rank.
 
-    `worker`, `duration` and `rank` [shape=(n,)] are by operation, and `needs` [shape=(n, k)] are the operations that
-    each one waits for, -1 for none. Returns when each starts [shape=(n,)], NaN for those that wait for each other in a
-    circle.
+    `group`, `duration` and `rank` [shape=(n,)] are by operation, and `needs` [shape=(n, k)] are the operations that
+    each one waits for, -1 for none. Of each group there are `sizes` workers, and any of them does any of its
+    operations. Returns when each starts [shape=(n,)], NaN for those that wait for each other in a circle, and which
+    worker of its group does it [shape=(n,)].
     """
     first, followers, waiting = _followers(needs)
-    ready = [[(rank[0], 0) for _ in range(0)] for _ in range(workers)]  # heaps, one for each worker
+    ready = [[(rank[0], 0) for _ in range(0)] for _ in sizes]  # heaps, one for each group, as the next
+    free = [[worker for worker in range(size)] for size in sizes]
     for i in np.flatnonzero(waiting == 0):
-        heappush(ready[worker[i]], (rank[i], i))
-    start, free = np.full(len(worker), np.nan), np.ones(workers, np.bool_)
+        heappush(ready[group[i]], (rank[i], i))
+    start, chosen = np.full(len(group), np.nan), np.zeros(len(group), np.int64)
     running = [(0.0, 0) for _ in range(0)]  # a heap, by their ends
     # Sums of the same costs in another order differ by rounding: what ends this close together ends together.
     close, now = 1e-12 * duration.sum(), 0.0
     while True:
-        for w in range(workers):
-            if free[w] and len(ready[w]):
-                task = heappop(ready[w])[1]
-                start[task], free[w] = now, False
+        for g in range(len(sizes)):
+            while len(free[g]) and len(ready[g]):
+                task = heappop(ready[g])[1]
+                start[task], chosen[task] = now, heappop(free[g])
                 heappush(running, (now + duration[task], task))
         if not len(running):
-            return start
+            return start, chosen
         soonest = running[0][0]
         while len(running) and running[0][0] <= soonest + close:
             now, task = heappop(running)
-            free[worker[task]] = True
+            heappush(free[group[task]], chosen[task])
             for i in followers[first[task] : first[task + 1]]:
                 waiting[i] -= 1
                 if not waiting[i]:
-                    heappush(ready[worker[i]], (rank[i], i))
+                    heappush(ready[group[i]], (rank[i], i))
 
 
 @njit(cache=True)

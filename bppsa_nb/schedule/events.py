@@ -6,7 +6,6 @@ any of them, as products of a scan (`scan_schedule`), and by `in_order`, where a
 of training is a `bppsa_nb.schedule.timeline.Timeline`, which also knows the operations that its events are.
 """
 
-import heapq
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -45,9 +44,7 @@ def check(events: Sequence[Event], needs: Sequence[Sequence[Count]]) -> None:
     """
     if len(needs) != len(events):
         raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
-    table = np.full((len(events), max(map(len, needs), default=0)), -1)
-    for row, before in zip(table, needs, strict=True):
-        row[: len(before)] = before
+    table = _table(needs)
     if (table >= len(events)).any():
         raise ValueError(f"needs must only hold numbers from 0 to {len(events) - 1}, got {table.max()}")
     workers = np.array([event.worker for event in events], np.int64)
@@ -76,6 +73,14 @@ def check_arrays(worker, start, end, needs, name, lane=str):
         raise ValueError(f"{who} is busy with {until}, but starts {name(event)} at {start[event]:g}")
 
 
+def _table(needs):
+    """Turn lists into the rows of an array [shape=(n, k)], filled up with -1."""
+    table = np.full((len(needs), max(map(len, needs), default=0)), -1)
+    for row, before in zip(table, needs, strict=True):
+        row[: len(before)] = before
+    return table
+
+
 def list_schedule(durations, needs, workers):
     """Schedule tasks greedily: a free worker always takes the ready task with the longest way to the end.
 
@@ -83,35 +88,16 @@ def list_schedule(durations, needs, workers):
     and start of each. No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any
     number is shorter than the longest chain of tasks.
     """
-    followers = [[] for _ in durations]
-    waiting = []
-    for i, before in enumerate(needs):
-        waiting.append(len(before))
-        for j in before:
-            if not 0 <= j < i:
-                raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
-            followers[j].append(i)
-    way = list(durations)  # the longest chain from the start of a task to the end of all
-    for i in reversed(range(len(way))):
-        way[i] += max((way[j] for j in followers[i]), default=0)
+    from bppsa_nb.schedule.engine import chains, greedy
 
-    ready = [(-way[i], i) for i, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    free, running, placed, now = list(range(workers)), [], [None] * len(durations), 0
-    while ready or running:
-        while ready and free:
-            task, worker = heapq.heappop(ready)[1], heapq.heappop(free)
-            placed[task] = (worker, now)
-            heapq.heappush(running, (now + durations[task], task, worker))
-        now = running[0][0]
-        while running and running[0][0] == now:
-            _, task, worker = heapq.heappop(running)
-            heapq.heappush(free, worker)
-            for j in followers[task]:
-                waiting[j] -= 1
-                if not waiting[j]:
-                    heapq.heappush(ready, (-way[j], j))
-    return placed
+    given, table, all_alike = np.array(durations), _table(needs), np.zeros(len(durations), np.int64)
+    if late := [i for i, before in enumerate(table) if (before >= i).any()]:
+        raise ValueError(f"needs[{late[0]}] must only hold numbers below {late[0]}, got {table[late[0]].max()}")
+    takes = given.astype(np.float64)
+    way = takes + chains(takes, table)[1]  # the longest chain from the start of a task to the end of all
+    urgency = np.argsort(np.argsort(-way, kind="stable"))
+    start, worker = greedy(all_alike, np.array([workers]), takes, table, urgency)
+    return list(zip(worker.tolist(), start.astype(given.dtype).tolist(), strict=True))
 
 
 @checked

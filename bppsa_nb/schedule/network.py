@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.machine.checks import check_kind
 from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.networks import network as chains
+from bppsa_nb.networks.layers import Operator
 
 Amount = Annotated[float, ">= 0"]
 Amounts = Annotated[ArrayLike, "real[L]"]
@@ -25,18 +28,10 @@ class Assumptions:
         Whether the first layer computes an output gradient, which nobody needs. The paper's Figure 5 does not.
     weight_grad_first
         Whether a layer's δW comes before its δO where nothing is reordered, as in Algorithm 2, lines 4 and 5.
-    send_after_weight_grad
-        Whether a layer hands its δO to another device only when its δW is done too, where nothing is reordered. That
-        is what TensorFlow does (Section 6, Figure 6); fast-forwarding and zero-bubble schedules never do. It changes
-        something only where δW comes after δO.
-    backward_first
-        Whether a device without a flush prefers an output gradient to a forward pass when both could run.
     """
 
     first_output_grad: bool = False
     weight_grad_first: bool = True
-    send_after_weight_grad: bool = True
-    backward_first: bool = True
 
 
 ASSUMED = Assumptions()
@@ -171,3 +166,29 @@ def transfer_time(size: OneOrMore, bandwidth: Annotated[float, "> 0"], latency: 
     if not np.isfinite(time).all():
         raise ValueError(f"bandwidth must be high enough for size to be sent in finite time, got {bandwidth}")
     return time if time.ndim else float(time)
+
+
+def _chain(network, name):
+    """Return a network, or raise TypeError unless it is the chain of its operators, and nothing else."""
+    check_kind(name, network, chains.Network, "a chain of operators, as bppsa_nb.sparse.Network is", repr)
+    for own in ("forward", "backward"):
+        if getattr(type(network), own) is not getattr(chains.Network, own):
+            raise TypeError(f"{name} must be the chain of its operators, got a {own} of its own in {network!r}")
+    return network
+
+
+@checked
+def split(network: Annotated[chains.Network, _chain]) -> list[tuple[Operator, ...]]:
+    """Group a network's operators into layers 1 to L.
+
+    Each layer ends with an operator that has parameters, and begins with those before it that have none. So the
+    gradient at its output is the one that δW needs, and δO goes through all of it. Operators without parameters at
+    the network's end are the last layer, whose δW is nothing.
+    """
+    layers: list[tuple[Operator, ...]] = []
+    first, operators = 0, network.operators
+    for end, operator in enumerate(operators, 1):
+        if operator.param_shapes or end == len(operators):
+            layers.append(operators[first:end])
+            first = end
+    return layers

@@ -60,27 +60,20 @@ class Operations:
         return numbers
 
 
-class _Table:
-    """Operations as they are listed: blocks [shape=(micro_batches, layers)] that know their numbers."""
+def _listed(micro_batches, *blocks):
+    """List kinds of operations for some layers (counted from 0) of every micro-batch.
 
-    def __init__(self, micro_batches):
-        self.micro_batches, self.count, self.blocks = micro_batches, 0, []
-
-    def add(self, kind, layers, worker, duration):
-        """List one kind for some layers (counted from 0); return the numbers [shape=(micro_batches, len(layers))]."""
-        layers = np.asarray(layers, np.int64)
-        shape = (self.micro_batches, len(layers))
-        numbers = self.count + np.arange(shape[0] * shape[1]).reshape(shape)
-        self.count += numbers.size
-        micro_batch = np.broadcast_to(np.arange(self.micro_batches)[:, None], shape)
-        columns = [np.full(shape, kind), np.broadcast_to(layers + 1, shape), micro_batch]
-        columns += [np.broadcast_to(worker, shape), np.broadcast_to(duration, shape).astype(np.float64)]
-        self.blocks.append([column.reshape(-1) for column in columns])
-        return numbers
-
-    def operations(self, needs, workers, devices, network, assumptions):
-        columns = [np.concatenate(column) for column in zip(*self.blocks, strict=True)]
-        return Operations(*columns, needs, tuple(workers), devices, network, assumptions)
+    `blocks` have kind, layers, workers and durations. Returns columns of `Operations`, and of each block the numbers of
+    its operations [shape=(micro_batches, len(layers))].
+    """
+    columns, numbers, count = [], [], 0
+    for kind, layers, worker, duration in blocks:
+        shape = (micro_batches, len(layers))
+        numbers.append(count + np.arange(shape[0] * shape[1]).reshape(shape))
+        count += numbers[-1].size
+        parts = kind, layers + 1, np.arange(micro_batches)[:, None], worker, duration
+        columns.append([np.broadcast_to(part, shape).reshape(-1) for part in parts])
+    return [np.concatenate(column) for column in zip(*columns, strict=True)], numbers
 
 
 def training(network, device, micro_batches, boundary, assumptions):
@@ -89,12 +82,7 @@ def training(network, device, micro_batches, boundary, assumptions):
     Layers are on `device` [shape=(L,)]; `boundary` [shape=(L - 1,)] is what sending a layer's output to the next one's
     device takes, and the gradient back. A link carries one thing at a time; each direction has its own.
     """
-    L, table = network.layers, _Table(micro_batches)
-    every = np.arange(L)
-    low = 0 if assumptions.first_output_grad else 1
-    forward = table.add(F, every, device, network.forward)
-    output = table.add(O, every[low:], device[low:], network.output_grad[low:])
-    weight = table.add(W, every, device, network.weight_grad)
+    every, low = np.arange(network.layers), 0 if assumptions.first_output_grad else 1
     crossed = np.flatnonzero((device[:-1] != device[1:]) & (boundary > 0))
     pairs = {}
     below, above = device[crossed].tolist(), device[crossed + 1].tolist()
@@ -105,12 +93,17 @@ def training(network, device, micro_batches, boundary, assumptions):
     names = [f"GPU {d + 1}" for d in range(devices)] + [f"link {a + 1} to {b + 1}" for a, b in pairs]
     ways = zip(below, above, strict=True), zip(above, below, strict=True)
     links = [np.array([devices + pairs[way] for way in each], np.int64) for each in ways]
-    sent = table.add(SF, crossed, links[0], boundary[crossed])  # of layer l's output
-    back = table.add(SO, crossed + 1, links[1], boundary[crossed])  # of the gradient that layer l + 1 made
-
-    needs = np.full((table.count, 1), -1)
+    columns, (forward, output, weight, sent, back) = _listed(
+        micro_batches,
+        (F, every, device, network.forward),
+        (O, every[low:], device[low:], network.output_grad[low:]),
+        (W, every, device, network.weight_grad),
+        (SF, crossed, links[0], boundary[crossed]),  # of layer l's output
+        (SO, crossed + 1, links[1], boundary[crossed]),  # of the gradient that layer l + 1 made
+    )
+    needs = np.full((len(columns[0]), 1), -1)
     needs[forward[:, 1:], 0] = forward[:, :-1]
-    incoming = np.empty((micro_batches, L), np.int64)  # what brings the gradient at each layer's output
+    incoming = np.empty_like(forward)  # what brings the gradient at each layer's output
     incoming[:, -1] = forward[:, -1]  # the loss's
     incoming[:, :-1] = output[:, 1 - low :]
     needs[sent, 0] = forward[:, crossed]
@@ -119,22 +112,24 @@ def training(network, device, micro_batches, boundary, assumptions):
     incoming[:, crossed] = back
     needs[output, 0] = incoming[:, low:]
     needs[weight, 0] = incoming
-    return table.operations(needs, names, devices, network, assumptions)
+    return Operations(*columns, needs, tuple(names), devices, network, assumptions)
 
 
 def synchronized(network, assumptions):
     """List a backward pass, synchronization and the next forward pass: worker 0 computes, worker 1 is the link."""
-    L, table = network.layers, _Table(1)
-    every = np.arange(L)
-    low = 0 if assumptions.first_output_grad else 1
-    output = table.add(O, every[low:], 0, network.output_grad[low:])[0]
-    weight = table.add(W, every, 0, network.weight_grad)[0]
-    sent = table.add(SW, every, 1, network.sync)[0]
-    forward = table.add(F, every, 0, network.forward)[0]
-    needs = np.full((table.count, 2), -1)
+    every, low = np.arange(network.layers), 0 if assumptions.first_output_grad else 1
+    columns, numbers = _listed(
+        1,
+        (O, every[low:], 0, network.output_grad[low:]),
+        (W, every, 0, network.weight_grad),
+        (SW, every, 1, network.sync),
+        (F, every, 0, network.forward),
+    )
+    output, weight, sent, forward = (each[0] for each in numbers)
+    needs = np.full((len(columns[0]), 2), -1)
     needs[output[:-1], 0] = output[1:]
     needs[weight[:-1], 0] = output[1 - low :]
     needs[sent, 0] = weight
     needs[forward, 0] = sent
     needs[forward[1:], 1] = forward[:-1]
-    return table.operations(needs, ("GPU", "link"), 1, network, assumptions)
+    return Operations(*columns, needs, ("GPU", "link"), 1, network, assumptions)

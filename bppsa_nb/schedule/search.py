@@ -51,11 +51,11 @@ def optimum(timeline: Timeline, nodes: Size = 20_000) -> Timeline:
     if type(timeline) is not Timeline:  # where two streams slow each other down, durations are not given
         raise TypeError(f"timeline must be a Timeline of pipeline or data_parallel, got {timeline!r}")
     ops, low, width = timeline.operations, timeline.lower_bound, 0
-    problem = ops.worker, len(ops.workers), ops.duration, _ordered(ops)
+    problem = ops.worker, np.ones(len(ops.workers), np.int64), ops.duration, _ordered(ops)
     head, tail = chains(*problem[2:])
     best = timeline.start
     # What has the longest way to the end first: mostly better than what a policy finds.
-    urgent = greedy(*problem, np.argsort(np.argsort(-tail - ops.duration, kind="stable")))
+    urgent, _ = greedy(*problem, np.argsort(np.argsort(-tail - ops.duration, kind="stable")))
     if _makespan(urgent, ops) < _makespan(best, ops):
         best = urgent
     proved = False
@@ -148,7 +148,7 @@ def _extended(placed, at, order, problem, tail, limit):
                     starts[j] = max(starts[j], starts[before] + duration[before])
             bound = max(bound, starts[j] + duration[j] + tail[j])
         left, mine = np.argsort(starts), np.empty(n, np.int64)
-        for w in range(workers):
+        for w in range(len(workers)):
             if bound >= limit:
                 break
             size = 0

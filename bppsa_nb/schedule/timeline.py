@@ -268,7 +268,8 @@ def place(ops, waits, rank, policy, **kept):
     if not np.isfinite(total):
         raise ValueError("network must have costs whose sum, over all micro-batches, is finite")
     needs = np.column_stack([ops.needs, *waits])
-    start = greedy(ops.worker, len(ops.workers), ops.duration, np.ascontiguousarray(needs), rank)
+    one = np.ones(len(ops.workers), np.int64)
+    start, _ = greedy(ops.worker, one, ops.duration, np.ascontiguousarray(needs), rank)
     never = np.flatnonzero(np.isnan(start))
     if len(never):
         raise ValueError(f"{ops.name(never[0])} never starts: what it waits for under {policy!r} waits for it")

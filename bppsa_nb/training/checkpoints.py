@@ -108,7 +108,7 @@ def _checked_note(path, array):
         if note["format"] != _FORMAT:
             raise ValueError(f"format {note['format']}, where this version reads {_FORMAT}")
         seed, plan, _ = note["seed"], note["plan"], note["optimizer"]
-        spent, rest = note.setdefault("forward", [None, 0])  # files of earlier versions do not have it
+        spent, rest = note["forward"]
         counts = {name: note[name] for name in ("steps", "epoch", "position")} | {"forward": rest}
         begun = note["epoch"] or note["position"]
         if begun or seed is not None:

@@ -12,8 +12,8 @@ from bppsa_nb.machine.cuda_compiler import cuda
 U = np.uint32  # see `dot_of`
 _THREADS = 256  # of a kernel's only block; a power of two, for which every kernel has registers
 NUMBERS = 8  # that the optimizers' kernels read
-# How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
-DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
+# How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`; or something overflowed.
+DONE, UNCONVERGED, LOST, OVERFLOWED = range(4)
 
 
 @inline
@@ -71,7 +71,7 @@ def cross_entropy(logits, labels, loss, status, lost):
     while q < batch * classes:
         logit = logits[q // classes, q % classes]
         if logit - logit != zero:  # infinite, or not a number
-            status[0] = logits.dtype.type(LOGITS)
+            status[0] = logits.dtype.type(OVERFLOWED)
         q += threads
     cuda.syncthreads()
     shared[tid] = _softmax(logits, labels, shared)
@@ -98,7 +98,7 @@ def flag_overflow(grads, status, lost, unconverged):
     cuda.syncthreads()
     for q in range(cuda.threadIdx.x, grads.shape[0], cuda.blockDim.x):
         if grads[q] - grads[q] != zero and good:
-            status[0] = grads.dtype.type(GRADIENTS)
+            status[0] = grads.dtype.type(OVERFLOWED)
 
 
 @cache
@@ -117,7 +117,7 @@ def update_of(rule, averages):
             if averages > 1:
                 second[q] = other
             if param - param != zero or one - one != zero or other - other != zero:  # not for the host
-                status[1] = params.dtype.type(UPDATE)
+                status[1] = params.dtype.type(OVERFLOWED)
 
     return update
 

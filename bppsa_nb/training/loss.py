@@ -1,4 +1,4 @@
-"""The loss of classifiers, and the share of samples that they know."""
+"""The loss of classifiers, and what labels must be."""
 
 from typing import Annotated
 
@@ -8,27 +8,28 @@ from numpy.typing import ArrayLike
 from bppsa_nb.machine.arguments import checked, look_of
 from bppsa_nb.machine.checks import as_array, check_finite
 
-Logits = Annotated[ArrayLike, "floating[B, C]"]
 Labels = Annotated[ArrayLike, "int[B]"]
 _LABELS = look_of(Labels)
 
 
 @checked
-def cross_entropy(logits: Logits, labels: Labels) -> tuple[float, np.ndarray]:
+def cross_entropy(logits: Annotated[ArrayLike, "floating[B, C]"], labels: Labels) -> tuple[float, np.ndarray]:
     """Compute the mean softmax cross-entropy, and its gradient at the logits, an array like them.
 
     `logits` are finite, `labels` integers from 0 to C - 1. The loss is computed in float64.
     """
-    labels = _checked(logits, labels)
+    check_finite(logits=logits)
+    labels = check_labels(labels, *logits.shape)
     with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
-        return mean_loss(logits, np.arange(0, logits.size, logits.shape[1]) + labels)
+        return mean_loss(logits, labels)
 
 
-def mean_loss(logits, places):
-    """Compute what `cross_entropy` computes of what it checks; labels are places among all logits in one line."""
+def mean_loss(logits, labels):
+    """Compute what `cross_entropy` computes of what it checks."""
     # Shifted by the largest logit, no exponential overflows and their sum is at least one.
     shifted = logits.astype(np.float64, order="C")
     shifted -= np.maximum.reduce(shifted, axis=1, keepdims=True)
+    places = np.arange(0, shifted.size, shifted.shape[1]) + labels
     of_labels = shifted.reshape(-1)[places]
     exponentials = np.exp(shifted, out=shifted)
     sums = np.add.reduce(exponentials, axis=1, keepdims=True)
@@ -39,23 +40,9 @@ def mean_loss(logits, places):
     return float(loss), exponentials.astype(logits.dtype)
 
 
-@checked
-def accuracy(logits: Logits, labels: Labels) -> float:
-    """Return the share of samples whose largest logit is at their label."""
-    return float((logits.argmax(axis=1) == _checked(logits, labels)).mean())
-
-
-def _checked(logits, labels):
-    check_finite(logits=logits)
-    return _in_range(labels, logits.shape[1])
-
-
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    return _in_range(_LABELS("labels", labels, {"B": batch, ("logits", ""): ["B"]}), classes)
-
-
-def _in_range(labels, classes):
+    labels = _LABELS("labels", labels, {"B": batch, ("logits", ""): ["B"]})
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")

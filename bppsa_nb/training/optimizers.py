@@ -51,7 +51,7 @@ def adam_of(sqrt):
 class _Optimizer:
     """What both optimizers share: the steps taken, and running averages of every parameter's gradient."""
 
-    _settings = ()
+    _settings = ()  # of one that is not made yet
 
     def __init__(self, averages, *settings):
         self._averages, self._settings = averages, settings
@@ -106,7 +106,7 @@ class _Optimizer:
                 found = rule(param, grad, *[*before[1:], None, None][:2], numbers)[: len(before)]
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
-                    self.check_range(name, grad, found)
+                    self._check_range(name, grad, found)
                 steps += zip(before, found, strict=True)
         self.state = state
         self.take(steps)
@@ -139,7 +139,7 @@ class _Optimizer:
         self.state = state  # before anything changes: Ctrl-C may come at any time
         return found
 
-    def check_range(self, name, grad, found):
+    def _check_range(self, name, grad, found):
         """Raise FloatingPointError unless a parameter and its averages, as a step found them, are finite."""
         whats = [name, *(f"{average} of {name}" for average in self._averages)]
         for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
@@ -205,9 +205,7 @@ class Adam(_Optimizer):
         super().__init__(("exp_avg", "exp_avg_sq"), "lr", "betas", "eps")
         self.lr, self.betas, self.eps = lr, list(betas), eps
 
-    def rule_of(self, sqrt):
-        """Return the rule of Adam, of arrays or numbers as `sqrt` is."""
-        return adam_of(sqrt)
+    rule_of = staticmethod(adam_of)
 
     def numbers(self):
         """Return what the rule of the next step reads, worked out in double precision.

@@ -44,14 +44,13 @@ class Step:
         self.parts = np.split(self.grads, np.cumsum(sizes))  # of every layer; the head's weights, its biases
         self.layers.states[:, :, 0], self.chunked = 0, self.layers.options.method != "linear"
         self.starts = [None] * model.num_layers
-        self.rows = np.arange(0, shape[1] * model.num_classes, model.num_classes)
 
     def run(self, x, labels):
         """Go forward and back; return the loss. Nothing has changed yet."""
         with np.errstate(all="ignore"):
             stack.forward(self.layers, x, self.starts)
             last = self.layers.hidden[-1][-1]
-            loss, at_logits = mean_loss(stack.logits(self.head, last), self.rows + labels)
+            loss, at_logits = mean_loss(stack.logits(self.head, last), labels)
             of_weight, of_bias, end = stack.from_logits(self.head, last, at_logits)
             stack.backward(self.layers, x, [*self.starts[1:], end], None)
             for part, grad in zip(self.parts, (*self.layers.flat, of_weight.reshape(-1), of_bias), strict=True):
@@ -71,10 +70,8 @@ class Step:
 class Local:
     """Steps of a trainer in this process; those of `bppsa_nb.distributed` have the same methods.
 
-    A step is whole where all of it is known: an RNN, a GRU or an LSTM without methods or parameters of its own, and
-    exactly `SGD` or `Adam`. Other models and optimizers, and batches that do not fit, go in parts: `forward`,
-    `backward` and the optimizer's `step` are called, which say what is wrong. `make` is always a callable that returns
-    a batch: its inputs, its labels, and its lengths, if it has any.
+    What is whole, and what goes in parts, is said of `steps` by `Trainer`. `make` is always a callable that returns a
+    batch: its inputs, its labels, and its lengths, if it has any.
     """
 
     is_main_process = True  # which shows progress and writes files

@@ -13,15 +13,13 @@ import numpy as np
 
 from bppsa_nb.cells import stack
 from bppsa_nb.cells.layer_cuda import launch_linear
-from bppsa_nb.cells.recurrent import HEAD, overflow
+from bppsa_nb.cells.recurrent import HEAD
 from bppsa_nb.cells.stack_cuda import Device, head_parts, launch_from_logits
 from bppsa_nb.chains.plan import explain
 from bppsa_nb.machine.arrays_cuda import fill
-from bppsa_nb.machine.checks import check_finite
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.step import check_gradients
 
 
 class Shared:
@@ -84,8 +82,7 @@ class Step:
     def run(self, x, labels):
         """Go forward and back, and update what is on the GPU; return the loss. Nothing on the host has changed yet.
 
-        ValueError for numbers that are not finite, FloatingPointError if logits, a gradient or an update leave the
-        range of the dtype, MemoryError if what a step works on does not fit.
+        MemoryError if what a step works on does not fit.
         """
         self.shared.send()
         options, self.converged = self.options, True
@@ -95,8 +92,7 @@ class Step:
             status = self._run(self.how, options, x, labels)
         if status == kernels.LOST:  # products of Jacobians left the range: nothing was updated, the linear scan answers
             status = self._run(("linear", "cuda", None), options, x, labels)
-        if status != kernels.DONE:
-            self._explain(status, x)
+        self.done = status == kernels.DONE
         return float(self.shared.loss.copy_to_host()[0])
 
     def _run(self, how, options, x, labels):
@@ -108,24 +104,11 @@ class Step:
         self.last.run()
         return self.shared.fetch()
 
-    def _explain(self, status, x):
-        """Raise the error of a step that left the range of the dtype, or was given what is not finite."""
-        shared, params = self.shared, self.shared.model.params
-        check_finite(x=x)
-        params.check_finite()
-        if status == kernels.LOGITS:
-            raise FloatingPointError(overflow(shared.model.dtype))
-        grads = params.views(shared.grads.copy_to_host())
-        if status == kernels.GRADIENTS:
-            check_gradients(grads, f" after {self.shape[0]} time steps")
-        found = [params.views(mirror) for _, mirror in shared.pairs()]
-        for name, grad in grads.items():
-            shared.optimizer.check_range(name, grad, [group[name] for group in found])
-
     def commit(self):
-        """Write what the step found into the model's parameters and the optimizer's state."""
-        self.shared.optimizer.take(self.shared.pairs())
-        return True
+        """Write what the step found into model and optimizer; return False, and change nothing, if it failed."""
+        if self.done:
+            self.shared.optimizer.take(self.shared.pairs())
+        return self.done
 
     def share(self):
         """Predict the time that the forward pass took in chunks, in that of the loop."""

@@ -13,7 +13,6 @@ from bppsa_nb.machine.arguments import Backend, Comm, Count, Path, Rng, Size, ch
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.machine.reprs import repr_of, with_repr
-from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.step import Local
 
@@ -45,9 +44,7 @@ class Trainer:
     Parameters
     ----------
     model
-        Or anything with `params`, `forward`, `backward` and `check_method` like these. On a GPU, whole steps of `RNN`
-        and `GRU` run there with `SGD` and `Adam`. For subclasses, or with methods or parameters of their own, a warning
-        says that `forward`, `backward` and the optimizer's `step` are called instead.
+        Or anything with `params`, `forward`, `backward` and `check_method` like these.
     optimizer
         Or anything with `step`, `settings`, `zeros`, `state` and `steps` like these.
     method, backend, levels
@@ -76,8 +73,9 @@ class Trainer:
     steps : {"whole", "in parts", "on the GPU", "over ranks"}
         How steps run. Those of an `RNN`, a `GRU` or an `LSTM`, by `SGD` or `Adam`, are whole, by any method: arguments
         and numbers are looked at once. On a GPU, they are recorded and replayed. Other models and optimizers, and those
-        with methods of their own, run in parts, by their own `forward`, `backward` and `step`. So does a step whose
-        arguments or results are not as they must be: the parts say what is wrong.
+        with methods or parameters of their own, run in parts, by their own `forward`, `backward` and `step`; on a GPU,
+        a warning says so. So does a step whose arguments or results are not as they must be: the parts say what is
+        wrong.
 
     Examples
     --------
@@ -100,10 +98,8 @@ class Trainer:
             if sequence_ranks is not None:
                 raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
             self._strategy = Local(model, optimizer, backend)
-        elif isinstance(model, ResidualModel):
-            self._strategy = over_ranks("residual").LayerStrategy(comm, sequence_ranks)
         else:
-            self._strategy = over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
+            self._strategy = over_ranks("training").ReplicaStrategy(model, comm, sequence_ranks)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels

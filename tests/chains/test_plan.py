@@ -10,7 +10,7 @@ from bppsa_nb.chains import counts as counting
 from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
 from bppsa_nb.machine import backends
-from bppsa_nb.operands.dense import Dense
+from bppsa_nb.operands.kinds import Dense
 from bppsa_nb.scan import steps
 from bppsa_nb.scan.levels import down_levels, up_levels
 

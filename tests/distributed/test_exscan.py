@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb.distributed import exscan as module
-from bppsa_nb.distributed import predict
+from bppsa_nb.distributed import solver as module
 from bppsa_nb.distributed.segments import ScaledRows
 from bppsa_nb.operands import rows as scaled_rows
-from bppsa_nb.operands.batched import Planned
-from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.kinds import CSR, Affine, Dense, Scaled
+from bppsa_nb.operands.pattern import Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.papers.ranks import model
 from bppsa_nb.scan import operator
 from bppsa_nb.scan.operator import diamond
 
@@ -215,7 +214,7 @@ def test_operands_of_any_size_are_scanned_in_rounds(size, affine):
         owns[-1] = operator.IDENTITY  # nobody needs the product of the last
     found, sent = exscan(owns)
     rounds = (size - 1).bit_length()
-    counts = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.OperatorCosts(0, 0, 0, 0))[1]
+    counts = model.exscan(np.zeros(size), model.Interconnect(0, 1), model.OperatorCosts(0, 0, 0, 0))[1]
     for rank, (before, combinations, error) in enumerate(found):
         assert error is None
         assert combinations == counts[rank] <= max(2 * rounds - 2, 0)

@@ -10,9 +10,9 @@ from scipy import sparse
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
-from bppsa_nb.chains import counts, plan
-from bppsa_nb.distributed.segments import DenseSegment, ListSegment
-from bppsa_nb.operands.dense import Affine
+from bppsa_nb.chains import counts
+from bppsa_nb.distributed.segments import DenseSegment, ListSegment, choose
+from bppsa_nb.operands.kinds import Affine
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
@@ -84,12 +84,23 @@ def test_a_product_that_cannot_be_kept(kind, backend):
 
 
 @pytest.mark.parametrize(
-    "kind, backend, weights", [("gru", "numpy", 3), ("carry only", "numpy", 1), ("shared", "cpu", 0)]
+    "ranks, size, batch, matrices, method",
+    [
+        *((2, 20, 16, 16, "linear"), (21, 20, 16, 16, "linear"), (22, 20, 16, 16, "chunked")),
+        # Of Jacobians that samples share, there is one product for all of them.
+        *((2, 20, 16, 1, "linear"), (3, 20, 16, 1, "chunked"), (4, 20, 1, 1, "linear"), (1, 1, 16, 1, "linear")),
+    ],
 )
-def test_seconds_are_the_plan_s(kind, backend, weights):
-    links, B, _, _ = make(kind, 7, np.float32)
-    expected = plan.run_seconds(7, B, links.shape[2], np.float32, backend, weights)
-    assert DenseSegment(links, B, backend).costs()[:2] == expected
+def test_auto_multiplies_where_ranks_have_less_to_do_than_all_of_them_in_turn(ranks, size, batch, matrices, method):
+    assert choose("auto", ranks, size, batch, matrices) == method
+    assert choose("linear", ranks, size, batch, matrices) == "linear"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_segment_knows_how_many_matrices_its_product_has(kind):
+    chain = Chain(kind, 3, np.float64, np.random.default_rng(0))
+    B = len(chain.grad_output)
+    assert DenseSegment(chain.links, B, "numpy").matrices == (1 if kind == "shared" else B)
 
 
 def test_a_segment_of_a_list_is_affine_if_any_is():

@@ -36,7 +36,7 @@ def test_the_vanilla_rnn_has_nothing_to_choose():
 
 
 def test_products_count_what_they_sum_over():
-    choice = saving.choose(library.fully_connected(), [], {"B": 2, "I": 5, "H": 7}, at_hand=())
+    choice = saving.choose(library.fully_connected(), [], {"B": 2, "I": 5, "H": 7})
     assert choice.recomputed == ("matmul_1", "repeat_1", "a", "y")
     assert choice.multiply_adds == 2 * 5 * 7 and choice.inputs_read == ("x",) and choice.kept_inputs == 10
 

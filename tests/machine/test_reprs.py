@@ -11,27 +11,24 @@ from texts import beside
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
 from bppsa_nb.machine.reprs import repr_of
-from bppsa_nb.operands import batched, dense, pattern, scaled
+from bppsa_nb.operands import kinds, pattern
+from bppsa_nb.papers.multigrid import recording as timelines
 from bppsa_nb.scan import trace
-from bppsa_nb.schedule import cycles as timelines
 from bppsa_nb.training.datasets.audio import FEATURES
 
 
 def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
     """What good calls make and take is looked at in test_garbage.py."""
-    matrix = dense.Dense(np.ones((9, 40, 40)))
+    matrix = kinds.Dense(np.ones((9, 40, 40)))
     link = bp.BatchedCSR(np.ones((2, 9)), np.arange(9), np.arange(10), (9, 9))
     found, clips = trace.trace(50, "blelloch"), object.__new__(bp.Instruments)
     clips.x, clips.features, clips.data = np.zeros((2, 259, 38), np.float32), FEATURES["S"], "real"
     tasks = [timelines.Task(*[0] * len(timelines.Task._fields))] * 999
-    model = sparse.Network((1, 4, 4), [sparse.Flatten("flat"), sparse.Linear("fc", 16, 2)])
-    timeline = schedule.pipeline(schedule.Network.uniform(1), devices=1)
-    with schedule.Executor(timeline, model, 2) as run:
-        things = [run, run(np.zeros((2, 1, 4, 4), np.float32), np.array([0, 1])), timeline.operations, sparse.VGG11()]
-    things += [matrix, scaled.Scaled(matrix), dense.Affine(matrix, np.ones((9, 40))), clips]
-    things += [batched.Planned(link.pattern, link.values, "numpy"), pattern.Pattern(link.pattern, [])]
+    things = [schedule.pipeline(schedule.Network.uniform(1), devices=1).operations, sparse.VGG11()]
+    things += [matrix, kinds.Scaled(matrix), kinds.Affine(matrix, np.ones((9, 40))), clips]
+    things += [pattern.Planned(link.pattern, link.values, "numpy"), pattern.Pattern(link.pattern, [])]
     things += [pattern.Cost("mm", 3, 4), found.levels[0], found.levels[0].level]
-    things += [timelines.Recording(tasks, {"F": np.ones(4, int)}), dense.CSR(scipy_sparse.csr_array(np.eye(99)))]
+    things += [timelines.Recording(tasks, {"F": np.ones(4, int)}), kinds.CSR(scipy_sparse.csr_array(np.eye(99)))]
     assert badly_shown(*things) == []
 
 
@@ -41,7 +38,7 @@ def test_in_these_words(thing, text):
 
 
 def test_half_made_things_are_shown_too():
-    for kind in (bp.RNN, bp.Trainer, bp.SGD, sparse.Network, multigrid.ResidualModel, schedule.Executor):
+    for kind in (bp.RNN, bp.Trainer, bp.SGD, sparse.Network, multigrid.ResidualModel):
         assert repr(object.__new__(kind)) == f"{kind.__name__}()"
 
 

@@ -10,6 +10,7 @@ from texts import beside, refuses
 from bppsa_nb import sparse
 from bppsa_nb.machine import memory
 from bppsa_nb.networks import jacobians
+from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
 
 DTYPES = [np.float32, np.float64]
 
@@ -30,7 +31,8 @@ def test_convolution_equals_pushing_one_input_after_the_other(case, kept):
     shape, input_shape, options, seed = case
     rng = np.random.default_rng(seed)
     weight = spread(rng, shape) * (rng.random(shape) <= kept)
-    found = sparse.conv2d_jacobian_T(weight, input_shape, **options)
+    operator = Conv2d("op", shape[1], shape[0], shape[2:], **options)
+    found = operator.jacobian_T(spread(rng, input_shape), weight)
     # Linear: the difference quotient is exact with any step.
     expected = naive.jacobian_T(lambda x: naive.conv2d(x, weight, *options.values()), np.zeros(input_shape), 1.0)
     np.testing.assert_array_equal(found.toarray(), expected)
@@ -44,33 +46,32 @@ def test_convolution_equals_pushing_one_input_after_the_other(case, kept):
 def test_linear_is_the_transposed_weight(shape, kept):
     rng = np.random.default_rng(0)
     weight = spread(rng, shape) * (rng.random(shape) <= kept)
-    found = sparse.linear_jacobian_T(weight)
+    found = Linear("op", *shape[::-1]).jacobian_T(spread(rng, shape[1:]), weight)
     expected = naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
     np.testing.assert_array_equal(found.toarray(), expected)
     assert found.nnz == np.count_nonzero(weight)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
-@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid"])
-def test_elementwise_functions_equal_difference_quotients(name, shape):
+@pytest.mark.parametrize("kind", [ReLU, Tanh, Sigmoid])
+def test_elementwise_functions_equal_difference_quotients(kind, shape):
     x = 3 * spread(np.random.default_rng(0), shape)
-    given = x if name == "relu" else naive.elementwise(x, name)
-    found = getattr(sparse, f"{name}_jacobian_T")(given)
-    expected = naive.jacobian_T(lambda x: naive.elementwise(x, name), x, 1e-6)
+    found = kind("op").jacobian_T(x)
+    expected = naive.jacobian_T(lambda x: naive.elementwise(x, kind.__name__.lower()), x, 1e-6)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
     assert found.nnz == x.size
 
 
 def test_saturated_units_have_no_slope():
-    assert not sparse.tanh_jacobian_T(np.array([-1.0, 1.0])).toarray().any()
-    assert not sparse.sigmoid_jacobian_T(np.array([0.0, 1.0])).toarray().any()
+    for operator in Tanh("op"), Sigmoid("op"):
+        assert not operator.jacobian_T(np.array([-1e3, 1e3])).toarray().any()
 
 
 @given(poolings())
 def test_max_pooling_equals_difference_quotients(case):
     shape, kernel, stride, seed = case
     x = spread(np.random.default_rng(seed), shape)
-    found = sparse.max_pool2d_jacobian_T(x, kernel, stride=stride)
+    found = MaxPool2d("op", kernel, stride).jacobian_T(x)
     expected = naive.jacobian_T(lambda x: naive.max_pool2d(x, kernel, stride or kernel), x, 1e-6)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
     # Where it may be non-zero: wherever an average is.
@@ -81,20 +82,19 @@ def test_max_pooling_equals_difference_quotients(case):
 
 @given(poolings())
 def test_average_pooling_equals_difference_quotients(case):
-    shape, kernel, stride, _ = case
-    found = sparse.avg_pool2d_jacobian_T(shape, kernel, stride=stride)
+    shape, kernel, stride, seed = case
+    found = AvgPool2d("op", kernel, stride).jacobian_T(spread(np.random.default_rng(seed), shape))
     expected = naive.jacobian_T(lambda x: naive.avg_pool2d(x, kernel, stride or kernel), np.zeros(shape), 1.0)
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
     assert found.nnz == np.count_nonzero(expected) and found.has_sorted_indices
 
 
 def test_flattening_is_the_identity():
-    np.testing.assert_array_equal(sparse.flatten_jacobian_T((2, 3, 2)).toarray(), np.eye(12))
-    assert jacobians.Flatten((2, 3, 2)).output_shape == (12,)
+    np.testing.assert_array_equal(Flatten("op").jacobian_T(np.zeros((2, 3, 2))).toarray(), np.eye(12))
 
 
 def test_relu_is_flat_at_zero():
-    found = sparse.relu_jacobian_T(np.array([-1.0, -0.0, 0.0, 1e-300, 2.0]))
+    found = ReLU("op").jacobian_T(np.array([-1.0, -0.0, 0.0, 1e-300, 2.0]))
     np.testing.assert_array_equal(found.data, [0, 0, 0, 1, 1])
 
 
@@ -106,12 +106,13 @@ def test_equal_to_torch():
     x = rng.integers(-2, 3, (3, 7, 9)).astype(float)  # with ties and zeros
     weight, options = rng.standard_normal((4, 3, 3, 2)), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}
     tensor, F = torch.from_numpy, torch.nn.functional
-    for found, function in (
-        (sparse.conv2d_jacobian_T(weight, x.shape, **options), lambda x: F.conv2d(x, tensor(weight), **options)),
-        (sparse.max_pool2d_jacobian_T(x, (2, 3), stride=1), lambda x: F.max_pool2d(x, (2, 3), stride=1)),
-        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2), dtype=float), lambda x: F.avg_pool2d(x, (3, 2))),
-        (sparse.relu_jacobian_T(x), torch.relu),
+    for operator, function in (
+        (Conv2d("op", 3, 4, (3, 2), **options), lambda x: F.conv2d(x, tensor(weight), **options)),
+        (MaxPool2d("op", (2, 3), stride=1), lambda x: F.max_pool2d(x, (2, 3), stride=1)),
+        (AvgPool2d("op", (3, 2)), lambda x: F.avg_pool2d(x, (3, 2))),
+        *((ReLU("op"), torch.relu), (Tanh("op"), torch.tanh), (Sigmoid("op"), torch.sigmoid)),
     ):
+        found = operator.jacobian_T(x, weight if operator.param_shapes else None)
         expected = torch.autograd.functional.jacobian(function, tensor(x)).numpy().reshape(found.shape[::-1]).T
         np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
 
@@ -121,12 +122,12 @@ def test_equal_to_torch():
 
 def test_sparsity_and_sizes_of_the_first_operators_of_vgg_11():
     operators = {
-        0.99157: jacobians.Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
-        0.99998: jacobians.ReLU((64, 32, 32)),
-        0.99994: jacobians.MaxPool2d((64, 32, 32), 2),
+        0.99157: Conv2d("op", 3, 64, 3, padding=1).jacobian((3, 32, 32)),
+        0.99998: ReLU("op").jacobian((64, 32, 32)),
+        0.99994: MaxPool2d("op", 2).jacobian((64, 32, 32)),
     }
-    for sparsity, operator in operators.items():
-        assert round(operator.pattern.sparsity, 5) == sparsity
+    for sparsity, jacobian in operators.items():
+        assert round(jacobian.pattern.sparsity, 5) == sparsity
     convolution = operators[0.99157]
     assert np.prod(convolution.pattern.shape) * 4 == 768 * 2**20
     values = convolution.fill(np.random.default_rng(0).standard_normal((64, 3, 3, 3)).astype(np.float32))
@@ -139,15 +140,15 @@ def test_sparsity_and_sizes_of_the_first_operators_of_vgg_11():
 
 
 def operators():
-    rng = np.random.default_rng(0)
+    plane = (2, 6, 5)
     return {
-        "convolution": (jacobians.Convolution(np.ones((3, 2, 3, 3), bool), (2, 6, 5), padding=1), (3, 2, 3, 3)),
-        "linear": (jacobians.Linear(rng.random((4, 5)) < 2), (4, 5)),
-        "relu": (jacobians.ReLU((2, 6, 5)), (2, 6, 5)),
-        "tanh": (jacobians.Tanh((2, 6, 5)), (2, 6, 5)),
-        "sigmoid": (jacobians.Sigmoid((2, 6, 5)), (2, 6, 5)),
-        "max": (jacobians.MaxPool2d((2, 6, 5), 2), (2, 6, 5)),
-        "overlapping max": (jacobians.MaxPool2d((2, 6, 5), 3, stride=2), (2, 6, 5)),
+        "convolution": (Conv2d("op", 2, 3, 3, padding=1).jacobian(plane), (3, 2, 3, 3)),
+        "linear": (Linear("op", 5, 4).jacobian((5,)), (4, 5)),
+        "relu": (ReLU("op").jacobian(plane), plane),
+        "tanh": (Tanh("op").jacobian(plane), plane),
+        "sigmoid": (Sigmoid("op").jacobian(plane), plane),
+        "max": (MaxPool2d("op", 2).jacobian(plane), plane),
+        "overlapping max": (MaxPool2d("op", 3, stride=2).jacobian(plane), plane),
     }
 
 
@@ -179,14 +180,13 @@ def test_threads_change_nothing(monkeypatch):
     x = rng.standard_normal((2, 4, 9, 9))
 
     def everything():
-        convolution = jacobians.Convolution(weight > -1, (3, 9, 9), padding=1)
-        dense = jacobians.Linear(weight.reshape(12, 9) > -1)
-        pools = [jacobians.MaxPool2d((4, 9, 9), size, stride=2) for size in (2, 3)]
+        convolution = Conv2d("op", 3, 4, 3, padding=1).jacobian((3, 9, 9), weight > -1)
+        dense = Linear("op", 9, 12).jacobian((9,), weight.reshape(12, 9) > -1)
+        pools = [MaxPool2d("op", size, stride=2).jacobian((4, 9, 9)) for size in (2, 3)]
         return [
             convolution.pattern.indices,
             convolution.fill(np.where(weight > -1, weight, 0)),
             dense.fill(np.where(weight > -1, weight, 0).reshape(12, 9)),
-            jacobians.ReLU((4, 9, 9)).fill(x),
             *(pool.fill(x) for pool in pools),
         ]
 
@@ -199,10 +199,11 @@ def test_threads_change_nothing(monkeypatch):
 def test_a_mask_keeps_weights_that_happen_to_be_zero():
     rng = np.random.default_rng(0)
     mask = rng.random((3, 2, 3, 3)) < 0.5
-    convolution = jacobians.Convolution(mask, (2, 4, 5), padding=1)
+    operator = Conv2d("op", 2, 3, 3, padding=1)
+    convolution = operator.jacobian((2, 4, 5), mask)
     weight = np.where(mask, rng.standard_normal(mask.shape), 0)
     full = convolution.pattern.matrix(convolution.fill(weight)).toarray()
-    np.testing.assert_array_equal(full, sparse.conv2d_jacobian_T(weight, (2, 4, 5), padding=1).toarray())
+    np.testing.assert_array_equal(full, operator.jacobian_T(np.zeros((2, 4, 5)), weight).toarray())
     assert convolution.pattern.nnz == np.count_nonzero(full)
     weight[np.nonzero(mask)[0][0]] = 0  # trained to zero, but not pruned
     kinds = sparse.kinds_of_zeros(convolution.pattern.matrix(convolution.fill(weight)))
@@ -211,21 +212,19 @@ def test_a_mask_keeps_weights_that_happen_to_be_zero():
 
 
 def test_constant_values():
-    pool = jacobians.AvgPool2d((2, 4, 6), (2, 3))
+    average, flatten = AvgPool2d("op", (2, 3)), Flatten("op")
+    pool = average.jacobian((2, 4, 6))
     for dtype in DTYPES:
         out = np.empty(48, dtype)
         assert pool.fill(dtype, out) is out and set(out) == {dtype(1 / 6)}
-        assert set(jacobians.Flatten((2, 3)).fill(dtype)) == {dtype(1)}
-        average = sparse.avg_pool2d_jacobian_T((2, 4, 6), (2, 3), dtype=dtype)
-        assert average.dtype == dtype and set(average.data) == {dtype(1 / 6)}
-        identity = sparse.flatten_jacobian_T((2, 3), dtype=dtype)
-        assert identity.dtype == dtype and set(identity.data) == {dtype(1)}
-    assert sparse.avg_pool2d_jacobian_T((2, 4, 6), 2).dtype == sparse.flatten_jacobian_T((2, 3)).dtype == np.float32
+        for operator, value in ((average, 1 / 6), (flatten, 1)):
+            found = operator.jacobian_T(np.zeros((2, 4, 6), dtype))
+            assert found.dtype == dtype and set(found.data) == {dtype(value)}
     assert (pool.output_shape, pool.pattern.shape) == ((2, 2, 2), (48, 8))
 
 
 def test_kinds_of_zeros_are_told_apart():
-    found = sparse.kinds_of_zeros(sparse.relu_jacobian_T(np.array([1.0, -1.0, 2.0])))
+    found = sparse.kinds_of_zeros(ReLU("op").jacobian_T(np.array([1.0, -1.0, 2.0])))
     np.testing.assert_array_equal(found, [[2, 0, 0], [0, 1, 0], [0, 0, 2]])
     assert found.dtype == np.int8
 
@@ -236,7 +235,10 @@ WEIGHT = np.ones((2, 3, 3, 3))
 
 
 def test_what_cannot_be_filled_is_named():
-    convolution, relu = jacobians.Convolution(np.arange(54).reshape(2, 3, 3, 3) != 4, (3, 4, 4)), jacobians.ReLU((2, 3))
+    operator, mask = Conv2d("op", 3, 2, 3), np.arange(54).reshape(2, 3, 3, 3) != 4
+    convolution, relu, tanh, sigmoid = operator.jacobian((3, 4, 4), mask), *(
+        kind("op").jacobian((2, 3)) for kind in (ReLU, Tanh, Sigmoid)
+    )
     spoiled = np.where(convolution.mask, WEIGHT, 0)
     spoiled[1, 2, 2, 0] = np.nan
     good, wide = np.ones((2, 3)), np.empty(12)[::2]
@@ -246,11 +248,11 @@ def test_what_cannot_be_filled_is_named():
 
 def test_too_little_memory_is_an_error_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 2**20)
-    mask, relu = np.ones((64, 3, 3, 3), bool), jacobians.ReLU((10,))
+    relu = ReLU("op").jacobian((10,))
     for text, message in beside(__file__)["memory"]:
         refuses(text, message, globals() | locals())
 
 
 def test_indices_that_need_more_than_32_bits_are_an_error():
     with pytest.raises(ValueError, match=r"less than 2\*\*31 entries, got \(1, 65536, 32768\)"):
-        jacobians.Convolution(np.ones((1, 1, 1, 1), bool), (1, 2**16, 2**15))
+        Conv2d("op", 1, 1, 1).jacobian((1, 2**16, 2**15))

@@ -1,3 +1,5 @@
+import typing
+
 import numpy as np
 import pytest
 from comparing import assert_gradients, central_differences
@@ -226,6 +228,7 @@ def test_flattening_has_a_jacobian_but_is_no_link():
     assert values.dtype == model.dtype and operator.shared
     np.testing.assert_array_equal(jacobian.pattern.matrix(values).toarray(), np.eye(16))
     assert "flatten" not in [operator.name for operator in model.linked(from_input=True)]
+    assert isinstance(jacobian, typing.get_type_hints(Network.jacobian)["return"])
 
 
 def test_jacobians_are_made_once_until_masks_change():

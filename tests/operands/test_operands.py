@@ -6,11 +6,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bppsa_nb.operands import products
-from bppsa_nb.operands.batched import Planned
-from bppsa_nb.operands.dense import CSR, Affine, Dense
-from bppsa_nb.operands.pattern import CSRPattern, Pattern
+from bppsa_nb.operands.kinds import CSR, Affine, Dense, Scaled
+from bppsa_nb.operands.pattern import CSRPattern, Pattern, Planned
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 from bppsa_nb.scan.trace import Traced
 

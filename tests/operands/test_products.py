@@ -182,8 +182,8 @@ def test_extent_and_scale(seed, shape, dtype):
 
 
 def test_extent_of_many_parts():
-    values = np.random.default_rng(0).uniform(1, 2, (2, 3 * cpu._PART + 5)).astype(np.float32)
-    values[0, -1], values[1, cpu._PART] = 7, 0.25
+    values = np.random.default_rng(0).uniform(1, 2, (2, 3 * cpu.PART + 5)).astype(np.float32)
+    values[0, -1], values[1, cpu.PART] = 7, 0.25
     peak, floor = cpu.magnitude_range(values)
     assert peak.tolist() == [7, values[1].max()] and floor.tolist() == [values[0].min(), 0.25]
 

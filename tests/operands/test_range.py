@@ -13,9 +13,8 @@ from bppsa_nb.chains.methods import go_back, multiply
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows as scaled_rows
 from bppsa_nb.operands import scaled_cpu
-from bppsa_nb.operands.dense import Dense
+from bppsa_nb.operands.kinds import Dense, Scaled
 from bppsa_nb.operands.range import DynamicRangeError
-from bppsa_nb.operands.scaled import Scaled
 
 BACKENDS = "numpy", "cpu"
 each_backend = pytest.mark.parametrize("backend", BACKENDS)

@@ -114,7 +114,7 @@ def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, d
     assert (f"toy: starts afresh, {what} changed since 4 points were saved" in said) != same
 
 
-@pytest.mark.parametrize("came", ["IRMAS-TrainingData", "cifar10.npz"])
+@pytest.mark.parametrize("came", ["IRMAS-TrainingData", "cifar-10-binary.tar.gz"])
 def test_what_stood_in_for_data_is_measured_again_when_they_have_come(toy, tmp_path, monkeypatch, came):
     measure = toy.measure
     monkeypatch.setattr(toy, "measure", lambda *how: [table := measure(*how), table.attrs.update(data="stand-in")][0])

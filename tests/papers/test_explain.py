@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import cli, experiment, experiments, explain, notebooks, provenance, published, verdicts
+from bppsa_nb.papers import cli, experiment, experiments, explain, notebooks, provenance, tables, verdicts
 from bppsa_nb.papers.progress import Progress
 
 NAMES = experiments.names()
@@ -56,7 +56,7 @@ def test_a_table_is_there_with_all_its_columns_and_what_it_was_made_from(name, d
 
 
 def drawn(source):
-    """Name the figures that a cell draws, by what its code is made of, and whether it measures them."""
+    """Name the figures that a cell draws, by what its code is made of."""
     calls, tables = [], {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -68,7 +68,7 @@ def drawn(source):
             (table,) = call.args
             call = tables.get(ast.unparse(table), table)
             assert ast.unparse(call.func) in ("experiments.measured", "experiments.run", "experiments.table")
-        yield call.args[0].value, ast.unparse(call.func) != "experiments.table"
+        yield call.args[0].value
 
 
 def test_cells_are_those_that_draw_and_show_a_figure():
@@ -76,25 +76,22 @@ def test_cells_are_those_that_draw_and_show_a_figure():
     for name in notebooks.names():
         for number, cell in enumerate(files.read_json(ROOT / f"notebooks/{name}.ipynb")["cells"], 1):
             kind, source = cell["cell_type"], "".join(cell["source"])
-            for figure, measures in set(drawn(source)) if kind == "code" and "experiments." in source else ():
-                there[figure].append((name, number, cell["id"], True, measures))
+            for figure in set(drawn(source)) if kind == "code" and "experiments." in source else ():
+                there[figure].append((name, number, cell["id"], True))
             for figure in NAMES if kind == "markdown" else ():
                 if f"(../figures/{figure}.png" in source:
-                    there[figure].append((name, number, cell["id"], False, False))
+                    there[figure].append((name, number, cell["id"], False))
     assert {name: [(*cell,) for cell in cells] for name, cells in explain.cells().items()} == there
     assert all({cell[3] for cell in cells} == {True, False} for cells in there.values()) and set(there) <= set(NAMES)
-    measured = {name for name, cells in there.items() if any(cell[4] for cell in cells)}
-    collected = {name for name in NAMES if experiments.load(name).FIGURE.origin == "collected"}
-    assert set(explain.measured_by_notebooks()) == measured - collected
     assert set(NAMES) - set(there) - set(explain.drawn_by_no_notebook()) == {"kernel_issue"}  # it waits for a GPU
 
 
 @pytest.mark.parametrize("name", READING)
 def test_what_is_put_together_needs_every_table_that_it_reads(name, monkeypatch):
-    read, place, printed = set(), experiments.place, published.table
+    read, place, printed = set(), experiments.place, tables.published
     monkeypatch.setattr(experiments, "place", lambda *how: [place(*how), read.add(place(*how))][0])
     of_paper = ROOT / "data/paper"
-    monkeypatch.setattr(published, "table", lambda which: [printed(which), read.add(of_paper / f"{which}.csv")][0])
+    monkeypatch.setattr(tables, "published", lambda which: [printed(which), read.add(of_paper / f"{which}.csv")][0])
     with experiments.references():
         experiments.load(name).measure("quick", np.random.default_rng(0), Progress(show=False))
     monkeypatch.undo()

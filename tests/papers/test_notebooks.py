@@ -42,7 +42,7 @@ def test_cells_that_time_something_say_so(name):
     for cell in read(name).cells:
         source = re.sub("#.*", "", cell.source)
         made = re.findall(r'experiments\.(?:make|measured)\(\s*"(\w+)"', source)
-        timed = re.search(r"perf_counter|timeit|take_turns|schedule\.profile", source)
+        timed = re.search(r"perf_counter|timeit|take_turns|execution\.profile", source)
         timed = timed or any(experiments.load(each).FIGURE.origin == "timed" for each in made)
         assert ("timed" in cell.metadata.get("tags", [])) == bool(timed and cell.cell_type == "code"), source
 

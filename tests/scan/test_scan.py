@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bppsa_nb.operands.dense import Affine, Dense
-from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.operands.kinds import Affine, Dense, Scaled
 from bppsa_nb.scan import blelloch, chunked, levels, linear, operator, scan, truncated
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Traced, trace

@@ -1,6 +1,7 @@
 import numpy as np
 
 from bppsa_nb import schedule
+from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network, ReLU, Tanh
 
 
 def test_a_network_keeps_what_it_is_given():
@@ -39,3 +40,13 @@ def test_transfer_time_is_latency_and_size_over_bandwidth():
     np.testing.assert_array_equal(schedule.transfer_time([0, 10, 20], 10, 1), [1, 2, 3])
     assert schedule.transfer_time(1e9, np.float32(3e9)) == 1e9 / float(np.float32(3e9))
     assert type(schedule.transfer_time(1, 2)) is float
+
+
+def test_every_layer_ends_with_parameters():
+    layers = schedule.split(LeNet5())
+    assert [[operator.name for operator in layer] for layer in layers] == [
+        ["conv1"], ["relu1", "pool1", "conv2"], ["relu2", "pool2", "flatten", "fc1"], ["relu3", "fc2"],
+        ["relu4", "fc3"],
+    ]  # fmt: skip
+    trailing = Network((1, 2, 2), [Flatten("flatten"), Linear("fc", 4, 3), ReLU("relu"), Tanh("tanh")])
+    assert schedule.split(trailing) == [trailing.operators[:2], trailing.operators[2:]]

@@ -213,7 +213,8 @@ def test_greedy_is_a_list_scheduler():
         for timeline in made[::4]:
             ops, problem = timeline.operations, draws.problem(timeline, boundary)
             rank = rng.permutation(len(ops))
-            start = engine.greedy(ops.worker, len(ops.workers), ops.duration, ops.needs, rank)
+            one = np.ones(len(ops.workers), np.int64)
+            start, _ = engine.greedy(ops.worker, one, ops.duration, ops.needs, rank)
             rows = draws.rows(timeline)
             places = {row[1:4]: place for row, place in zip(rows, rank, strict=True)}
             expected = naive.list_schedule(problem, places)

@@ -1,6 +1,6 @@
 """The lead over PyTorch, over the sizes of Figures 8 and 9."""
 
-from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 METHODS = ("linear", "chunked", "blelloch")
@@ -8,7 +8,7 @@ METHODS = ("linear", "chunked", "blelloch")
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return recorded.collect("grid")
+    return experiments.collect("grid")
 
 
 def speedups(table):

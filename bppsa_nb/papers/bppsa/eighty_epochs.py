@@ -9,7 +9,7 @@ import pandas as pd
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends, files
-from bppsa_nb.papers import recorded
+from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
@@ -119,7 +119,7 @@ def blocks(course, history, looks, bptt):
 
 def _recording(name):
     """Return the first machine's recording at the paper's scale."""
-    table = recorded.collect(name, "bppsa-nb measure eighty_epochs --scale paper")
+    table = experiments.collect(name, "bppsa-nb measure eighty_epochs --scale paper")
     return where(table, machine=table["machine"].iloc[0])
 
 

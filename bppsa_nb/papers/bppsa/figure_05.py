@@ -29,11 +29,11 @@ def measure(scale, rng, progress):
 def matrices(rng):
     """Make the transposed Jacobian of each operator: what maps to what, and a scipy.sparse.csr_array."""
     weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
-    convolution = sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)
+    convolution = sparse.Conv2d("conv", 2, 3, 3, padding=1)
     return {
-        "Convolution": ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", convolution),
-        "Max-pooling": ("2 × 2: 2 × 4 × 4\n→ 2 × 2 × 2", sparse.max_pool2d_jacobian_T(x, 2)),
-        "ReLU": ("2 × 4 × 4\n→ 2 × 4 × 4", sparse.relu_jacobian_T(x)),
+        "Convolution": ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", convolution.jacobian_T(x, weight)),
+        "Max-pooling": ("2 × 2: 2 × 4 × 4\n→ 2 × 2 × 2", sparse.MaxPool2d("pool", 2).jacobian_T(x)),
+        "ReLU": ("2 × 4 × 4\n→ 2 × 4 × 4", sparse.ReLU("relu").jacobian_T(x)),
     }
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.ticker import LogLocator, NullLocator
 
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import panels, published
+from bppsa_nb.papers import panels, tables
 from bppsa_nb.papers.bppsa import THESIS, epochs, iterations
 from bppsa_nb.papers.bppsa.iterations import RNN_BATCH, RNN_LENGTH
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
@@ -59,7 +59,7 @@ def facts(table):
     best = per_epoch(both)
     over_T = where(best, B=RNN_BATCH).sort_values("T").set_index("T")["backward"]
     over_B = where(best, T=RNN_LENGTH).sort_values("B", ascending=False).set_index("B")["backward"]
-    printed = pd.concat([epochs.breakdown(published.table(f"table_{n}")) for n in (4, 5)])
+    printed = pd.concat([epochs.breakdown(tables.published(f"table_{n}")) for n in (4, 5)])
     return {
         "speedups": {
             backend: {"levels": rows["backward"], "chunks": rows["backward_chunked"]}
@@ -87,7 +87,7 @@ def plot(table):
         for ax, letter, (title, words) in zip(row, letters, PANELS.items(), strict=True):
             ax.set_title(f"({letter}) {title}, {size}", size=10)
             ax.set(xlabel=over, ylabel=words)
-        printed = published.table(f"table_{number}")
+        printed = tables.published(f"table_{number}")
         theirs, ours = epochs.breakdown(printed), where(per_epoch(both), **fixed)
         rows = _sorted(pd.concat([theirs.assign(source="paper"), ours.assign(source="here")]))
         columns.append((rows, x, f"Table {number}", f"{x} ({size})"))

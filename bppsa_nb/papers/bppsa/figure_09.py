@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import panels, published
+from bppsa_nb.papers import panels, tables
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.iterations import time_gated
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, grid, where
@@ -30,7 +30,7 @@ def measure(scale, rng, progress):
 
     On a CPU those of an LSTM are timed, too: what is recorded of a step on a GPU has one vector of state.
     """
-    printed, backend = published.table("table_6"), backends.resolve("auto")
+    printed, backend = tables.published("table_6"), backends.resolve("auto")
     points = grid(cell=("GRU",) if backend == "cuda" else ("GRU", "LSTM"), features=FEATURES, B=BATCHES)
     timed = progress.collect(points, partial(time_gated, backend=backend, seconds=SECONDS[scale]), rng)
     timed["source"] = timed.pop("cell").map(SOURCES)
@@ -44,7 +44,7 @@ def measure(scale, rng, progress):
 
 def facts(table):
     """Take our epochs, and those of the paper, apart."""
-    here, there = map(epochs.breakdown, (where(table, source="here"), published.table("table_6")))
+    here, there = map(epochs.breakdown, (where(table, source="here"), tables.published("table_6")))
     by_batch = here.sort_values("T").groupby("B")["backward"]
     return {
         "here": here,

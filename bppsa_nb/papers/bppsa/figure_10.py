@@ -5,8 +5,7 @@ import tracemalloc
 
 import numpy as np
 
-from bppsa_nb.operands.batched import Planned
-from bppsa_nb.operands.pattern import CSRPattern, Pattern
+from bppsa_nb.operands.pattern import CSRPattern, Pattern, Planned
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa.vgg import operators
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where

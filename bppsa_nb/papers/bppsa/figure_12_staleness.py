@@ -7,6 +7,7 @@ import bppsa_nb as bp
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
+from bppsa_nb.papers.ooo import execution
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 
 SCALES = {
@@ -57,13 +58,13 @@ def train(training, unseen, epochs, point):
     model, order = network(point["seed"]), np.random.default_rng(point["seed"])
     count = len(training) // BATCH
     timeline = schedule.pipeline(schedule.Network.uniform(8), point["devices"], count, "1f1b", flush=False)
-    optimizer, staleness, rows = bp.Adam(point["lr"]), int(timeline.staleness().max()), []
-    with schedule.Executor(timeline, model, count * BATCH, optimizer=optimizer, processes=False) as run:
-        for epoch in range(1, epochs + 1):
-            result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
-            loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
-            row = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
-            rows.append(row | {"loss": loss, "accuracy": accuracy})
+    optimizers, staleness, rows = [bp.Adam(point["lr"]) for _ in range(8)], int(timeline.staleness().max()), []
+    for epoch in range(1, epochs + 1):
+        batch = training.batch(order.permutation(len(training))[: count * BATCH])
+        losses = execution.run(timeline, model, *batch, optimizers).losses
+        loss, accuracy = bp.Trainer(model, bp.SGD(0)).evaluate(unseen, 100)
+        row = {"epoch": epoch, "staleness": staleness, "training_loss": float(losses.mean())}
+        rows.append(row | {"loss": loss, "accuracy": accuracy})
     return rows
 
 

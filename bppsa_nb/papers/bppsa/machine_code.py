@@ -1,15 +1,25 @@
-"""What the hot kernels became, at the papers' size: H = 20, float32, a GPU of the ninth generation.
+"""Machine code of a kernel without a GPU: its registers, and what its loops take. Needs the `gpu` extra.
 
-`read` compiles them and reads their machine code, which needs the `gpu` extra but no GPU. Toolkits from 12.9 to 13.5
-make code that takes the same time to within a tenth. `chains/prices.json` has prices that follow from it.
+NVIDIA's assembler writes into every instruction for how many cycles a warp stalls before it issues the next one. Summed
+up over a loop, that is the time that one warp needs to issue it once; waiting for memory, barriers and special
+functions comes on top. So it says how long a step takes at least, and which of two kernels has less to do.
+
+`compiled` reads any kernel's, and `read` that of the hot kernels, at the papers' size: H = 20, float32, a GPU of the
+ninth generation. Toolkits from 12.9 to 13.5 make code that takes the same time to within a tenth. `chains/prices.json`
+has prices that follow from it.
 """
 
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb.machine import sass
 
 H, GENERATION = 20, "sm_90"
 CLOCK = 1.98e9  # cycles a second, of an H100 or H200
@@ -17,6 +27,115 @@ WAIT = 10  # cycles, on average: some wait long for memory or a barrier, but mos
 LAUNCH = 4e-6  # seconds between a launch and the next, from Python
 LANES = 132 * 128  # multiply-adds at once on such a GPU
 BYTES = 3e12  # a second, from its memory
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+# All but the predicate before it, and its name, without the modifiers behind it.
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(?:@\S+\s+)?(([^\s.;]+).*?);\s*/\* 0x[0-9a-f]+ \*/")
+_JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
+_SHORTEST = 4  # instructions of a loop; what is shorter only waits
+
+
+@dataclass
+class Part:
+    """Some of a kernel's instructions: `code` has names, cycles until the next one, and who waits for a slow unit.
+
+    `instructions`, multiply-adds (`products`), `cycles` to issue them, and `waits` (for memory, a special function or
+    another slow unit) are added up.
+    """
+
+    code: list
+
+    def __post_init__(self):
+        self.names = [name for name, *_ in self.code]
+        self.instructions, self.products = len(self.code), sum(name in ("FFMA", "DFMA") for name in self.names)
+        self.cycles, self.waits = (sum(each[column] for each in self.code) for column in (1, 2))
+
+
+@dataclass
+class MachineCode:
+    """What a kernel takes: registers of a thread, bytes of local memory, all its code, and where its loops stand.
+
+    Loops are ranges of instructions, inner loops included; the longest comes first. `seldom` are ranges that a warp
+    jumps over when its threads have voted to.
+    """
+
+    registers: int
+    local: int
+    whole: Part
+    loops: list
+    seldom: list
+
+    def part(self, places, but=(), more=()):
+        """Return the instructions at some places, without those in some ranges, and with those at others."""
+        kept = [i for i in places if not any(i in each for each in but)]
+        return Part([self.whole.code[i] for i in (*kept, *more)])
+
+    def step(self, trips=0):
+        """Return what a pass through the longest loop takes.
+
+        Of the loops inside it, the one with the most multiply-adds is passed `trips` times. Others are for what seldom
+        happens, and are left out, as is what is `seldom`.
+        """
+        longest, *others = self.loops
+        inside = [loop for loop in others if set(loop) <= set(longest)]
+        repeated = max(inside, key=lambda loop: self.part(loop).products) if trips else []
+        return self.part(longest, inside + self.seldom, trips * [*repeated])
+
+    def innermost(self, *needed):
+        """Return the loop with the largest share of multiply-adds that has none with multiply-adds inside.
+
+        Loops without the instructions that are `needed` do not count. It may have been unrolled.
+        """
+        counting = [loop for loop in self.loops if self.part(loop).products and {*needed} <= {*self.part(loop).names}]
+        leaves = [a for a in counting if not any(a != b and set(b) <= set(a) for b in counting)]
+        return max(map(self.part, leaves), key=lambda part: part.products / part.instructions)
+
+
+def compiled(kernel, signature, generation=GENERATION, **options):
+    """Compile a kernel for types of arguments and a generation of GPUs, with options; return its `MachineCode`.
+
+    Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError.
+    """
+    from bppsa_nb.machine.cuda_compiler import compile_ptx
+
+    cubin, log = link(compile_ptx(kernel.py_func, signature, divmod(int(generation[3:]), 10), **options), generation)
+    registers = re.search(r"Used (\d+) registers", log)
+    local = re.search(r"(\d+) bytes stack frame", log)
+    return MachineCode(int(registers[1]), int(local[1]), *_parse(_disassemble(cubin)))
+
+
+def link(ptx, generation):
+    """Return a kernel's machine code, and what NVIDIA's linker says of its registers and spills."""
+    import cuda.core as core
+
+    told = core.LinkerOptions(arch=generation, verbose=True)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=told)
+    return linker.link("cubin").code, linker.get_info_log()
+
+
+def _disassemble(cubin):
+    found = (path for folder in sys.path for path in Path(folder).glob("nvidia/*/bin/nvdisasm"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        command = [next(found, "nvdisasm"), "-hex", "-c", path]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def _parse(lines):
+    """List the instructions, and the loops, which are what jumps back, as ranges of them."""
+    code, jumps, labels = [], [], {}
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(code)
+        if found := _INSTRUCTION.search(line):
+            # The control bits are in the upper half of an instruction's 128 bits, which is a line of its own.
+            control = int(re.search(r"/\* (0x[0-9a-f]+) \*/", following)[1], 16)
+            if jump := _JUMP.search(found[1]):
+                jumps.append((jump[1], len(code)))
+            code.append((found[2], max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
+    loops = [range(labels.get(label, last), last + 1) for label, last in jumps]
+    over = [range(last + 1, labels.get(label, last)) for label, last in jumps if "B2R" in Part(code[:last][-4:]).names]
+    return Part(code), sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop)), over
 
 
 class Cost(NamedTuple):
@@ -98,9 +217,9 @@ def step_of(name):
 
 
 def read(name):
-    """Read what a kernel takes, a `Cost`; raise what `sass.read` raises if the `gpu` extra is not installed."""
+    """Read what a kernel takes, a `Cost`; raise what `compiled` raises if the `gpu` extra is not installed."""
     kernel, types, wanted, per = kernels()[name]
-    code = sass.read(kernel, types, GENERATION)
+    code = compiled(kernel, types)
     if wanted == "whole":
         part = code.whole
     elif wanted == "innermost":
@@ -109,4 +228,3 @@ def read(name):
         part = code.innermost("BAR") if wanted == "waits" else code.step(wanted)
     numbers = part.instructions, part.products, part.cycles, part.waits
     return Cost(code.registers, code.local, *(round(number / (per or part.products), 1) for number in numbers))
-

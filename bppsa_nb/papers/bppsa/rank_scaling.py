@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import panels, provenance
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
+from bppsa_nb.papers.ranks.model import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},

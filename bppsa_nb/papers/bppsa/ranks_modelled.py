@@ -5,13 +5,13 @@ import itertools
 
 import pandas as pd
 
-from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import panels
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.papers.ranks import FAST, LINKS, SLOW
+from bppsa_nb.papers.ranks.model import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.cycles import record
 
 RANKS = tuple(2**i for i in range(11))
 BATCH = 16

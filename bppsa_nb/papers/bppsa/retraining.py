@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 import bppsa_nb as bp
-from bppsa_nb.networks.pruning import SCHEMES
+from bppsa_nb.networks.weights import SCHEMES
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves as curves
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.networks.jacobians import Convolution
+from bppsa_nb.networks.layers import Conv2d
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, where
 from bppsa_nb.scan.levels import up_levels
@@ -196,7 +196,7 @@ def _draw_time(left, right, table):
 
 def _draw_space(left, right, table):
     n, p = table["n"].max() + 1, table["p"]
-    pattern = Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1).pattern
+    pattern = Conv2d("conv", 3, 64, 3, padding=1).jacobian((3, 32, 32)).pattern
     activation = 4 * pattern.shape[1]  # bytes, in float32
     sizes = {"dense": 4 * math.prod(pattern.shape), "sparse": 4 * pattern.nnz}
     blue, sky, gray = COLORS["blelloch"], COLORS["chunked"], COLORS["baseline"]

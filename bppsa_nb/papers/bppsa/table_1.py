@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
-from bppsa_nb.papers import experiments, panels, published, timing
+from bppsa_nb.networks.layers import Conv2d, MaxPool2d, ReLU
+from bppsa_nb.papers import experiments, panels, tables, timing
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare
 
-PRINTED = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
+PRINTED = tables.published("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
 SERIES = {  # label, color, marker
     "paper": ("the paper", COLORS["baseline"], "D"),
@@ -26,9 +26,9 @@ COLUMNS = {  # of the table that is drawn, by heads
     "Speedup: paper / values /\nwith the pattern": "{speedups}",
 }
 OPERATORS = {
-    "Convolution": partial(Convolution, np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
-    "ReLU": partial(ReLU, (64, 32, 32)),
-    "Max-pooling": partial(MaxPool2d, (64, 32, 32), 2),
+    "Convolution": partial(Conv2d("conv", 3, 64, 3, padding=1).jacobian, (3, 32, 32)),
+    "ReLU": partial(ReLU("relu").jacobian, (64, 32, 32)),
+    "Max-pooling": partial(MaxPool2d("pool", 2).jacobian, (64, 32, 32)),
 }
 
 

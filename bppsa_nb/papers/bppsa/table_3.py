@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers import panels, published
+from bppsa_nb.papers import panels, tables
 from bppsa_nb.papers.experiment import Claim, Figure
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
@@ -18,7 +18,7 @@ def measure(scale, rng, progress):
 
     def compute(point, _):
         settings = FEATURES[point["features"]]
-        features = mfcc(waveform, settings)
+        features = mfcc(waveform, point["features"])
         frames, size = features.shape
         same = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
         same |= {"frames": frames, "size": size}
@@ -71,6 +71,6 @@ FIGURE = Figure(
     claims=[
         Claim("§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",
               "259 × 38, 517 × 24, 1034 × 12", "{sets:each size}, on a clip",
-              lambda f: f["sets"].values.tolist() == published.table("table_3")[SETTINGS].values.tolist()),
+              lambda f: f["sets"].values.tolist() == tables.published("table_3")[SETTINGS].values.tolist()),
     ],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 
-from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.experiment import COLORS, Figure, where
 
 KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
@@ -11,7 +11,7 @@ KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return recorded.collect("whole")
+    return experiments.collect("whole")
 
 
 def beside(table):

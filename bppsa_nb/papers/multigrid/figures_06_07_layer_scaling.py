@@ -10,9 +10,9 @@ from matplotlib.ticker import LogLocator
 from bppsa_nb.papers import panels, provenance
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.papers.ranks import FAST, LINKS, SLOW
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.cycles import record
 
 IMAGE, KERNEL = 24, 7
 FEW, MANY = 4, 20  # channels: Figure 6's (with 4093 layers, its 3,248,534 parameters; the text says 50), Figure 7's

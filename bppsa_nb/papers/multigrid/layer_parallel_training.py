@@ -10,7 +10,7 @@ from bppsa_nb.papers import panels, words
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, grid, where
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
-from bppsa_nb.schedule.cycles import record
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.training.loss import cross_entropy
 
 TIMES = {1: 2, 4: 5, 16: 2, 64: 2}  # T = N h, and from how many seeds

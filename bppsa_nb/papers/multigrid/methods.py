@@ -16,8 +16,8 @@ import numpy as np
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule
 from bppsa_nb.papers import timelines
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.cycles import record
 
 LATENCY, TRANSFER = 0.25, 0.25  # layer steps
 COARSENING = 4
@@ -54,7 +54,7 @@ def pipeline(depth, workers, micro_batches=1):
     share = depth / workers / micro_batches  # of one worker's layers, for one micro-batch
     costs = [share] * workers
     network = schedule.Network(costs, costs, costs, memory=schedule.Memory(share, share, 0))
-    usual = schedule.Assumptions(first_output_grad=True, weight_grad_first=False, send_after_weight_grad=False)
+    usual = schedule.Assumptions(first_output_grad=True, weight_grad_first=False)
     boundary = LATENCY + TRANSFER / micro_batches
     planned = schedule.pipeline(network, workers, micro_batches, "1f1b", True, boundary, usual)
     planned.check()

@@ -6,7 +6,7 @@ import pandas as pd
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Claim, Figure, compare, where
-from bppsa_nb.schedule.pipelining import allocation
+from bppsa_nb.schedule.policies import allocation
 
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
 FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass

@@ -6,6 +6,7 @@ import pandas as pd
 from bppsa_nb import schedule
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.experiment import COLORS, Figure, where
+from bppsa_nb.papers.ooo import execution
 from bppsa_nb.sparse import VGG11
 
 BATCH = {"quick": 16, "paper": 64}
@@ -28,7 +29,7 @@ STYLES = {
 def measure(scale, rng, progress):
     """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
     x, labels = rng.standard_normal((BATCH[scale], 3, 32, 32)).astype(np.float32), rng.integers(0, 10, BATCH[scale])
-    network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
+    network = execution.profile(VGG11(rng), x, labels, ROUNDS[scale])
     numbers = np.arange(1, network.layers + 1)
     layers = {"part": "layer", "layer": numbers, "block": 1 + np.searchsorted(BLOCKS, numbers)}
     layers |= {cost: getattr(network, cost) for cost in COSTS}

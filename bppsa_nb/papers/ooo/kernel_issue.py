@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.experiment import COLORS, Figure
 
 PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLORS["matrix"])}
@@ -10,7 +10,7 @@ PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLO
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return recorded.collect("kernel_issue")
+    return experiments.collect("kernel_issue")
 
 
 def plot(table):

@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts
 from bppsa_nb.machine import files
 from bppsa_nb.papers.ranks.engines import find_mpiexec
+from bppsa_nb.papers.ranks.model import Costs, Interconnect, OperatorCosts
 
 SLOW, FAST = "25 Gb/s Ethernet", "200 Gb/s InfiniBand"
 LINKS = {SLOW: Interconnect(30e-6, 25e9 / 8), FAST: Interconnect(2e-6, 200e9 / 8)}

@@ -22,7 +22,7 @@ from bppsa_nb.distributed.solver import solve
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 from bppsa_nb.papers.ranks import measure as measured
-from bppsa_nb.training.datasets.bitstream import Bitstream
+from bppsa_nb.training.datasets import Bitstream
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")
 COUNTS = "steps", "batch", "width", "scan_widths"  # options that are at least 1

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.distributed import predict, ranks
-from bppsa_nb.distributed.exscan import exscan
+from bppsa_nb.chains.chain import StructuredChain
+from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import DenseSegment
+from bppsa_nb.distributed.solver import exscan
 from bppsa_nb.machine import extras
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan.operator import IDENTITY, diamond
@@ -88,6 +88,11 @@ def messages(comm, rounds):
     return found
 
 
+def _map_bytes(width, batch, dtype):
+    """Return the bytes of an affine map: rows of matrices, their powers of two, and a loss term, for each sample."""
+    return batch * (width * (width * dtype.itemsize + 8) + width * dtype.itemsize)
+
+
 def _operands(width, batch, dtype, backend):
     """Return a segment, the map that it is reduced to, which is as large as that of any other, and a gradient."""
     rng = np.random.default_rng(0)
@@ -104,7 +109,7 @@ def operator(width, batch, dtype, backend, rounds):
     """
     own, gradient = _operands(width, batch, dtype, backend)
     calls = {"product": lambda: diamond(own, own), "apply": lambda: diamond(gradient, own)}
-    return {"bytes": predict.map_bytes(batch, batch, width, dtype)} | medians(calls, rounds)
+    return {"bytes": _map_bytes(width, batch, dtype)} | medians(calls, rounds)
 
 
 def scan(comm, width, batch, dtype, backend, rounds):
@@ -118,5 +123,4 @@ def scan(comm, width, batch, dtype, backend, rounds):
     own = gradient if place.rank == 0 else IDENTITY if place.rank == place.size - 1 else own
     calls = list(turns({"scan": lambda: exscan(group, place, own, backend)[1]}, rounds, group.comm))
     slowest = np.max(group.share([seconds for *_, seconds in calls]), axis=0)
-    size = predict.map_bytes(batch, batch, width, dtype)
-    return {"bytes": size, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}
+    return {"bytes": _map_bytes(width, batch, dtype), "seconds": float(np.median(slowest)), "combined": calls[-1][2]}

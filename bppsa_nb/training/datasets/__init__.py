@@ -19,11 +19,107 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.cell import Spans
-from bppsa_nb.machine.arguments import checked
+from bppsa_nb.machine.arguments import Count, Dtype, Rng, Size, checked
+from bppsa_nb.machine.ranks import partition
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.training.datasets.bitstream import Bitstream, Indices, Part, check_range, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
+
+Indices = Annotated[ArrayLike, "int[n]"]
+Part = tuple[Count, Size]
+
+# Of Bitstream: the last word of Philox's four-word counter keeps labels and bits in streams of their own.
+_LABELS, _BITS = 0, 1
+
+
+@with_repr("length", "num_samples", "num_classes", "dtype")
+class Bitstream:
+    """Bit sequences whose class says how likely a one is: ``x_t ~ Bernoulli(0.05 + 0.1 c)`` (Equation 8).
+
+    Sample k is a pure function of the seed, its number k and the length. It is computed when asked for, the
+    same in any batch and any order, so no more than one batch is ever in memory.
+
+    Parameters
+    ----------
+    length
+        T, the number of bits of a sample; may be 0.
+    num_samples
+        N; the paper has 32000.
+    num_classes
+        C, from 1 to 10: beyond ten classes Equation 8's probability would exceed one.
+    rng
+        The seed. Equal seeds give equal samples.
+    dtype
+        Of the bits that `batch` returns.
+
+    Attributes
+    ----------
+    labels : np.ndarray [shape=(N,)]
+        The classes c, integers in 0 ... C - 1, each equally likely.
+
+    Examples
+    --------
+    >>> x, y = Bitstream(length=5, num_samples=8).batch([6, 0])
+    >>> x.shape, y.shape
+    ((5, 2, 1), (2,))
+    """
+
+    @checked
+    def __init__(
+        self, length: Count, num_samples: Size = 32000, num_classes: Annotated[int, ">= 1, <= 10"] = 10, rng: Rng = 0,
+        dtype: Dtype = np.float32,
+    ):  # fmt: skip
+        self.length, self.num_samples, self.num_classes = length, num_samples, num_classes
+        self.dtype = np.dtype(dtype)
+        self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
+        words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
+        self.labels = (words % self.num_classes).astype(np.int64)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    @checked
+    def batch(self, indices: Indices, part: Part = (0, 1)) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the samples with these numbers.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers from 0 to N - 1.
+        part
+            (i, n) for the i-th of n parts of the steps, as `bppsa_nb.distributed.partition` cuts them. Bits of the
+            other parts are not computed.
+
+        Returns
+        -------
+        x : np.ndarray [shape=(T, B, 1)]
+            Bits, zeros and ones, time first; of a part those of its steps.
+        y : np.ndarray [shape=(B,)]
+            Labels.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        """
+        check_range(indices, self.num_samples)
+        steps = steps_of(part, self.length)
+        # Two bits are decided by a word of 64; Philox makes four words at each count.
+        first, last = steps.start // 2, -(-steps.stop // 2)
+        count, skipped = divmod(first, 4)
+        generator = np.random.Philox(key=self._key)
+        state = generator.state
+        words = np.empty((len(indices), skipped + last - first), "<u8")
+        for row, index in zip(words, indices, strict=True):
+            state["state"]["counter"] = np.array([count, 0, index, _BITS], np.uint64)
+            generator.state = state
+            row[:] = generator.random_raw(len(row))
+        y = self.labels[indices]
+        # 32 random bits decide about one bit; the probability is off by 2^-33 at most.
+        thresholds = np.round((0.05 + 0.1 * y) * 2**32).astype(np.uint32)
+        start = steps.start - 8 * count
+        bits = words.view("<u4")[:, start : start + steps.stop - steps.start] < thresholds[:, None]
+        return np.ascontiguousarray(bits.T, self.dtype)[:, :, None], y
 
 
 @with_repr("x", "y")
@@ -55,3 +151,18 @@ class ArrayDataset:
         steps = steps_of(part, len(self.x))
         batch = np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
         return batch if self.lengths is None else (*batch, self.lengths[indices])
+
+
+def check_range(indices, count):
+    """Raise IndexError unless sample numbers are from 0 to `count` - 1."""
+    out = indices[(indices < 0) | (indices >= count)]
+    if len(out):
+        raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")
+
+
+def steps_of(part, steps):
+    """Return which of so many steps a part (i, n) has, a slice; raise ValueError if there is no such part."""
+    i, n = part
+    if i >= n:
+        raise ValueError(f"part must be (i, n), the i-th of n parts, i from 0 to n - 1, got {part}")
+    return partition(steps, n)[i]

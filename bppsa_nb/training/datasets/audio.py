@@ -5,20 +5,22 @@ seconds at 44.1 kHz. `Instruments` says how they are named.
 """
 
 import copy
+import hashlib
+import os
 import re
 import sys
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import suppress
+from importlib import metadata
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.arguments import Path, Rng, Size, checked
-from bppsa_nb.machine.checks import wrong_shape
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.training.datasets import ArrayDataset, feature_cache
+from bppsa_nb.training.datasets import ArrayDataset
 
 NAMES = {
     "cel": "cello", "cla": "clarinet", "flu": "flute", "gac": "acoustic guitar", "gel": "electric guitar",
@@ -32,18 +34,16 @@ STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
 _LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
 
 
-@checked
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """How features are computed from a waveform: a column of Table 3.
 
     So many mel-frequency `coefficients` per channel, of which the first is dropped; samples of the Fourier transform's
     `window`, and `hop` from one frame to the next.
     """
 
-    coefficients: Annotated[int, ">= 2, <= 128"]  # librosa's mel bands, of which it makes them
-    window: Size
-    hop: Size
+    coefficients: int
+    window: int
+    hop: int
 
     @property
     def frames(self) -> int:
@@ -56,35 +56,31 @@ class Features:
         return 2 * (self.coefficients - 1)
 
     def frames_of(self, samples: int) -> int:
-        """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
-        return 1 + (samples - self.window % 2) // self.hop
+        """Count the frames of a waveform: half a window is added on either side."""
+        return 1 + samples // self.hop
 
 
 FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
+Set = Literal["S", "M", "L"]
 
 
-def mfcc(waveform, features="S"):
+@checked
+def mfcc(waveform: Annotated[ArrayLike, "floating[2, n]"], features: Set = "S"):
     """Compute normalized mel-frequency cepstral coefficients (F, C) in float32 of a stereo waveform (2, samples).
 
     They are the left channel's, then the right channel's, without the first of each, which is the average power. Every
-    coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0. TypeError, ValueError or, where
-    librosa finds no folder for what Numba compiles, RuntimeError.
+    coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0.
     """
-    from_librosa = _from_librosa()
-    features, waveform = _features(features), np.asarray(waveform)
-    if waveform.ndim != 2 or len(waveform) != 2:
-        raise wrong_shape("waveform", waveform, (2, "samples"))
-    if not np.issubdtype(waveform.dtype, np.floating):
-        raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
-    if waveform.shape[1] < features.window:
-        raise ValueError(f"waveform must have at least {features.window} samples, got {waveform.shape[1]}")
-    _check_level(waveform)
-    settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
+    from_librosa, how = _from_librosa(), FEATURES[features]
+    peak = float(abs(waveform).max(initial=0))  # NaN if there is one
+    if not peak <= _LOUDEST:
+        raise ValueError(f"waveform must be finite and at most {_LOUDEST:g} (1 is full scale), its peak is {peak:g}")
+    settings = {"n_mfcc": how.coefficients, "n_fft": how.window, "hop_length": how.hop}
     # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
     channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
     coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
     rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
-    rows = coefficients[:, 1:].reshape(features.size, -1)
+    rows = coefficients[:, 1:].reshape(how.size, -1)
     rows -= rows.mean(axis=1, keepdims=True)
     deviation = rows.std(axis=1, keepdims=True)
     constant = deviation <= rounding  # silence, for one: a deviation that is nothing but rounding must not be blown up
@@ -94,8 +90,8 @@ def mfcc(waveform, features="S"):
 def read(path):
     """Read a stereo clip at 44.1 kHz, in a format that libsndfile knows, such as WAV: (2, samples) in float32.
 
-    Full scale is -1 ... 1. OSError or ValueError if it cannot be opened, is no regular file, corrupt, of another number
-    of channels or another rate, or has samples that are not finite or beyond 1e10.
+    Full scale is -1 ... 1. OSError or ValueError if it cannot be opened, is no regular file, corrupt, or of another
+    number of channels or another rate.
     """
     with extras.explained():
         import soundfile
@@ -104,24 +100,19 @@ def read(path):
     with open(path, "rb") as file:
         try:
             with soundfile.SoundFile(file) as sound:
-                channels, rate = sound.channels, sound.samplerate
-                if channels != 2:
-                    raise ValueError(f"{'mono' if channels == 1 else f'{channels} channels'}, expected stereo")
-                if rate != SAMPLE_RATE:
-                    raise ValueError(f"{rate} Hz, expected {SAMPLE_RATE} Hz")
-                waveform = sound.read(dtype="float32").T
+                if (sound.channels, sound.samplerate) != (2, SAMPLE_RATE):
+                    wanted = f"expected 2 channels, {SAMPLE_RATE} Hz"
+                    raise ValueError(f"{sound.channels} channels, {sound.samplerate} Hz, {wanted}")
+                return sound.read(dtype="float32").T
         except soundfile.LibsndfileError as error:
             raise ValueError(f"corrupt: {error.error_string.rstrip('.')}") from error
-    _check_level(waveform)
-    return waveform
 
 
 @with_repr("x", "features", "data")
 class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
-    Features are computed in threads and cached in `data/downloads/features/`. A load that was stopped goes on where it
-    was; a file that changed is computed anew.
+    Features are computed in threads and cached in `data/downloads/features/`, until a file changes, comes or goes.
 
     Parameters
     ----------
@@ -131,9 +122,7 @@ class Instruments(ArrayDataset):
         ``008__[cel][nod][cla]0058__1.wav`` is a clip of recording 0058. A file without ``__<n>`` is a recording of its
         own. The folder is only read.
     features
-        A set of Table 3, or settings of your own.
-    strict
-        Whether a file that cannot be used is an error. Otherwise it is skipped and reported.
+        A set of Table 3.
     workers
         Threads that compute features; as many as there are cores by default.
     progress
@@ -147,8 +136,6 @@ class Instruments(ArrayDataset):
         Their labels, indices into `LABELS`.
     files : tuple of str [length=N]
         Their files, relative to the folder.
-    skipped : list of (str, str)
-        Files that cannot be used, and why.
     data : {"real", "stand-in"}
         Where the sound comes from.
     features : Features
@@ -157,26 +144,17 @@ class Instruments(ArrayDataset):
     Raises
     ------
     OSError, ValueError
-        If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if a file cannot
-        be used, or features cannot be cached; for unknown features.
-    RuntimeError
-        If librosa finds no folder for what Numba compiles.
+        If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if files cannot
+        be used, of which all are looked at first; if features cannot be cached.
     """
 
     @checked
     def __init__(
-        self, folder: Path, features: str | Features = "S", strict: bool = True, workers: Size | None = None,
-        progress: bool = True,
-    ):  # fmt: skip
-        self.files: tuple[str, ...]
-        self.features = _features(features)
+        self, folder: Path, features: Set = "S", workers: Size | None = None, progress: bool = True
+    ):
+        self.features = FEATURES[features]
         names = _clips_in(folder)
-        clips, self.skipped = _load(folder, names, self.features, workers, progress)
-        if self.skipped:
-            self._report(len(names), strict)
-        unusable = {name for name, _ in self.skipped}
-        usable = [i for i, name in enumerate(names) if name not in unusable]
-        _fill(self, clips[usable] if unusable else clips, [names[i] for i in usable])
+        _fill(self, _load(folder, names, features, workers, progress), names)
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
     @checked
@@ -213,14 +191,6 @@ class Instruments(ArrayDataset):
         clips, parts = self.x.swapaxes(0, 1), (np.flatnonzero(~held_out), np.flatnonzero(held_out))
         return tuple(_fill(copy.copy(self), clips[part], [self.files[i] for i in part]) for part in parts)
 
-    def _report(self, count, strict):
-        shown = [f"{name}: {reason}" for name, reason in self.skipped]
-        shown = "; ".join(shown[:5] + [f"and {len(shown) - 5} more"] * (len(shown) > 5))
-        said = f"{len(self.skipped)} of {count} files cannot be used: {shown}"
-        if strict or len(self.skipped) == count:
-            raise ValueError(said + "; pass strict=False to skip them" * strict)
-        print(f"{said}; they are skipped", file=sys.stderr)
-
 
 def _fill(data, clips, names):
     """Give an `Instruments` its clips [shape=(N, F, C)] by their names, and return it."""
@@ -231,27 +201,9 @@ def _fill(data, clips, names):
 
 
 def _from_librosa():
-    try:
-        with extras.explained():
-            from librosa.feature import mfcc
-    except RuntimeError as error:  # unlike ours, its compiled functions do not go without
-        why = f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
-        raise RuntimeError(why) from error
+    with extras.explained():
+        from librosa.feature import mfcc
     return mfcc
-
-
-def _features(features):
-    if isinstance(features, Features):
-        return features
-    if not isinstance(features, str) or features not in FEATURES:
-        raise ValueError(f"features must be one of {', '.join(FEATURES)} or a Features, got {features!r}")
-    return FEATURES[features]
-
-
-def _check_level(waveform):
-    peak = float(abs(waveform).max(initial=0))  # NaN if there is one
-    if not peak <= _LOUDEST:
-        raise ValueError(f"waveform must be finite and at most {_LOUDEST:g} (1 is full scale), its peak is {peak:g}")
 
 
 def _recording(name):
@@ -264,46 +216,56 @@ def _recording(name):
 def _clips_in(folder):
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must be a folder in IRMAS's layout, there is none at {folder}")
-    missing = [label for label in LABELS if not (folder / label).is_dir()]
-    if missing:
-        raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
-    names = []
-    for label in LABELS:
-        clips = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
-        clips = sorted(name for name in clips if not name.startswith("."))
-        if not clips:
-            raise ValueError(f"{folder / label} holds no .wav file")
-        names += [f"{label}/{name}" for name in clips]
-    return names
+    clips = {label: [path.name for path in folder.glob(f"{label}/[!.]*")] for label in LABELS}
+    clips = {label: sorted(name for name in names if name.lower().endswith(".wav")) for label, names in clips.items()}
+    if missing := [label for label in LABELS if not clips[label]]:
+        wanted = f"must have .wav files in each of the folders {', '.join(LABELS)}"
+        raise ValueError(f"{folder} {wanted}; there is none in {', '.join(missing)}")
+    return [f"{label}/{name}" for label in LABELS for name in clips[label]]
 
 
 def _load(folder, names, features, workers, progress):
-    """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
-    paths = feature_cache.paths_of(folder, names, (features, SAMPLE_RATE, SECONDS))
-    clips, reasons = np.empty((len(names), features.frames, features.size), np.float32), {}
-    left = [i for i, path in enumerate(paths) if not feature_cache.load(path, clips[i])]
+    """Return features [shape=(N, F, C)]: those that were kept of the very same files, or else what is computed now."""
+    how = FEATURES[features]
+    kept = _kept(folder, names, how)
+    try:
+        return files.read_npz(kept, "bppsa_nb.Instruments")["features"]
+    except FileNotFoundError:
+        pass
+    except files.CorruptFileError as error:
+        print(f"{error}. Features are computed anew", file=sys.stderr)
+    clips, bad = np.empty((len(names), how.frames, how.size), np.float32), {}
 
     def compute(i):
         try:
             waveform = read(folder / names[i])
-            frames = features.frames_of(waveform.shape[1])
-            if frames != features.frames:
-                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
-                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
+            if (frames := how.frames_of(waveform.shape[1])) != how.frames:
+                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < how.frames else "long"
+                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({how.frames} frames)")
             clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
-            return str(error)
-        return None
+            bad[i] = f"{names[i]}: {error}"
 
-    if left:
-        from bppsa_nb.machine.workers import in_threads
+    from bppsa_nb.machine.workers import in_threads
 
-        _from_librosa()  # loaded before threads would do so all at once
-        bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
-        with closing(in_threads(compute, left, workers, progress, **bar)) as results:
-            for i, reason in results:
-                if reason is None:
-                    feature_cache.save(paths[i], clips[i])  # here: other threads compute meanwhile
-                else:
-                    reasons[i] = reason
-    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
+    _from_librosa()  # loaded before threads would do so all at once
+    for _ in in_threads(compute, range(len(names)), workers, progress, total=len(names), desc="MFCC", unit="clip"):
+        pass
+    if bad:
+        shown = [bad[i] for i in sorted(bad)[:5]] + [f"and {len(bad) - 5} more"] * (len(bad) > 5)
+        raise ValueError(f"{len(bad)} of {len(names)} files cannot be used: {'; '.join(shown)}")
+    with files.atomic_write(kept) as file:
+        np.savez(file, features=clips)
+    return clips
+
+
+def _kept(folder, names, features):
+    """Return where features are kept, as clips are now: to be asked before they are read, for they may change."""
+    stamps = []
+    for name in names:
+        with suppress(OSError):  # reading it says why
+            status = os.stat(folder / name)
+            stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    what = str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa"), stamps
+    key = hashlib.blake2b(repr(what).encode(), digest_size=16).hexdigest()
+    return files.root() / "data" / "downloads" / "features" / f"{key}.npz"

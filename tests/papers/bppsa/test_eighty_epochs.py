@@ -26,7 +26,8 @@ def small(tmp_path_factory):
         patch.setattr(files, "root", lambda: root)
         # The sound itself for features: librosa compiles for long.
         patch.setattr(audio, "_from_librosa", lambda: None)
-        patch.setattr(audio, "mfcc", lambda sound, features: np.resize(99 * sound, (features.frames, features.size)))
+        sizes = {name: (each.frames, each.size) for name, each in audio.FEATURES.items()}
+        patch.setattr(audio, "mfcc", lambda sound, features: np.resize(99 * sound, sizes[features]))
         patch.setattr(instruments, "clips", lambda _, progress: instruments.stand_in(count=44, progress=progress))
         for name, value in SIZES.items():
             patch.setattr(eighty_epochs, name, value)

@@ -11,7 +11,7 @@ from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.runs import jacobians_T
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import experiment, published, words
+from bppsa_nb.papers import experiment, tables, words
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations
 from bppsa_nb.training.datasets.audio import Features
 
@@ -72,8 +72,8 @@ def test_every_part_is_charged_to_what_needs_it(monkeypatch):
 
 
 def test_paper_scale_is_the_grid_of_tables_4_and_5():
-    assert list(iterations.RNN_LENGTHS["paper"]) == published.table("table_4")["T"].tolist()
-    assert list(iterations.RNN_BATCHES) == published.table("table_5")["B"].tolist()
+    assert list(iterations.RNN_LENGTHS["paper"]) == tables.published("table_4")["T"].tolist()
+    assert list(iterations.RNN_BATCHES) == tables.published("table_5")["B"].tolist()
     assert iterations.RNN_LENGTH == 1000 and iterations.RNN_BATCH == 16
 
 
@@ -95,7 +95,7 @@ def test_claims_about_epochs_quote_the_printed_tables(module):
     printed = {}
     for name, size in (("table_4", "at T = {T}, B = {B}"), ("table_5", "at T = {T}, B = {B}"),
                        ("table_6", "of the GRU on {features}, B = {B}")):
-        printed |= epochs.by_size(epochs.breakdown(published.table(name)), size)
+        printed |= epochs.by_size(epochs.breakdown(tables.published(name)), size)
     claims = [claim for claim in module.FIGURE.claims if claim.where.startswith("Table")]
     assert claims
     for claim in claims:
@@ -108,7 +108,7 @@ def test_the_paper_s_rows_come_first_and_an_epoch_is_irmas(monkeypatch):
     monkeypatch.setattr(figure_09, "FEATURES", SMALL)
     row = SECONDS | {f"{name}_spread": 0.25 for name in SECONDS} | {"rounds": 3}
     monkeypatch.setattr(figure_09, "time_gated", lambda *args, **kwargs: [row])
-    table, printed = measure(figure_09), published.table("table_6")
+    table, printed = measure(figure_09), tables.published("table_6")
     assert table.iloc[:9][printed.columns].equals(printed)
     ours = table[table["source"] == "here"].set_index(["features", "B"])
     assert sorted(ours.index) == sorted(zip(printed["features"], printed["B"], strict=True))

@@ -52,7 +52,7 @@ def test_the_critical_path_is_the_costliest_chain():
 
 def test_maxima_leave_out_the_zeros_of_a_sample_and_the_pattern_alone():
     jacobian = MaxPool2d("pool", 2).jacobian((1, 4, 4))
-    from bppsa_nb.operands.batched import BatchedCSR
+    from bppsa_nb.operands.pattern import BatchedCSR
 
     link = BatchedCSR.of(jacobian.pattern, jacobian.fill(np.arange(16.0).reshape(1, 1, 4, 4)))
     assert figure_10.maxima(link).nnz == 4 and figure_10.maxima(link).shape == (16, 4)

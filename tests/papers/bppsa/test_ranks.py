@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bppsa_nb.distributed.predict import Interconnect
 from bppsa_nb.papers import ranks as on_ranks
 from bppsa_nb.papers.bppsa import rank_scaling, ranks_modelled
 from bppsa_nb.papers.experiment import MISSED, REPRODUCED, judge
 from bppsa_nb.papers.progress import Progress
+from bppsa_nb.papers.ranks.model import Interconnect
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from measuring import measure
 
 from bppsa_nb.papers.multigrid import layer_parallel_training as experiment
-from bppsa_nb.schedule.cycles import record
+from bppsa_nb.papers.multigrid.recording import record
 
 
 @pytest.fixture(scope="module")

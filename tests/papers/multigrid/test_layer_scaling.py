@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.papers.ranks import engines
-from bppsa_nb.schedule.cycles import record
 
 
 def parameters(channels, convolutions, dense=0):

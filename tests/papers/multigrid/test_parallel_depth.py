@@ -5,9 +5,9 @@ import pytest
 from measuring import measure
 
 from bppsa_nb.papers.multigrid import methods, roads_to_parallel_depth
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.cycles import record
 
 
 def work(road, workers):

@@ -4,7 +4,7 @@ from measuring import measure
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.ooo import joint_regions
+from bppsa_nb.papers.ooo import execution, joint_regions
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def network():
 
 @pytest.fixture
 def table(network, monkeypatch):
-    monkeypatch.setattr(schedule, "profile", lambda *_: network)
+    monkeypatch.setattr(execution, "profile", lambda *_: network)
     return measure(joint_regions, TOP=(1.0, 1.5))
 
 

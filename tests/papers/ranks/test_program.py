@@ -10,9 +10,8 @@ from on_mpi import FAULTY, start
 from rings import large, more
 from texts import beside
 
-from bppsa_nb.distributed import predict
 from bppsa_nb.papers.ranks import __main__ as program
-from bppsa_nb.papers.ranks import measure
+from bppsa_nb.papers.ranks import measure, model
 
 FEW = ["--steps", "9", "5", "--batch", "2", "--width", "3", "--backend", "numpy", "--repeat", "1"]
 LAYERS = ["--depth", "21", "--backend", "numpy", "--coarsening", "2", "--levels", "3", "--repeat", "1"]
@@ -60,7 +59,7 @@ def test_every_rank_method_and_length_is_measured(measured, ranks, cell):
     assert len(differences) == 2 * size and max(differences) <= 1e-5
     if ranks == 4:  # whose middle ranks have multiplied in another order
         assert max(differences) > 0
-    known = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.OperatorCosts(0, 0, 0, 0))[1][::-1]
+    known = model.exscan(np.zeros(size), model.Interconnect(0, 1), model.OperatorCosts(0, 0, 0, 0))[1][::-1]
     assert max(known) <= 2 * np.ceil(np.log2(size))
     for row in found["scans"] + [row for row in found["rows"] if row["method"] == "chunked"]:
         fewer = row["combined"] < known[row["rank"]] and row.get("steps", size) < size  # segments without links

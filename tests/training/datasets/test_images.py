@@ -1,29 +1,27 @@
+import gzip
 import os
-import socket
-from dataclasses import replace
-from urllib.error import URLError
 
 import numpy as np
 import pytest
 import tiny_sets
 from damage import contents
 from texts import beside
-from tiny_sets import CIFAR10, IDX, MNIST, SETS, openml_pages, some, write
+from tiny_sets import CIFAR10, IDX, MNIST, SETS, pack, write
 
 import bppsa_nb as bp
-from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
+from bppsa_nb.training.datasets import images
 
 TEXTS = beside(__file__)
 
 
 def check(source, title, kept):
-    for split, (images, labels) in kept.items():
+    for split, (there, labels) in kept.items():
         data = bp.Images(source, split)
-        pixels = images if images.ndim == 4 else np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].repeat(3, axis=1)
+        pixels = there if there.ndim == 4 else np.pad(there, ((0, 0), (2, 2), (2, 2)))[:, None].repeat(3, axis=1)
         np.testing.assert_array_equal(data.pixels, pixels)
         np.testing.assert_array_equal(data.labels, labels)
         assert data.pixels.dtype == np.uint8 and data.labels.dtype == np.int64
-        assert (data.source, data.data, data.classes) == (title, "real", image_files.CLASSES[title])
+        assert (data.source, data.data, data.classes) == (title, "real", images.CLASSES[title])
 
 
 # The stand-in
@@ -55,7 +53,7 @@ def test_an_image_depends_on_seed_split_and_number_only(monkeypatch):
         assert (other.pixels != many.pixels).any(axis=(1, 2, 3)).all()
     again = bp.Images(num_samples=7, rng=np.random.default_rng(3))
     np.testing.assert_array_equal(few.pixels, again.pixels)
-    monkeypatch.setattr(digits_on_photos, "_CHUNK", 8)
+    monkeypatch.setattr(images, "_CHUNK", 8)
     np.testing.assert_array_equal(bp.Images(num_samples=60, rng=3).pixels, many.pixels)
 
 
@@ -65,26 +63,21 @@ def test_splits_share_no_digit_and_no_part_of_a_photo(monkeypatch):
 
     def strokes(ink, draws):
         seen[split]["ink"] |= {digit.tobytes() for digit in ink}
-        seen[split]["angles"] |= set(draws["angle"])
         return right_strokes(ink, draws)
 
-    def pieces(photos, draws):
-        seen[split]["columns"] |= {column.tobytes() for column in photos.swapaxes(1, 2).reshape(-1, 427 * 3)}
-        cut = right_pieces(photos, draws)
-        assert cut.shape[1:] == (32, 32, 3)
-        return cut
+    def blend(pieces, strokes, draws):
+        seen[split]["columns"] |= {column.tobytes() for column in pieces.transpose(0, 3, 2, 1).reshape(-1, 96)}
+        return right_blend(pieces, strokes, draws)
 
-    right_strokes, right_pieces = digits_on_photos._strokes, digits_on_photos._pieces
-    monkeypatch.setattr(digits_on_photos, "_strokes", strokes)
-    monkeypatch.setattr(digits_on_photos, "_pieces", pieces)
+    right_strokes, right_blend = images._strokes, images._blend
+    monkeypatch.setattr(images, "_strokes", strokes)
+    monkeypatch.setattr(images, "_blend", blend)
     for split in ("train", "test"):
-        seen[split] = {"ink": set(), "columns": set(), "angles": set()}
+        seen[split] = {"ink": set(), "columns": set()}
         bp.Images(split=split)
-    for what, counts in {"ink": (1347, 450), "columns": (960, 320)}.items():
-        train, test = seen["train"][what], seen["test"][what]
-        assert not train & test
-        assert 0.9 * counts[0] < len(train) <= counts[0] and 0.9 * counts[1] < len(test) <= counts[1]
-    assert len(seen["train"]["angles"] & seen["test"]["angles"]) < 10
+    assert not seen["train"]["columns"] & seen["test"]["columns"]
+    assert not seen["train"]["ink"] & seen["test"]["ink"]
+    assert 1200 < len(seen["train"]["ink"]) <= 1347 and 400 < len(seen["test"]["ink"]) <= 450
 
 
 @pytest.mark.parametrize("split, labels, sums", TEXTS["first"])
@@ -124,11 +117,11 @@ def test_files_are_read_in_memory_whatever_their_paths(tmp_path, title, there, g
     source = write(tmp_path / "inner", there) / given
     check(source, title, SETS[title])
     assert contents(tmp_path) == {f"inner/{name}": content for name, content in there.items()}
-    images, _ = SETS[title]["train"]
-    for count in (2, len(images)):
+    most = len(SETS[title]["train"][1])
+    for count in (2, most):
         assert len(bp.Images(str(source), num_samples=count)) == count
-    with pytest.raises(ValueError, match=f"num_samples must be at most {len(images)}, got {len(images) + 1}"):
-        bp.Images(source, num_samples=len(images) + 1)
+    with pytest.raises(ValueError, match=f"num_samples must be at most {most}, got {most + 1}"):
+        bp.Images(source, num_samples=most + 1)
 
 
 @pytest.mark.parametrize("name", ["source", "test_batch.bin", *IDX["test"]])
@@ -150,100 +143,16 @@ def test_something_else_is_refused(tmp_path, there, given, message):
         bp.Images(write(tmp_path, eval(there, vars(tiny_sets) | globals())) / given)
 
 
-# OpenML
-
-
-def served(images, labels):
-    return openml_pages(openml.SETS["mnist"].name, images, labels)
-
-
-FIVE, THEIR_LABELS = some(5, (28, 28))
-SOUND = served(FIVE, THEIR_LABELS)
-PAGES = list(SOUND)
-
-
-@pytest.fixture
-def serve_set(project, serve, monkeypatch):
-    """Make the sets small, and give a function that serves one of them in OpenML's place."""
-    monkeypatch.setattr(openml, "TEST", 2)
-    for key, wanted in openml.SETS.items():
-        monkeypatch.setitem(openml.SETS, key, replace(wanted, train=3))
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # scikit-learn's, before it tries again
-
-    def start(key, images, labels):
-        server = serve(openml_pages(openml.SETS[key].name, images, labels))
-        monkeypatch.setattr("sklearn.datasets._openml.urlopen", server.open)
-        return server
-
-    return start
-
-
-@pytest.mark.parametrize("key", openml.SETS)
-def test_what_is_fetched_is_a_data_set(project, serve_set, capsys, key):
-    wanted = openml.SETS[key]
-    with pytest.raises(FileNotFoundError, match=f"{wanted.title} is not in .*{key}.npz; `bppsa-nb fetch {key}` downl"):
+@pytest.mark.parametrize("key, title", [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
+def test_what_was_fetched_is_found(project, key, title):
+    with pytest.raises(FileNotFoundError, match=f"{title} is not in .*; `bppsa-nb fetch {key}` downloads it"):
         bp.Images(key)
-    images, labels = some(5, wanted.shape)
-    images[0, 0, 0], images[0, -1, -1] = 0, 255
-    server = serve_set(key, images, labels)
-    path = openml.fetch(key)
-    assert path == project / "data" / "downloads" / f"{key}.npz" == openml.find(key)
-    check(key, wanted.title, {"train": (images[:3], labels[:3]), "test": (images[3:], labels[3:])})
-    assert len(bp.Images(key, num_samples=2)) == 2
-    asked, whole = len(server.asked), path.read_bytes()
-    for content in (whole, whole[:-1]):  # what is damaged is made anew of what OpenML sent
-        path.write_bytes(content)
-        assert openml.fetch(key) == path and path.read_bytes() == whole and len(server.asked) == asked
-    assert f"{key}.npz is not an .npz file written by `bppsa-nb fetch {key}`" in capsys.readouterr().err
-
-
-def half_made(file, **arrays):
-    file.write(b"half of it")
-    raise KeyboardInterrupt
-
-
-@pytest.mark.filterwarnings("ignore:Invalid cache")
-@pytest.mark.parametrize("trouble", [503, URLError("no such name"), TimeoutError(), None])
-def test_a_fetch_goes_on_where_it_stopped(project, serve_set, monkeypatch, trouble):
-    server = serve_set("mnist", FIVE, THEIR_LABELS)
-    with monkeypatch.context() as patch:
-        if trouble:
-            patch.setitem(server.pages, "get/images.arff", trouble)
-            stopped = pytest.raises(OSError, match="cannot download MNIST from OpenML: .*Try again later, or download")
-        else:
-            patch.setattr(openml.np, "savez", half_made)
-            stopped = pytest.raises(KeyboardInterrupt)
-        with stopped:
-            openml.fetch("mnist")
-    assert server.timeouts == {30} and socket.getdefaulttimeout() is None
-    assert all(name.endswith(".gz") for name in contents(project))  # what came whole
-    server.asked.clear()
-    openml.fetch("mnist")
-    assert server.asked == ["get/images.arff"] * bool(trouble)
-    np.testing.assert_array_equal(bp.Images("mnist").labels, THEIR_LABELS[:3])
-
-
-@pytest.mark.filterwarnings("ignore:Invalid cache")
-@pytest.mark.parametrize("sent, message", TEXTS["sent"])
-def test_what_is_no_such_set_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve_set, sent, message):
-    server = serve_set("mnist", FIVE, THEIR_LABELS)
-    server.pages |= eval(sent)
-    with pytest.raises(ValueError, match=f"what OpenML sent is not MNIST, and deleted: {message}"):
-        openml.fetch("mnist")
-    assert not contents(project)
-    server.pages |= SOUND
-    openml.fetch("mnist")
-    np.testing.assert_array_equal(bp.Images("mnist").labels, THEIR_LABELS[:3])
-
-
-@pytest.mark.parametrize("values", [[np.nan], [np.inf], [-1.0], [256.0], [0.5]])
-def test_bytes_are_checked_whatever_their_type(values):
-    with pytest.raises(ValueError, match="pixels must be integers from 0 to 255"):
-        openml._bytes("pixels", np.array(values), 255)
-    np.testing.assert_array_equal(openml._bytes("pixels", np.array([0.0, 255.0]), 255), [0, 255])
-    np.testing.assert_array_equal(openml._bytes("labels", np.array(["3", "'9'"], object), 9), [3, 9])
+    there = {"cifar-10-binary.tar.gz": pack(CIFAR10)} if key == "cifar10" else {
+        f"mnist/{name}.gz": gzip.compress(content) for name, content in MNIST.items()}  # fmt: skip
+    (project / "data" / "downloads" / "mnist").mkdir(parents=True)
+    write(project / "data" / "downloads", there)
+    check(key, title, SETS[title])
 
 
 def test_the_names_of_classes_are_those_of_the_sets():
-    assert all(len(set(names)) == 10 for names in image_files.CLASSES.values())
-    assert {wanted.title for wanted in openml.SETS.values()} == set(image_files.CLASSES)
+    assert all(len(set(names)) == 10 for names in images.CLASSES.values())

@@ -6,9 +6,9 @@ import soundfile
 from damage import contents
 from texts import beside, refuses
 
-from bppsa_nb.training.datasets import audio, instruments, irmas
+from bppsa_nb.training.datasets import audio, downloads, instruments
 from bppsa_nb.training.datasets.audio import LABELS
-from bppsa_nb.training.datasets.instruments import play, stand_in, write_stand_in
+from bppsa_nb.training.datasets.instruments import play, stand_in
 
 TEXTS = beside(__file__)
 
@@ -21,21 +21,16 @@ def quick(monkeypatch):
     def constant(label, seed, segment):
         calls.append((label, tuple(seed), segment))
         value = (hash(calls[-1][1:]) + LABELS.index(label)) % 1000 / 2000
-        return np.full((2, instruments.SAMPLES), value, np.float32)
+        return np.full((2, 132300), value)
 
     monkeypatch.setattr(instruments, "play", constant)
     return calls
 
 
-def test_every_class_has_an_instrument():
-    assert tuple(instruments.INSTRUMENTS) == LABELS == tuple(audio.NAMES)
-
-
 @pytest.mark.parametrize("label", LABELS)
 def test_an_instrument_plays(label):
     sound = play(label, [0, 1], 1)
-    assert sound.shape == (2, 132300) and sound.dtype == np.float32
-    assert np.isfinite(sound).all() and 0.1 < abs(sound).max() <= 1
+    assert sound.shape == (2, 132300) and np.isfinite(sound).all() and 0.1 < abs(sound).max() <= 1
     assert (sound.std(axis=1) > 1e-3).all() and not np.array_equal(*sound)
     np.testing.assert_array_equal(sound, play(label, [0, 1], 1))
     for other in (play(label, [1, 1], 1), play(label, [0, 2], 1), play(label, [0, 1], 2)):
@@ -44,17 +39,16 @@ def test_an_instrument_plays(label):
 
 @pytest.mark.parametrize("label", TEXTS["sounds"])
 def test_sounds_never_change(label):
-    """Recorded results name a seed; the same seed must give the same clips in every version."""
+    """Recorded results name a seed; the same seed must give the same clips until `_VERSION` changes."""
     left, right = play(label, [0, 1], 1)
     found = [*left.reshape(4, -1).std(axis=1), np.diff(right).std()]
     np.testing.assert_allclose(found, TEXTS["sounds"][label], rtol=2e-3)
 
 
 def test_stand_in_is_laid_out_as_irmas_is(project):
-    folder = project / "clips"
-    write_stand_in(folder, 36, seed=5, progress=False)
+    folder = stand_in(36, seed=5, progress=False)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.wav"))
-    assert len(names) == 36
+    assert len(names) == 36 and tuple(instruments.TIMBRES) == LABELS
     assert Counter(name[:3] for name in names) == Counter({label: 4 if label in LABELS[:3] else 3 for label in LABELS})
     assert len({audio._recording(name) for name in names}) == 22
     assert len({audio._recording(name).split("/")[1] for name in names}) == 22
@@ -64,17 +58,14 @@ def test_stand_in_is_laid_out_as_irmas_is(project):
         assert (info.samplerate, info.channels, info.frames, info.subtype) == (44100, 2, 132300, "PCM_16")
     data = audio.Instruments(folder, progress=False)
     assert data.x.shape == (259, 36, 38) and np.isfinite(data.x).all()
-    assert data.data == "stand-in" and not data.skipped
-    train, held_out = data.split()
-    assert train.data == held_out.data == "stand-in"
+    assert [part.data for part in (data, *data.split())] == 3 * ["stand-in"]
     sound = soundfile.read(folder / names[0], dtype="float32")[0].T
     np.testing.assert_allclose(sound, play("cel", [5, 0, 0], 1), atol=1e-4)
     assert len({(folder / name).read_bytes() for name in names}) == 36
 
 
 def test_an_interrupted_stand_in_goes_on_where_it_was_and_is_the_same(project, quick, monkeypatch):
-    write_stand_in(project / "whole", 22, progress=False)
-    whole, play, left = contents(project / "whole"), instruments.play, iter(range(7))
+    play, left = instruments.play, iter(range(7))
 
     def stop(*args):
         if next(left, None) is None:
@@ -84,38 +75,23 @@ def test_an_interrupted_stand_in_goes_on_where_it_was_and_is_the_same(project, q
     with monkeypatch.context() as patch:
         patch.setattr(instruments, "play", stop)
         with pytest.raises(KeyboardInterrupt):
-            write_stand_in(project / "part", 22, progress=False)
-    part = contents(project / "part")
-    assert audio.STAND_IN in part and 1 < len(part) < 23 and part.items() <= whole.items()
-    with pytest.raises(ValueError, match="lacks the folders|holds no .wav file"):
-        audio.Instruments(project / "part", progress=False)
+            stand_in(22, progress=False)
+    (folder,) = (project / "data" / "downloads").iterdir()
+    part = contents(folder)
+    assert audio.STAND_IN in part and 1 < len(part) < 23
+    with pytest.raises(ValueError, match="there is none in"):
+        audio.Instruments(folder, progress=False)
     quick.clear()
-    write_stand_in(project / "part", 22, progress=False)
-    assert len(quick) == 23 - len(part) and contents(project / "part") == whole
+    assert stand_in(22, progress=False) == folder
+    assert len(quick) == 23 - len(part) == len(set(quick)) and part.items() <= contents(folder).items()
+    assert len(contents(folder)) == 23
 
 
 def test_counts_and_seeds_have_folders_of_their_own(project, quick):
     folders = [stand_in(count, seed, progress=False) for count, seed in ((11, 0), (11, 1), (12, 0))]
     assert len(set(folders)) == 3
-    assert all(folder.parent == project / "data" / "downloads" for folder in folders)
     assert contents(folders[0])["cel/[cel][nod]0001__1.wav"] == contents(folders[2])["cel/[cel][nod]0001__1.wav"]
     assert {call[1][0] for call in quick} == {0, 1}
-
-
-def test_a_folder_that_holds_something_else_is_left_alone(project, quick):
-    folder = project / "clips"
-    write_stand_in(folder, 11, progress=False)
-    with pytest.raises(FileExistsError, match="holds .*'count': 11.* expected the stand-in .*'count': 12"):
-        write_stand_in(folder, 12, progress=False)
-    with pytest.raises(FileExistsError, match="holds .*'seed': 0.* expected the stand-in .*'seed': 1"):
-        write_stand_in(folder, 11, seed=1, progress=False)
-    (project / "mine").mkdir()
-    write_stand_in(project / "mine", 11, progress=False)  # empty: taken
-    (project / "yours").mkdir()
-    (project / "yours" / "thesis.txt").write_text("chapter 1")
-    with pytest.raises(FileExistsError, match="holds something else, expected the stand-in"):
-        write_stand_in(project / "yours", 11, progress=False)
-    assert contents(project / "yours") == {"thesis.txt": b"chapter 1"}
 
 
 @pytest.mark.parametrize("call, message", TEXTS["refused"])
@@ -129,5 +105,5 @@ def test_clips_are_irmas_where_it_is_and_say_which(project, quick, capsys):
     assert found == stand_in(11, progress=False)
     assert "Synthetic instruments stand in for it" in capsys.readouterr().out
     (project / "data" / "downloads" / "IRMAS-TrainingData").mkdir()
-    assert instruments.clips(11) == irmas.folder() == project / "data" / "downloads" / "IRMAS-TrainingData"
-    assert capsys.readouterr().out == f"IRMAS, in {irmas.folder()}\n"
+    assert instruments.clips(11) == downloads.find("irmas") == project / "data" / "downloads" / "IRMAS-TrainingData"
+    assert capsys.readouterr().out == f"IRMAS, in {downloads.find('irmas')}\n"

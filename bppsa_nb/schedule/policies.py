@@ -1,13 +1,13 @@
-"""Pipeline-parallel training: who holds which layer, and what every device does next (Section 5.2)."""
+"""Several devices: who holds which layer, and what each does next, with pipelines (Section 5.2) and replicas (5.1)."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.schedule.network import ASSUMED, Assumptions, Network, OneOrMore, spread
-from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
-from bppsa_nb.schedule.timeline import Timeline, place
+from bppsa_nb.schedule.network import ASSUMED, Amount, Assumptions, Network, OneOrMore, spread
+from bppsa_nb.schedule.operations import SF, SW, F, O, W, synchronized, training
+from bppsa_nb.schedule.timeline import Timeline, place, within
 
 Policy = Literal["conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"]
 POLICIES = get_args(Policy)
@@ -79,33 +79,27 @@ def blocks(network, devices, assumptions):
         cost[0] -= network.output_grad[0]
     upto = np.concatenate([[0.0], np.cumsum(cost)])
 
-    def ends(limit):
-        """Fill device after device up to a limit; return where each ends at the latest."""
-        cuts = [0]
-        for d in range(devices):
-            far = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
-            cuts.append(min(far, L - (devices - 1 - d)))  # everyone gets a layer
-            if cuts[-1] <= cuts[-2]:
+    def begins(limit):
+        """Fill device after device up to a limit, from the last one on; return where each begins, None if none fit."""
+        first = [L]
+        for d in reversed(range(devices)):
+            first.append(max(d, int(np.searchsorted(upto, upto[first[-1]] - limit, "left"))))  # everyone gets a layer
+            if first[-1] >= first[-2]:
                 return None
-        return cuts if cuts[-1] == L else None
+        return first[::-1] if first[-1] == 0 else None
 
     # The best limit is the cost of some block: narrow it down until no block's cost lies between.
     low, high = 0.0, upto[-1]
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if ends(middle) else (middle, high)
+        low, high = (low, middle) if begins(middle) else (middle, high)
     limit = high * (1 + 1e-12)
-    latest, cuts = ends(limit), [0]
+    soonest, cuts = begins(limit), [0]
     for d in range(1, devices):
-        # The rest must fit on the devices that are left: the earliest end of this one.
-        rest, stop = L, devices - d
-        for _ in range(stop):
-            rest = min(int(np.searchsorted(upto, upto[rest] - limit, "left")), rest - 1)
         away = np.abs(upto - upto[-1] * d / devices)
         share = int(np.argmax(away <= away.min() + 1e-12 * upto[-1]))  # of equally near ones, the first
         reach = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
-        least, most = max(rest, cuts[-1] + 1), min(latest[d], reach)
-        cuts.append(min(max(share, least), most))
+        cuts.append(min(max(share, soonest[d], cuts[-1] + 1), reach, L - devices + d))
     return np.repeat(np.arange(devices), np.diff([*cuts, L]))
 
 
@@ -123,10 +117,7 @@ def _in_order(ops, policy, flush):
     which = ops.kind[computes], ops.worker[computes], ops.micro_batch[computes]
     rank[computes] = turn[which] * (2 * L + 1) + within[computes]
     # One device at a time is as if there were one.
-    waits = [_before(np.where(computes, 0 if policy == "conventional" else ops.worker, -1), rank)]
-    if policy != "zero_bubble" and ops.assumptions.send_after_weight_grad:
-        waits.append(_sent_after_weight_grad(ops))
-    return waits, rank
+    return [_before(np.where(computes, 0 if policy == "conventional" else ops.worker, -1), rank)], rank
 
 
 def _turns(policy, flush, d, devices, M):
@@ -164,21 +155,6 @@ def _before(device, rank):
     return waits
 
 
-def _sent_after_weight_grad(ops):
-    """Let a gradient go to another device only when its layer's δW is done."""
-    waits = np.full(len(ops), -1)
-    weight = ops.select(W)[:, 1:]
-    device = ops.worker[ops.select(W)]
-    crosses = device[:, 1:] != device[:, :-1]
-    sends = ops.select(SO)[:, 1:]
-    # Where sending takes no time there is no S: what would receive it waits.
-    for receiver in (ops.select(O)[:, :-1], ops.select(W)[:, :-1]):
-        direct = crosses & (sends < 0) & (receiver >= 0)
-        waits[receiver[direct]] = weight[direct]
-    waits[sends[sends >= 0]] = weight[sends >= 0]
-    return waits
-
-
 def _by_micro_batch(ops):
     """Rank by micro-batch, then by depth: what a pass comes to first goes first."""
     L = ops.network.layers
@@ -189,8 +165,7 @@ def _by_micro_batch(ops):
 def _greedy(ops, flush):
     """Prefer what others wait for, and compute weight gradients when there is nothing better to do."""
     rank, above = _by_micro_batch(ops), 2 * len(ops)
-    backward_first = not flush and ops.assumptions.backward_first
-    for preference, kind in enumerate((O, F, W) if backward_first else (F, O, W)):
+    for preference, kind in enumerate((F, O, W) if flush else (O, F, W)):
         rank[ops.kind == kind] += preference * above
     return [_flushed(ops)] if flush else [], rank
 
@@ -204,3 +179,84 @@ def _flushed(ops):
     gradients = np.flatnonzero((ops.kind == O) | (ops.kind == W))
     waits[gradients] = last[ops.worker[gradients]]
     return waits
+
+
+@checked
+def data_parallel(
+    network: Network, policy: Literal["fifo", "priority", "reverse_first_k"] = "fifo",
+    k: Annotated[int, ">= 0, <= network.layers"] | None = None, memory_limit: Amount | None = None,
+    assumptions: Assumptions = ASSUMED,
+) -> Timeline:  # fmt: skip
+    """Schedule one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
+
+    All devices run the same schedule, so one of them stands for all. Gradients are sent over one link, one at a time,
+    never interrupted; the device keeps computing meanwhile (wait-free back-propagation).
+
+    Parameters
+    ----------
+    network
+        Its `sync` times must be set.
+    policy
+        ``"fifo"``: gradients are computed layer by layer, and sent in that order.
+        ``"priority"``: the link sends the waiting gradient of the lowest layer first, because the next forward pass
+        needs it first.
+        ``"reverse_first_k"``: like ``"priority"``, but the weight gradients of layers 1 to k are computed last, in the
+        order 1, 2, ..., k (Algorithm 2).
+    k
+        For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by trying all.
+    memory_limit
+        For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
+        given k is lowered until it fits (Algorithm 2, line 2).
+    assumptions
+        Further modeling assumptions.
+
+    Returns
+    -------
+    Timeline
+        Its `k` is the one that was used.
+
+    Notes
+    -----
+    Line 1 of Algorithm 2 estimates memory at one moment, when layer k's output gradient is done. Here the limit holds
+    for the whole schedule.
+
+    The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
+    places. Reverse first-k may only miss a better order of the δW among the δO.
+    """
+    if network.sync is None:
+        raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
+    ops = synchronized(network, assumptions)
+    if policy != "reverse_first_k":
+        for name, value in (("k", k), ("memory_limit", memory_limit)):
+            if value is not None:
+                raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
+        return _reversed(ops, 0, policy)
+    falling = range(network.layers if k is None else k, -1, -1)
+    tried = (_reversed(ops, each, policy) for each in (falling if k is not None else falling[::-1]))
+    fitting = within(memory_limit, tried, "{:g}, which reverse first-k needs")
+    best = next(fitting)
+    for timeline in fitting if k is None else ():
+        # Sums of the same costs in another order differ by rounding: among equals, the lowest k.
+        if timeline.makespan < best.makespan * (1 - 1e-12):
+            best = timeline
+    return best
+
+
+def _reversed(ops, k, policy):
+    """Place operations in the order of Algorithm 2."""
+    L = ops.network.layers
+    turn = np.empty((3, L + 1), np.int64)  # of every kind and layer in D; forward passes follow
+    turn[F] = 3 * L + np.arange(L + 1)
+    descending = 2 * (L - np.arange(L + 1))
+    turn[O] = descending + ops.assumptions.weight_grad_first  # lines 3 to 5
+    turn[W] = descending + (not ops.assumptions.weight_grad_first)
+    turn[W, 1 : k + 1] = 2 * L + np.arange(k)  # line 6
+    rank = np.where(ops.kind == SW, 0, turn[np.minimum(ops.kind, W), ops.layer])
+    computes = np.flatnonzero(ops.kind != SW)
+    computes = computes[np.argsort(rank[computes])]
+    waits = np.full(len(ops), -1)
+    waits[computes[1:]] = computes[:-1]  # the device keeps to D
+    sends = ops.kind == SW
+    # On the link: who came first, or whom the forward pass needs first.
+    rank[sends] = turn[W, ops.layer[sends]] if policy == "fifo" else ops.layer[sends]
+    return place(ops, [waits], rank, policy, k=k if policy == "reverse_first_k" else None)

@@ -8,10 +8,10 @@ from texts import beside, refuses
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid import cycles as cycles_module
-from bppsa_nb.multigrid.neighbors import Alone
+from bppsa_nb.multigrid.cycles import Alone
 from bppsa_nb.networks import residual_steps as steps
+from bppsa_nb.papers.multigrid.recording import record
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.cycles import record
 
 OPTIONS = [
     {}, {"levels": 2}, {"relaxation": "F"}, {"relaxation": "FC", "cycle": "F"}, {"cycle": "F", "coarsening": 2},

@@ -1,9 +1,17 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.distributed import predict
-from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, pipeline, scan, sequential
 from bppsa_nb.papers import timelines
+from bppsa_nb.papers.ranks.model import (
+    Costs,
+    Interconnect,
+    OperatorCosts,
+    exscan,
+    longest_at_the_loss,
+    pipeline,
+    scan,
+    sequential,
+)
 from bppsa_nb.schedule import events as timeline
 
 LINK = Interconnect(3.0, 4.0)
@@ -88,7 +96,7 @@ def test_four_ranks_reduce_scan_and_replay():
 def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
     ratio = (FREE.jacobian + FREE.product) / FREE.sweep
     steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
-    seconds, factor = predict.longest_at_the_loss(steps, ranks, FREE, AT_ONCE)
+    seconds, factor = longest_at_the_loss(steps, ranks, FREE, AT_ONCE)
     if ranks == 2:  # of which none multiplies
         assert seconds == scan(steps, 2, FREE, AT_ONCE)
         return
@@ -97,17 +105,6 @@ def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
     serial = sequential(steps, ranks, FREE, AT_ONCE)
     assert serial / seconds == pytest.approx((ranks - 1 + ratio) / (ratio + 1)) and serial > seconds
     assert seconds <= scan(steps, ranks, FREE, AT_ONCE)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("method", ["linear", "chunked"])
-def test_predictions_end_in_events(method, whole):
-    events = predict._segments(23, 5, COSTS, whole).events(method, LINK)
-    timeline.check(events, [[]] * len(events))  # nobody does two things at once
-    assert timeline.makespan(events) == (sequential if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
-    assert {event.worker for event in events} == set(range(5))
-    swept = sum(event.duration for event in events if event.label in ("sweep", "replay"))
-    assert swept == COSTS.sweep * (23 if method == "linear" else 23 - 5)  # the run at the loss is swept, not replayed
 
 
 @pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
@@ -120,28 +117,3 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
     busy = sum(event.duration for event in events if event.worker == 0)
     assert bubble == pytest.approx(1 - busy / seconds)
     assert pipeline(ranks, ranks, batches, one, Interconnect(5, 1))[0] == seconds + 2 * (ranks - 1) * 5
-
-
-def test_ranks_begin_at_once_where_that_is_shorter():
-    def costs(steps):
-        return 1e-6 * steps, steps, 1280
-
-    assert predict.choose_forward((costs(1000),) * 2) == "linear"  # a repair may be as long as a run
-    assert predict.choose_forward((costs(1000),) * 4) == "chunked"
-    assert predict.choose_forward((costs(3),) * 4) == "linear"
-
-
-def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
-    def faster(*sides):  # to sweep and to multiply, in seconds, beside which messages and ⋄ of maps are little
-        return predict.choose(tuple((*side, 5e-5, 1e-4, 80, 300) for side in sides))
-
-    assert faster((5, 9)) == "linear"
-    assert faster((5, 999), (5, 999)) == "linear"  # all at once, nothing is multiplied, nothing is won
-    assert faster((5, 999), (5, 7), (5, 999)) == "chunked"  # those at the ends are not multiplied
-    assert faster((5, 0), (5, 10), (5, 0)) == "linear"
-    assert faster((1, 0), (5, 2), (1, 0)) == "linear"  # one rank has it all
-    assert faster((5, 0), (5, 2), (6, 0)) == "chunked"
-    assert faster((0, 0), (0, 0)) == "linear"
-    # Messages count where ranks have little else to do: with 64 of them, 6 in a row, not 63.
-    for ranks, product, method in (2, 0, "linear"), (64, 0, "chunked"), (64, 1e-3, "linear"):
-        assert predict.choose(((1e-7, 1e-7, 0, product, 1280, 1280),) * ranks) == method

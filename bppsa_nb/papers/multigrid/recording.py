@@ -14,9 +14,8 @@ import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
 from bppsa_nb.machine.reprs import with_repr
-from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
+from bppsa_nb.multigrid.cycles import Alone, Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
-from bppsa_nb.multigrid.neighbors import Alone
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 
@@ -166,5 +165,5 @@ class _Run:
 _OPS = SimpleNamespace(
     load=steps.load, take=steps.take, put=steps.put,
     difference=lambda a, b: np.stack([a, b], axis=1),
-    norms=lambda a, points, index: np.zeros(len(a)),
+    norms=lambda values: np.zeros(len(values)),
 )  # fmt: skip

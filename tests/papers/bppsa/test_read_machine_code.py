@@ -3,7 +3,7 @@
 import pytest
 from rings import more
 
-from bppsa_nb.machine import sass
+from bppsa_nb.papers.bppsa import machine_code
 
 pytest.importorskip("cuda.core", reason="needs the gpu extra")
 
@@ -20,7 +20,7 @@ def read(generation="sm_90", **options):
         out[0] = total
 
     array = types.Array(types.float32, 1, "C")
-    return sass.read(kernel, (array, array), generation, **options)
+    return machine_code.compiled(kernel, (array, array), generation, **options)
 
 
 @pytest.mark.parametrize("generation", [more("sm_75"), more("sm_80"), "sm_90"])
@@ -30,7 +30,7 @@ def test_a_loop_of_one_step(generation):
     assert 8 <= code.registers <= 64 and code.local == 0
     longest = code.part(code.loops[0])
     count = longest.names.count
-    assert len(code.loops[0]) == longest.instructions < len(code.whole)
+    assert len(code.loops[0]) == longest.instructions < code.whole.instructions
     assert count("BAR") == count("FFMA") == longest.products >= 1  # one each per step, however many of them it unrolled
     assert count("LDG") == count("FFMA") and longest.waits >= 1
     assert longest.instructions < longest.cycles < 20 * longest.instructions
@@ -40,4 +40,4 @@ def test_without_a_disassembler(monkeypatch):
     monkeypatch.setattr("sys.path", [])
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match="nvdisasm"):
-        sass._disassemble(b"")
+        machine_code._disassemble(b"")
