@@ -93,7 +93,7 @@ def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeyp
     x, hidden, at = arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
     grads = [cuda.device_array(shape, dtype) for shape in ((gates * H, I), (gates * H, H), gates * H, gates * H)]
     parts = cuda.device_array(weight_gradients.parts_of(T * B, cell.preacts * H, I + 1 + H), dtype)
-    weight_gradients.launch_gradients(cell, *map(cuda.to_device, arrays), parts, grads)
+    weight_gradients.launch_gradients(*map(cuda.to_device, arrays), (I, cell.split), parts, grads)
     left = plain_layer.parameter_gradients(cell, x, hidden[None], at)
     for name, found in zip(cell.names, grads, strict=True):
         expected, left = np.split(left, [found.size])

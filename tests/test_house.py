@@ -26,7 +26,7 @@ PARAMETERS = 8
 MANY_PARAMETERS = {
     *("cells.recurrent.forward", "schedule.draw.timeline", "training.trainer.__init__"),
     *("multigrid.model.__init__", "multigrid.solver.solve", "multigrid.solver.solve_adjoint"),
-    *("cells.chunked_cuda.run_chunks", "cells.cell_cuda.run_steps", "cells.cell_cuda.step"),
+    *("cells.chunked_cuda.run_chunks", "cells.cell_cuda.unit", "cells.cell_cuda.step"),
     *("cells.cell_cpu.step", "cells.cell_cpu.back"),
     *("chains.kernels_cuda.step", "chains.kernels_cuda.sweep_chunks"),
     *("chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks", "chains.multiply_cuda.settle"),

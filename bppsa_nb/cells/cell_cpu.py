@@ -63,19 +63,17 @@ def _compile(cell, real):
 def _activate_of(cell):
     """Make what takes a unit's preactivations, a tuple, to what its step is given."""
 
-    def take(number, function):
-        """Make what leaves out no sum up to a number, of which the last goes through a function."""
-        if number < 0:
-            return inline(lambda preacts: ())
-        before = take(number - 1, functions.get(number - 1))
+    def followed(before, number, function):
         if function is None:
             return inline(lambda preacts: (*before(preacts), preacts[number]))
         return inline(lambda preacts: (*before(preacts), function(preacts[number])))
 
     own = {getattr(pointwise, name) for name in ("sigmoid", "tanh", "relu")}
-    given = [function if function in own else njit(**INSIDE)(function) for function in cell.activations]
-    functions = dict(enumerate(given, start=cell.split))
-    return take(cell.preacts - 1, functions.get(cell.preacts - 1))
+    functions, activate = dict(enumerate(cell.activations, start=cell.split)), inline(lambda preacts: ())
+    for number in range(cell.preacts):
+        function = functions.get(number)
+        activate = followed(activate, number, function if function in {None, *own} else njit(**INSIDE)(function))
+    return activate
 
 
 def _place(builder, rows, apart, k, i):

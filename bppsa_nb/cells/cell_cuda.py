@@ -100,7 +100,7 @@ def kept_of(count):
 @cache
 def numbers_of(cell):
     """Count the numbers of shared memory of a hidden unit in a time loop: states, then preactivations, or h again."""
-    return cell.states + (cell.preacts if cell.gates > 1 else 1)
+    return cell.states + cell.preacts
 
 
 def check_vectors(cell):
@@ -118,13 +118,56 @@ def steps_of(cell, size, real):
     """
 
     @inline_early
-    def load(weight_hh_T):
+    def load(weight_hh_T, bias_hh):
         weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
         for j in range(size):
             weights[j] = weight_hh_T[j, g]
-        return weights
+        return weights, bias_hh[g]
 
-    return load, (_one_gate_of if cell.gates == 1 else _gates_of)(cell, size, real)
+    if cell.gates == 1:
+        return load, _run_steps_of(_one_gate_of(cell, size, real), size, cell.states * size)
+    return load, _run_steps_of(_gates_of(cell, size, real), cell.gates * size)
+
+
+@cache
+def any_steps_of(cell, real):
+    """Make the same for any H, where weights are left where they are."""
+    return inline(lambda weight_hh_T, bias_hh: (weight_hh_T, bias_hh)), _run_steps_of(_any_gates_of(cell, real), 1)
+
+
+def _run_steps_of(step, threads, aside=0):
+    """Make the loop over steps, for so many threads; where h is put `aside` by every other step, that is no 0."""
+
+    @inline
+    def run_steps(products, weights, shared, states, kept, b, start, stop):
+        g, t, end, last = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1)
+        even, odd = base_of(threads), base_of(threads) + U(aside)  # where h_t stands
+        # Read four steps ahead, so that none waits for memory. Steps are written out, each with a number of its own:
+        # to move one that is on its way would be to wait for it.
+        x0, x1 = products[t, b, g], products[min(t + U(1), last), b, g]
+        x2, x3 = products[min(t + U(2), last), b, g], products[min(t + U(3), last), b, g]
+        cuda.syncthreads()
+        while t < end:
+            step(x0, products, weights, shared, even, odd, states, kept, t, b)
+            x0 = products[min(t + U(4), last), b, g]
+            cuda.syncthreads()
+            if t + U(1) < end:
+                step(x1, products, weights, shared, odd, even, states, kept, t + U(1), b)
+                x1 = products[min(t + U(5), last), b, g]
+                cuda.syncthreads()
+            if t + U(2) < end:
+                step(x2, products, weights, shared, even, odd, states, kept, t + U(2), b)
+                x2 = products[min(t + U(6), last), b, g]
+                cuda.syncthreads()
+            if t + U(3) < end:
+                step(x3, products, weights, shared, odd, even, states, kept, t + U(3), b)
+                x3 = products[min(t + U(7), last), b, g]
+                cuda.syncthreads()
+            t += U(4)
+        if aside and U(stop - start) & U(1):
+            shared[g] = shared[odd + g]
+
+    return run_steps
 
 
 def _activate_of(cell, real):
@@ -147,144 +190,81 @@ def _activate_of(cell, real):
 
 def _one_gate_of(cell, size, real):
     """Make the steps of a cell with one gate: a thread per hidden unit, one barrier a step."""
-    dot, take, S, whole, n = dot_of(size, real), compiled(cell.step, real), cell.states, not cell.split, U(size)
+    dot, whole, n, unit = dot_of(size, real), not cell.split, U(size), _unit_of(cell, real)
     activate = _activate_of(cell, real)
-    others, put_others = taken_of(S - 1), put_of(S - 1)
-    keep_states, keep = kept_of(S), kept_of(cell.kept)
 
     @inline
-    def step(added, bias, weights, shared, before, after, states, kept, t, b):
-        i = U(cuda.threadIdx.x)
-        total = dot(added + bias if whole else bias, weights, shared, before)
+    def step(added, products, weights, shared, before, after, states, kept, t, b):
+        (row, bias), i = weights, U(cuda.threadIdx.x)
+        total = dot(added + bias if whole else bias, row, shared, before)
         preacts = (activate(i, n, total),) if whole else (added, total)
-        found, values = take(preacts, (shared[before + i], *others(shared, n + i, n)))
-        shared[after + i] = found[0]
-        put_others(shared, n + i, n, found[1:])
-        keep_states(states, t + U(1), b, i, found)
-        keep(kept, t, b, i, values)
-        return found[0]
+        unit(preacts, shared, n, before, after, states, kept, t, b, i)
 
-    @inline
-    def run_steps(products, weights, bias_hh, shared, states, kept, b, start, stop):
-        i, t, end, last = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1)
-        bias, h, even, odd = bias_hh[i], shared[i], base_of(size), base_of(size) + U(S * size)  # where h_t stands
-        # Read four steps ahead, so that none waits for memory. Steps are written out, each with a number of its own:
-        # to move one that is on its way would be to wait for it.
-        x0, x1 = products[t, b, i], products[min(t + U(1), last), b, i]
-        x2, x3 = products[min(t + U(2), last), b, i], products[min(t + U(3), last), b, i]
-        cuda.syncthreads()
-        while t < end:
-            h = step(x0, bias, weights, shared, even, odd, states, kept, t, b)
-            x0 = products[min(t + U(4), last), b, i]
-            cuda.syncthreads()
-            if t + U(1) < end:
-                h = step(x1, bias, weights, shared, odd, even, states, kept, t + U(1), b)
-                x1 = products[min(t + U(5), last), b, i]
-                cuda.syncthreads()
-            if t + U(2) < end:
-                h = step(x2, bias, weights, shared, even, odd, states, kept, t + U(2), b)
-                x2 = products[min(t + U(6), last), b, i]
-                cuda.syncthreads()
-            if t + U(3) < end:
-                h = step(x3, bias, weights, shared, odd, even, states, kept, t + U(3), b)
-                x3 = products[min(t + U(7), last), b, i]
-                cuda.syncthreads()
-            t += U(4)
-        shared[i] = h
-
-    return run_steps
+    return step
 
 
 def _gates_of(cell, size, real):
     """Make the steps of a cell with several gates: a thread for each sum of states, two barriers a step."""
-    dot, n, S, whole = dot_of(size, real), U(size), U(cell.states * size), U((cell.gates - cell.split) * size)
-    preacts, split = U(cell.gates * size), U(cell.split * size)
-    unit, activate = _unit_of(cell, real), _activate_of(cell, real)
+    dot, n, S = dot_of(size, real), U(size), U(cell.states * size)
+    put_sum, unit, take = _put_sum_of(cell, real), _unit_of(cell, real), taken_of(cell.preacts)
 
     @inline
-    def step(added, bias, weights, shared, at, states, kept, t, b):
-        g = U(cuda.threadIdx.x)
-        total = dot(bias, weights, shared, at)
-        if g < whole:
-            total = activate(g, n, added + total)
-        else:
-            shared[S + g - whole] = added
-        shared[S + split + g] = total
+    def step(added, products, weights, shared, before, after, states, kept, t, b):
+        (row, bias), g = weights, U(cuda.threadIdx.x)
+        put_sum(shared, n, g, added, dot(bias, row, shared, before))
         cuda.syncthreads()
         if g < n:
-            unit(shared, n, states, kept, t, b, g)
-        cuda.syncthreads()
+            unit(take(shared, S + g, n), shared, n, U(0), U(0), states, kept, t, b, g)
+
+    return step
+
+
+def _any_gates_of(cell, real):
+    """Make the same for any H, where a thread has some of the sums, and some of the units."""
+    put_sum, unit, take, S = _put_sum_of(cell, real), _unit_of(cell, real), taken_of(cell.preacts), U(cell.states)
 
     @inline
-    def run_steps(products, weights, bias_hh, shared, states, kept, b, start, stop):
-        g, t, end, last, at = U(cuda.threadIdx.x), U(start), U(stop), U(stop - 1), base_of(preacts)
-        bias = bias_hh[g]
-        # Four steps ahead, and written out, as those of one gate.
-        x0, x1 = products[t, b, g], products[min(t + U(1), last), b, g]
-        x2, x3 = products[min(t + U(2), last), b, g], products[min(t + U(3), last), b, g]
+    def step(added, products, weights, shared, before, after, states, kept, t, b):
+        (weight_hh_T, bias_hh), size = weights, U(states.shape[3])
+        for g in range(cuda.threadIdx.x, products.shape[2], cuda.blockDim.x):
+            term = added if g == cuda.threadIdx.x else products[t, b, g]
+            put_sum(shared, size, U(g), term, bias_hh[g] + dot_of_any(weight_hh_T, g, shared, 0))
         cuda.syncthreads()
-        while t < end:
-            step(x0, bias, weights, shared, at, states, kept, t, b)
-            x0 = products[min(t + U(4), last), b, g]
-            if t + U(1) < end:
-                step(x1, bias, weights, shared, at, states, kept, t + U(1), b)
-                x1 = products[min(t + U(5), last), b, g]
-            if t + U(2) < end:
-                step(x2, bias, weights, shared, at, states, kept, t + U(2), b)
-                x2 = products[min(t + U(6), last), b, g]
-            if t + U(3) < end:
-                step(x3, bias, weights, shared, at, states, kept, t + U(3), b)
-                x3 = products[min(t + U(7), last), b, g]
-            t += U(4)
+        for i in range(cuda.threadIdx.x, states.shape[3], cuda.blockDim.x):
+            unit(take(shared, S * size + U(i), size), shared, size, U(0), U(0), states, kept, t, b, U(i))
 
-    return run_steps
+    return step
+
+
+def _put_sum_of(cell, real):
+    """Make what turns a sum of states, and what inputs add, into preactivations, after the states in shared memory."""
+    activate, S, split, whole = _activate_of(cell, real), U(cell.states), U(cell.split), U(cell.gates - cell.split)
+
+    @inline
+    def put_sum(shared, size, g, added, total):
+        if g < whole * size:
+            total = activate(g, size, added + total)
+        else:
+            shared[S * size + g - whole * size] = added
+        shared[(S + split) * size + g] = total
+
+    return put_sum
 
 
 def _unit_of(cell, real):
-    """Make the step of a unit, whose preactivations come after the states in shared memory; it writes the results."""
-    take, take_states, take_preacts = compiled(cell.step, real), taken_of(cell.states), taken_of(cell.preacts)
-    put, keep_states, keep, S = put_of(cell.states), kept_of(cell.states), kept_of(cell.kept), U(cell.states)
+    """Make the step of a unit from its preactivations; it writes the results, h to where it stands `after`."""
+    take, others, put_others = compiled(cell.step, real), taken_of(cell.states - 1), put_of(cell.states - 1)
+    keep_states, keep = kept_of(cell.states), kept_of(cell.kept)
 
     @inline
-    def unit(shared, size, states, kept, t, b, i):
-        found, values = take(take_preacts(shared, S * size + i, size), take_states(shared, i, size))
-        put(shared, i, size, found)
+    def unit(preacts, shared, size, before, after, states, kept, t, b, i):
+        found, values = take(preacts, (shared[before + i], *others(shared, size + i, size)))
+        shared[after + i] = found[0]
+        put_others(shared, size + i, size, found[1:])
         keep_states(states, t + U(1), b, i, found)
         keep(kept, t, b, i, values)
 
     return unit
-
-
-@cache
-def any_steps_of(cell, real):
-    """Make the same for any H, where weights are left where they are."""
-    unit, S, split, gates = _unit_of(cell, real), cell.states, cell.split, cell.gates
-    activate = _activate_of(cell, real)
-
-    @inline
-    def leave(weight_hh_T):
-        return weight_hh_T
-
-    @inline
-    def run_steps(products, weight_hh_T, bias_hh, shared, states, kept, b, start, stop):
-        size, preacts, tid, threads = states.shape[3], products.shape[2], cuda.threadIdx.x, cuda.blockDim.x
-        ahead = products[start, b, tid]
-        for t in range(start, stop):
-            now, ahead = ahead, products[min(t + 1, stop - 1), b, tid]  # read ahead: no step waits for memory
-            cuda.syncthreads()
-            for g in range(tid, preacts, threads):
-                added = now if g == tid else products[t, b, g]
-                total = bias_hh[g] + dot_of_any(weight_hh_T, g, shared, 0)
-                if g < (gates - split) * size:
-                    total = activate(U(g), U(size), added + total)
-                else:
-                    shared[(S - gates + split) * size + g] = added
-                shared[(S + split) * size + g] = total
-            cuda.syncthreads()
-            for i in range(tid, size, threads):
-                unit(shared, U(size), states, kept, U(t), U(b), U(i))
-
-    return leave, run_steps
 
 
 def _read_of(cell, real):

@@ -1,13 +1,14 @@
 """Whether a cell's equations fit together: its derivatives against central differences, compiled code against NumPy."""
 
 import functools
+from typing import get_origin, get_type_hints
 
 import numpy as np
 
 from bppsa_nb.cells import layer
 from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.arguments import Rng, checked
+from bppsa_nb.machine.arguments import Rng, checked, look_of
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import short_repr
 
@@ -58,16 +59,12 @@ def check_cell(cell: Cell, rng: Rng = 0) -> None:
 
 def check_numbers(cell):
     """Raise TypeError or ValueError unless a cell's functions take and return as many numbers as it says."""
-    if not isinstance(cell, Cell):
-        got = cell.__name__ if isinstance(cell, type) else type(cell).__name__
-        raise TypeError(f"cell must be a bppsa_nb.cells.cell.Cell, got {got}")
-    for name, function in ("step", cell.step), ("back", cell.back):
-        if not callable(function):
-            raise TypeError(f"cell.{name} must be a function, got {short_repr(function)}")
-    if not isinstance(cell.activations, tuple) or not all(map(callable, cell.activations)):
-        raise TypeError(f"cell.activations must be a tuple of functions, got {short_repr(cell.activations)}")
-    if not isinstance(cell.vectors, tuple) or not all(isinstance(name, str) for name in cell.vectors):
-        raise TypeError(f"cell.vectors must be a tuple of names, got {short_repr(cell.vectors)}")
+    look_of(Cell)("cell", cell, {})
+    for name, kind in get_type_hints(Cell, include_extras=True).items():
+        value = getattr(cell, name)
+        if get_origin(kind) is tuple and not isinstance(value, tuple):
+            raise TypeError(f"cell.{name} must be a tuple, got {short_repr(value)}")
+        look_of(kind)(f"cell.{name}", value, {})
     _check_numbers(cell)
 
 
@@ -75,8 +72,6 @@ def check_numbers(cell):
 def _check_numbers(cell):
     if len({*NAMES, *cell.vectors}) < len(cell.names) or not all(map(str.isidentifier, cell.vectors)):
         raise ValueError(f"cell.vectors must be names, none of them twice or one of {NAMES}, got {cell.vectors}")
-    for name, least in (("gates", 1), ("split", 0), ("states", 1), ("kept", 0)):
-        checks.check_count(f"cell.{name}", getattr(cell, name), least)
     if cell.split > cell.gates:
         raise ValueError(f"cell.split must be at most gates = {cell.gates}, got {cell.split}")
     if cell.activations and len(cell.activations) != cell.gates - cell.split:
@@ -123,31 +118,31 @@ def _called(cell, name, function, counts, *given):
 
 def _check_derivatives(cell, preacts, states, grads):
     """Hold what back returns for a gradient of one at each state against central differences, and its sum."""
-    after = lambda *moved: np.array(_run(cell, *moved, grads)[0])  # noqa: E731
-    total = np.zeros((cell.preacts + cell.states, _UNITS))
+    given, carried = np.concatenate([preacts, states]), np.zeros((cell.states - cell.carries, _UNITS))
+    run = lambda given, grads: _run(cell, given[: cell.preacts], given[cell.preacts :], grads)  # noqa: E731
+    names = [f"preactivation {k}" for k in range(cell.gates + cell.split)]
+    names += [*(f"vector {name}" for name in cell.vectors), *(f"state {s}" for s in range(cell.states))]
+
+    def back(grads):
+        _, _, grad_preacts, past = run(given, grads)
+        return np.array([*grad_preacts, *carried, *past])
+
+    total = np.zeros(given.shape)
     for s, unit in enumerate(np.eye(cell.states)[..., None] * np.ones(_UNITS)):
-        _, _, grad_preacts, past = _run(cell, preacts, states, unit)
-        found = [*grad_preacts, *np.zeros((cell.states - cell.carries, _UNITS)), *past]
-        total += grads[s] * np.array(found)
-        for k, derivative in enumerate(found):
-            what, place = ("preactivation", k) if k < cell.preacts else ("state", k - cell.preacts)
-            if 0 <= (own := k - cell.gates - cell.split) < len(cell.vectors):
-                what, place = "vector", cell.vectors[own]
-            up, down = (np.concatenate([preacts, states]) for _ in range(2))
-            up[k] += _NUDGE
-            down[k] -= _NUDGE
-            ends = [after(moved[: cell.preacts], moved[cell.preacts :])[s] for moved in (up, down)]
-            measured = (ends[0] - ends[1]) / (2 * _NUDGE)
+        found = back(unit)
+        total += grads[s] * found
+        for k, (name, derivative) in enumerate(zip(names, found, strict=True)):
+            nudge = np.zeros(given.shape)
+            nudge[k] = _NUDGE
+            up, down = (run(given + moved, grads)[0][s] for moved in (nudge, -nudge))
+            measured = (up - down) / (2 * _NUDGE)
             off = np.abs(derivative - measured)
             if not off.max() <= _WITHIN * (1 + np.abs(measured).max()):
                 worst = int(np.argmax(off))
-                by = f"the derivative of state {s} by {what} {place}"
                 values = f"{measured[worst]:.6g} by central differences, {derivative[worst]:.6g} by cell.back"
                 where = f"preactivations are {preacts[:, worst]} and states {states[:, worst]}"
-                raise ValueError(f"{by} is {values}, where {where}")
-    _, _, grad_preacts, past = _run(cell, preacts, states, grads)
-    found = np.array([*grad_preacts, *np.zeros((cell.states - cell.carries, _UNITS)), *past])
-    if not np.abs(found - total).max() <= _WITHIN * (1 + np.abs(total).max()):
+                raise ValueError(f"the derivative of state {s} by {name} is {values}, where {where}")
+    if not np.abs(back(grads) - total).max() <= _WITHIN * (1 + np.abs(total).max()):
         raise ValueError("cell.back must return, of several gradients, the sum of what it returns of each alone")
 
 

@@ -86,38 +86,36 @@ class Chunks:
     def run_all(self, began):
         """Run all chunks from these states, as one batch."""
         self.began = began
-        self._count(*self.run_chunks(np.arange(self.count * self.B), None)[:2])
-        self.solved.passes += 1
-
-    def find_wrong(self, tol):
-        """List the chunks that did not begin with what the one before ended with, ascending; take note of the jumps."""
-        wrong, jump = differ(self.began[1:], self.ends[:-1], tol)
-        indices = self.B + np.flatnonzero(wrong)
-        self.solved.jumps.append(jump)
-        self.solved.unconverged.append(len(indices))
-        return indices
+        self._count(*self.run_chunks(np.arange(self.count * self.B), None), passes=1)
 
     def repair(self, tol, most):
-        """Run those again that began wrong, until none is left: all at once while that is work for `most` loops.
+        """Take passes until no chunk began wrong: over all at once while that is work for `most` loops.
 
         From then on one after the other: where a recurrence forgets nothing, what follows a wrong chunk runs in vain.
         """
         before = self.solved.work
-        while (indices := self.find_wrong(tol)).size:
-            if self.solved.work - before >= most:
+        while self.take_pass(tol, serially := self.solved.work - before >= most):
+            if serially:
                 self.solved.finished = "serially"
-                indices = indices[np.unique(indices % self.B, return_index=True)[1]]  # the first of every sample
-            self.repair_chunks(indices, tol)
         self.solved.mismatch = max(self.solved.mismatch, self.solved.jumps[-1])
 
-    def repair_chunks(self, indices, tol):
-        """Run chunks again, from what those before them ended with, each until it meets what was there."""
+    def take_pass(self, tol, serially=False):
+        """Run chunks again that did not begin with what the one before ended with; tell whether there were any.
+
+        Each runs until it meets what was there. If this is done `serially`, it is the first of every sample.
+        """
+        wrong, jump = differ(self.began[1:], self.ends[:-1], tol)
+        indices = self.B + np.flatnonzero(wrong)
+        self.solved.jumps.append(jump)
+        self.solved.unconverged.append(len(indices))
+        if not indices.size:
+            return False
+        if serially:
+            indices = indices[np.unique(indices % self.B, return_index=True)[1]]
         c, b = divmod(indices, self.B)
         self.began[c, b] = self.ends[c - 1, b]
-        steps, work, mismatch = self.run_chunks(indices, tol)
-        self._count(steps, work)
-        self.solved.mismatch = max(self.solved.mismatch, mismatch)
-        self.solved.passes += 1
+        self._count(*self.run_chunks(indices, tol), passes=1)
+        return True
 
     def run_chunks(self, indices, tol):
         """Run chunks from where they begin, each until it meets what was there within `tol`; None: to the end.
@@ -157,9 +155,11 @@ class Chunks:
         """Lay an array of all steps out with chunks side by side, (length, C * B, ...)."""
         return self.by_chunks(array).swapaxes(0, 1).reshape(self.length, self.count * self.B, *array.shape[2:])
 
-    def _count(self, steps, work):
-        self.solved.steps += steps
-        self.solved.work += work / (self.T * self.B)
+    def _count(self, steps, work, mismatch=0.0, passes=0):
+        solved = self.solved
+        solved.passes, solved.steps = solved.passes + passes, solved.steps + int(steps)
+        solved.work += work / (self.T * self.B)
+        solved.mismatch = max(solved.mismatch, float(mismatch))
 
     def result(self):
         """Return the states (T + 1, B, ...), and what else was kept (G, T, B, ...)."""

@@ -1,27 +1,97 @@
-"""Chunks of a time loop compiled for CPUs; counterpart of `bppsa_nb.cells.chunked`.
+"""The time loop compiled for CPUs, of samples or of chunks; counterpart of `bppsa_nb.cells.chunked`.
 
-What differs is one function: chunks go through time in groups, and write their states where they belong.
+A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs the cell's equations once over
+all their numbers. The loop is compiled once for all cells, and given the address of those (`cell_cpu`).
+
+Samples never wait for each other, so cores share out groups of them; what waits for no other step is computed for all
+steps at once, and shared out by time. Compiled code fills the arrays it is given. Where it returns several, a Ctrl-C
+that arrives while Numba wraps them up turns into a SystemError.
 """
 
 import numpy as np
 
 from bppsa_nb.cells import chunked
-from bppsa_nb.cells.cell_cpu import step
-from bppsa_nb.cells.samples_cpu import THRESHOLD, lay_out
-from bppsa_nb.cells.spans import WHOLE
+from bppsa_nb.cells.cell import WHOLE
+from bppsa_nb.cells.cell_cpu import step, table_of
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
-from bppsa_nb.machine.tiles import GROUP, multiply, product
-from bppsa_nb.machine.views import clear, copy, copy_rows, pointer
+from bppsa_nb.machine.second_core import helped
+from bppsa_nb.machine.tiles import GROUP, multiply, panels, product
+from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
 from bppsa_nb.machine.workers import parallel_for
+
+THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
+_AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
+_MOST = 4 * GROUP  # samples side by side where they do not
+_LEFT = 4  # groups of samples that cores can still share out then
+_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
+_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
+
+
+def in_groups(function, batch, group, work, weights, *arrays):
+    """Have compiled code take a batch through time, so many multiply-adds, by groups of samples.
+
+    Cores share the groups, or each product with panels of `weights` if there is one group only.
+    """
+    groups, table = -(-batch // group), product(weights.dtype)
+    if groups > 1 or len(weights) == 1 or work <= THRESHOLD:
+        parallel_for(function, groups, group, table, *arrays, parallel=work > THRESHOLD)
+    else:
+        with helped(table) as shared:
+            function(group, shared, *arrays, 0, 1)
+
+
+def samples_together(batch, weights):
+    """Return how many samples a core takes through time side by side, by sizes alone: sums shall not depend on cores.
+
+    Each step reads weights once for all of them: the more, where these come from beyond a core's cache.
+    """
+    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
+
+
+def lay_out(cell, weight_ih, weight_hh, *added):
+    """Lay a layer's parameters out for loops over time: the cell's table, weights, and what biases add to each sum.
+
+    Weights are by columns, as `machine.tiles.multiply` takes them: panels of (G, I, H) and (G, H, H).
+    """
+    size = weight_hh.shape[1]
+    by_x = panels(weight_ih.reshape(cell.gates, size, weight_ih.shape[1]).mT)
+    by_h = panels(weight_hh.reshape(cell.gates, size, size).mT)
+    return table_of(cell, weight_hh.dtype), by_x, by_h, biases(cell, *added)
+
+
+def biases(cell, bias_ih, bias_hh, *vectors):
+    """Return what biases add to each sum, and a cell's own vectors [shape=(P H,)]."""
+    if vectors:
+        return np.concatenate([biases(cell, bias_ih, bias_hh), *vectors])
+    if not cell.split:
+        return bias_ih + bias_hh
+    apart = cell.split * len(bias_hh) // cell.gates
+    found = np.empty(len(bias_hh) + apart, bias_hh.dtype)
+    found[:apart], found[apart:] = bias_ih[-apart:], bias_hh
+    found[apart:-apart] += bias_ih[:-apart]
+    return found
+
+
+@inline
+def longest(lengths, steps, begin, count):
+    """Return how many of the steps the longest of some samples has."""
+    if not lengths.size:
+        return steps
+    most = lengths[begin]
+    for b in range(begin + 1, begin + count):
+        most = max(most, lengths[b])
+    return most
 
 
 class Chunks(chunked.Chunks):
-    """See `bppsa_nb.cells.chunked.Chunks`; of a `cell`, whose `params` are weight_ih, weight_hh, bias_ih, bias_hh."""
+    """See `bppsa_nb.cells.chunked.Chunks`; of a `cell`, whose `params` are weight_ih, weight_hh, bias_ih, bias_hh.
+
+    What differs is one function: chunks go through time in groups, and write their states where they belong.
+    """
 
     def __init__(self, cell, params, run, x, h0, length, resets=()):
-        *weights, added = lay_out(cell, *params)
-        self._weights = *weights, np.tile(added.reshape(cell.preacts, -1), GROUP)
+        self._weights = lay_out(cell, *params)
         super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
@@ -38,84 +108,123 @@ class Chunks(chunked.Chunks):
         found, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
         until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
-        resets = (self.resets[0] if self.resets else WHOLE.resets).view(np.uint8)
-        arrays = product(dtype), self._weights, (self.states, *self.rest), (self.x, resets, indices, began, found)
-        parallel_for(_run_chunks, groups, *arrays, self.length, until, parallel=work > THRESHOLD)
+        spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
+        arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
+        chunks = indices, began, found, self.length, until
+        in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
 
 
 @compiled
-def _run_chunks(product, weights, saved, chunks, length, tol, first, last):
-    """Run groups of chunks, each until all of it met what was there; see `Chunks`."""
-    (cell, weights_x, weights_h, bias), (states, kept), (x, resets, indices, began, found) = weights, saved, chunks
-    (_, batch, inputs), (num_states, _, _, size), gates = x.shape, states.shape, weights_h.shape[1]
-    for group in range(first, last):
-        group_of = indices[group * GROUP : (group + 1) * GROUP]
-        count, n, most = len(group_of), len(group_of) * size, CHECK_EVERY * len(group_of)
-        offsets = np.empty(count, np.int64)  # where chunks begin, among the rows of steps and samples
-        for i in range(count):
-            offsets[i] = group_of[i] // batch * length * batch + group_of[i] % batch
-        rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((gates, most, size), x.dtype)
-        from_h, to_preacts = np.empty((gates, count, size), x.dtype), np.empty((len(bias), n), x.dtype)
-        # Of two buffers for states, one is written while the other is read: a loop within one is not vectorized.
-        pair, values = np.empty((num_states, 2, count, size), x.dtype), np.empty((len(kept), count, size), x.dtype)
-        copy_rows(bias, bias.shape[1], to_preacts, n, n, len(bias))
-        for s in range(num_states):
-            for i in range(count):
-                there = pointer(began, (group_of[i] * num_states + s) * size)
-                copy(there, pointer(pair, (s * 2 * count + i) * size), size)
-        look, gap, now = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0), 0
-        for start in range(0, length, CHECK_EVERY):
-            stop = min(start + CHECK_EVERY, length)
-            for t in range(start, stop):
-                for i in range(count):
-                    there = pointer(x, (offsets[i] + t * batch) * inputs)
-                    copy(there, pointer(rows, ((t - start) * count + i) * inputs), inputs)
-            here = (stop - start) * count
+def run_steps(group, product, given, weights, saved, chunks, first, last):
+    """Run groups first ... last - 1 of chunks, each until all of it met what was there.
+
+    Samples are chunks of all steps: where nothing has to be `found`, and all are as long, these groups go together.
+    """
+    cell, weights_x = weights[0], weights[1]  # the compiler unpacks four at once by way of twice the code
+    weights_h, bias = weights[2], weights[3]
+    states, kept = saved[0], saved[1]
+    indices, began, found = chunks[0], chunks[1], chunks[2]
+    length, tol = chunks[3], chunks[4]
+    (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
+    num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
+    most = group if found.size or lengths.size else (last - first) * group
+    for begin in range(first * group, min(last * group, indices.size), most):
+        count = min(most, indices.size - begin)
+        n = count * size
+        together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
+        rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
+        from_h, to_preacts = buffer(x, (gates, count, size)), buffer(x, (bias.size // size, count, size))
+        block = buffer(x, (num_states, (together + 2) * count, size))
+        values = buffer(x, (num_kept, together * count, size))
+        for k in range(bias.size // size):
+            copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
+        places, apart = np.empty(count, np.int64), (together + 2) * n
+        wide = _begin(pointer(indices, begin), length, batch, began, places, block)
+        end, gap, start = longest(lengths, length, begin, count), x.dtype.type(0), 0
+        look = end if tol < 0 else min(CHECK_EVERY, end)
+        while start < end:
+            steps = min(together, look - start)
+            for i in range(0, count, wide):
+                here, there = pointer(x, (start * batch + places[i]) * inputs), pointer(rows, i * inputs)
+                copy_rows(here, batch * inputs, there, count * inputs, wide * inputs, steps)
             for k in range(gates):
-                places = 0, k * inputs * weights_x.shape[3], k * most * size
-                multiply(product, rows, weights_x, from_x, (1, here, inputs), places, 0)
-            for t in range(start, stop):
-                if resets.size:
-                    _begin_anew(pointer(resets, t * batch), offsets, pair, now)
-                for k in range(gates):
-                    places = now * n, k * size * weights_h.shape[3], k * n
-                    multiply(product, pair, weights_h, from_h, (1, count, size), places, 0)
-                here, before, after = (t - start) * n, now * n, (1 - now) * n
-                step(cell, from_x, here, from_h, 0, to_preacts, 0, pair, before, pair, after, values, 0, n)
-                now = 1 - now
-                if t + 1 == look and tol >= 0:
-                    gap = _distance(pair[:, now], offsets, (t + 1) * batch, states)
-                for s in range(num_states):
-                    _scatter(pair[s, now], s, offsets, (t + 1) * batch, states)
-                for k in range(len(kept)):
-                    _scatter(values[k], k, offsets, t * batch, kept)
-            if stop == look:
+                at = 0, k * inputs * weights_x.shape[3], k * together * n
+                multiply(product, rows, weights_x, from_x, (1, steps * count, inputs), at, 0)
+            for s in range(steps):
+                before = _place_of(resets, (start + s) * batch, places, s, block) if resets.size else s
+                for i in range(gates):
+                    k = gates - 1 - i if (start + s) & 1 else i
+                    at = before * n, k * size * weights_h.shape[3], k * n
+                    multiply(product, block, weights_h, from_h, (1, count, size), at, start + s)
+                after = (s + 1) * n
+                step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, values, s * n, n)
+            start += steps
+            if start == look and tol >= 0:
+                gap = _distance(block[:, steps * count : (steps + 1) * count], places, start * batch, states)
+            _write(block, count, 1, steps, states, start - steps + 1, places, wide)
+            _write(values, count, 0, steps, kept, start - steps, places, wide)
+            copy_rows(pointer(block, steps * n), apart, block, apart, n, num_states)
+            if start == look:
                 if gap <= tol:
                     break
-                look = min(2 * look + CHECK_EVERY, length)
-        found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
+                look = min(2 * look + CHECK_EVERY, end)
+        if found.size:
+            found[begin // group, 0], found[begin // group, 1] = start, gap if gap <= tol else 0
     return True
 
 
 @inline
-def _begin_anew(resets, offsets, pair, now):
-    """Set states of chunks in one of two rooms [shape=(S, 2, n, H)] to zeros where they begin anew."""
-    num_states, _, count, size = pair.shape
-    for i in range(offsets.size):
-        if resets[offsets[i]]:
-            for s in range(num_states):
-                clear(pointer(pair, ((s * 2 + now) * count + i) * size), size)
+def _begin(indices, length, batch, began, places, block):
+    """Find where chunks begin, among the rows of steps and samples; return how many of these follow one another."""
+    (num_states, rows, size), wide = block.shape, places.size
+    for i in range(places.size):
+        q = indices[i]
+        places[i] = q // batch * length * batch + q % batch
+        if places[i] != places[0] + i:
+            wide = 1
+        here = pointer(began, q * num_states * size)
+        copy_rows(here, size, pointer(block, i * size), rows * size, size, num_states)
+    return wide
 
 
 @inline
-def _scatter(rows, k, offsets, further, array):
-    """Copy rows side by side back to where they belong, in kind k of states, or of what is kept."""
-    width = rows.shape[1]
-    first = k * (array.size // len(array) // width) + further
-    for i in range(offsets.size):
-        copy(pointer(rows, i * width), pointer(array, (first + offsets[i]) * width), width)
+def _write(block, count, skipped, steps, array, start, places, wide):
+    """Copy rows of some steps, of states or of what is kept, to where they belong in memory."""
+    (kinds, rows, size), batch = block.shape, array.shape[2]
+    for k in range(kinds):
+        for i in range(0, count, wide):
+            here = pointer(block, (k * rows + skipped * count + i) * size)
+            there = pointer(array, ((k * array.shape[1] + start) * batch + places[i]) * size)
+            copy_rows(here, count * size, there, batch * size, wide * size, steps)
+
+
+@inline
+def _begins_anew(resets, row):
+    """Tell whether states do before a step of a sample, by its row."""
+    return resets[row // resets.shape[1], row % resets.shape[1]]
+
+
+@inline
+def _place_of(resets, further, places, s, block):
+    """Return where the states before a step are: in place s, or where some begin anew, these with zeros, in the last.
+
+    Their own place keeps what the step before ended with.
+    """
+    (num_states, rows, size), count, any_anew = block.shape, places.size, False
+    for i in range(count):
+        any_anew |= _begins_anew(resets, further + places[i])
+    if not any_anew:
+        return s
+    for k in range(num_states):
+        for i in range(count):
+            here = pointer(block, (k * rows + rows - count + i) * size)
+            if _begins_anew(resets, further + places[i]):
+                clear(here, size)
+            else:
+                copy(pointer(block, (k * rows + s * count + i) * size), here, size)
+    return rows // count - 1
 
 
 @inline

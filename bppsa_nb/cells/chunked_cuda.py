@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 
+from bppsa_nb.cells import chunked
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.chunked import Solved
 from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
@@ -64,7 +65,7 @@ def run_chunks_of(steps, states_of_unit):
         infinite, mismatch = states.dtype.type(math.inf), states.dtype.type(0)
         start = chunk * length
         last, first_pass = min(start + length, products.shape[0]), tol < mismatch
-        weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
+        weights = load(weight_hh_T, bias_hh)  # here: in the loop below, as many addresses would be kept in registers
         if chunk == 0:
             read(shared, 0, states, 0, b)
         for j in range(tid, size, threads):
@@ -86,7 +87,7 @@ def run_chunks_of(steps, states_of_unit):
             begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + CHECK_EVERY, last)
             if not first_pass:  # which has nothing to meet
                 read(shared, old, states, stop, b)
-            run_steps(products, weights, bias_hh, shared, states, kept, b, begin, stop)
+            run_steps(products, weights, shared, states, kept, b, begin, stop)
             cuda.syncthreads()
             mismatch = infinite if first_pass else _distance(shared, old, size, infinite)
             goes_on = stop < last and not mismatch <= tol
@@ -101,7 +102,7 @@ def run_chunks_of(steps, states_of_unit):
     return run_chunks
 
 
-class Chunks:
+class Chunks(chunked.Chunks):
     """A layer's time loop in chunks: what is worked on, and its launches.
 
     The loop reads and writes device arrays: input products (T, B, G H), weight_hh.T, bias_hh, states (S, T + 1, B, H),
@@ -111,13 +112,14 @@ class Chunks:
 
     def __init__(self, cell, loop, length, unconverged=None):
         products, *_, states, _ = loop
-        self.cell, self.loop, self.length = cell, loop, length
-        (self.steps, self.batch, _), dtype = products.shape, states.dtype
-        self.count = -(-self.steps // length)
-        shape = self.count, self.batch, cell.states * states.shape[3]
+        self.cell, self.loop, self.length, self.solved = cell, loop, length, Solved("chunked", length)
+        (self.T, self.B, _), dtype = products.shape, states.dtype
+        self.count = -(-self.T // length)
+        shape = self.count, self.B, cell.states * states.shape[3]
         self.ends = [cuda.device_array(shape, dtype) for _ in range(2)]
         self.began, self.found = cuda.device_array(shape, dtype), cuda.device_array((*shape[:2], 3), dtype)
         self.unconverged = cuda.to_device(np.zeros(1, np.int32)) if unconverged is None else unconverged
+        self.first = 1  # that may be wrong
 
     def launch(self, tol, which=ALL, count=None, length=None, stream=0):
         """Launch a pass, over so many chunks of a length, all of the chunks' if nothing is said."""
@@ -126,16 +128,16 @@ class Chunks:
         before, ended = self.ends
         more = old, self.length if length is None else length, dtype(tol), which
         more = *more, before, self.began, ended, self.found, self.unconverged
-        blocks = (self.count if count is None else count) * self.batch
+        blocks = (self.count if count is None else count) * self.B
         cells.launch_loop(self.cell, run_chunks_of, blocks, self.loop, more, self.cell.states, stream)
         self.ends.reverse()
 
     def start(self, stream=0):
-        """Launch the guess and the first pass; return what both were, in steps that waited and in all."""
+        """Launch the guess and the first pass."""
         seed = min(WARM_UP, self.length)
         self.launch(-1, count=1, length=seed, stream=stream)
         self.launch(-1, stream=stream)
-        return seed + self.length, (seed + self.steps) * self.batch
+        self._count(seed + self.length, (seed + self.T) * self.B, passes=1)
 
     def launch_fixed(self, tol, stream):
         """Launch all passes of a step that is recorded; where they were too few, `unconverged` says so."""
@@ -144,27 +146,18 @@ class Chunks:
             self.launch(tol, stream=stream)
         self.launch(tol, which=self.count, stream=stream)
 
-    def solve(self, tol, most):
-        """Launch passes until all chunks meet, and return `Solved`; see `bppsa_nb.cells.unroll.solve`."""
-        steps, work = self.start()
-        solved, which, first, loop = Solved("chunked", self.length, 1, steps=steps), ALL, 1, self.steps * self.batch
-        enough = work + most * loop
-        while True:
-            if which == ALL and work >= enough:
-                which = first
-            self.launch(tol, which)
-            ran, mismatch, gap = np.moveaxis(self.found.copy_to_host(), 2, 0)
-            wrong = gap > tol
-            solved.jumps.append(float(gap.max()))
-            solved.unconverged.append(int(np.count_nonzero(wrong)))
-            if not wrong.any():
-                solved.work, solved.mismatch = work / loop, max(solved.mismatch, solved.jumps[-1])
-                return solved
-            if which != ALL:
-                solved.finished = "serially"
-            if ran.any():
-                solved.passes += 1
-                solved.steps, work = solved.steps + int(ran.max()), work + int(ran.sum())
-                solved.mismatch = max(solved.mismatch, float(mismatch.max()))
-            first = 1 + int(np.flatnonzero(wrong.any(axis=1))[0])  # the first that was wrong is right by now
-            which = ALL if which == ALL else which + 1
+    def take_pass(self, tol, serially=False):
+        """Launch a pass; see `bppsa_nb.cells.chunked.Chunks.take_pass`. If it is `serially`, it is for one chunk."""
+        which = self.first if serially else ALL
+        self.launch(tol, which)
+        ran, mismatch, gap = np.moveaxis(self.found.copy_to_host(), 2, 0)
+        wrong = gap > tol
+        self.solved.jumps.append(float(gap.max()))
+        self.solved.unconverged.append(int(np.count_nonzero(wrong)))
+        if not wrong.any():
+            return False
+        if ran.any():
+            self._count(ran.max(), ran.sum(), mismatch.max(), passes=1)
+        self.first = int(np.argmax(wrong.any(axis=1)))
+        self.first += which in (ALL, self.first)  # it has been repaired
+        return True

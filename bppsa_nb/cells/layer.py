@@ -7,7 +7,7 @@ which steps belong together.
 
 import numpy as np
 
-from bppsa_nb.cells.spans import WHOLE
+from bppsa_nb.cells.cell import WHOLE
 
 
 def new_saved(cell, start, steps):

@@ -1,109 +1,151 @@
 """A layer of any cell compiled for CPUs; counterpart of `bppsa_nb.cells.layer`.
 
-A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs the cell's equations once over
-all their numbers. The loop is compiled once for all cells, and given the address of those (`cell_cpu`).
+Its time loop is that of `bppsa_nb.cells.chunked_cpu`: samples are chunks of all steps.
 """
 
 import numpy as np
 
-from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.cell_cpu import back, step, table_of
+from bppsa_nb.cells.cell import WHOLE
+from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
+from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.cells.samples_cpu import THRESHOLD, add_biases, add_weights, in_groups, lay_out, longest, samples_together
-from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, product
-from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
+from bppsa_nb.machine.tiles import NARROW, multiply, multiply_T, panel_width, panels, product
+from bppsa_nb.machine.views import add, buffer, clear, copy, copy_rows, pointer, shaped
 from bppsa_nb.machine.workers import parallel_for
 
-_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
-_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
-_ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
+_ROWS = 256  # of gradients at preactivations that a product adds to these: enough for registers, few for the cache
 
 
 def forward(cell, x, saved, *params, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
-    weights, (steps, batch, _) = lay_out(cell, *params), x.shape
+    weights, (steps, batch, _), (states, _) = lay_out(cell, *params), x.shape, saved
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
-    # Calls of compiled code know plain tuples sooner; None costs no code.
-    together = tuple(spans) if spans.resets.size else None
-    in_groups(run_steps, batch, group, work, by_h, x, weights, saved, together)
+    began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
+    whole = np.arange(batch), began, np.zeros((0, 2)), steps, x.dtype.type(-1)
+    in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
     if spans.lengths.size:
-        spans.end(saved[0])
+        spans.end(states)
+
+
+def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WHOLE):
+    """Return the gradients of a layer's parameters, one after the other; at its input, if `inputs` asks for it; at h_0.
+
+    This is a sweep along the layer's chain, and what `bppsa_nb.cells.layer` makes of it, in one go. Gradients at
+    preactivations stay in the cache: after every few steps back, they are multiplied into those of the parameters, and
+    forgotten. From memory, only what the forward pass left is read, and that once. `weights` are weight_ih and
+    weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
+    None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
+    """
+    new = np.zeros if spans.lengths.size else np.empty
+    at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
+    saved = x, spans.before(saved[0]) if spans.resets.size else saved[0], *saved
+    gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start
+    (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
+    weights_h = panels(weight_hh.reshape(-1, size, size))
+    weights_x = weights_h[:, :0]
+    if inputs:
+        by_gate = weight_ih.reshape(-1, size, width)
+        if cell.split:  # as preactivations come
+            by_gate = np.concatenate([by_gate[-cell.split :], by_gate[: -cell.split]])
+        weights_x = panels(by_gate)
+    group = samples_together(batch, weight_hh)
+    groups = -(-batch // group)
+    added = 2 * len(weight_hh) + size * len(cell.vectors)
+    totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
+    work = steps * batch * (weight_ih.size + weight_hh.size)
+    parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
+    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, tuple(spans))
+    total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
+    return total, at_input if inputs else None, at_start
 
 
 @compiled
-def run_steps(group, product, x, weights, saved, spans, first, last):
-    """Run groups first ... last - 1 of samples: together, or each as long as its longest."""
-    cell, weights_x = weights[0], weights[1]
-    weights_h, bias = weights[2], weights[3]
-    states, kept = saved[0], saved[1]
-    total, batch, inputs = x.shape
-    num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
-    most = group if spans is not None and spans[1].size else (last - first) * group
-    for begin in range(first * group, min(last * group, batch), most):
-        count = min(most, batch - begin)
-        n = count * size
-        together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
-        rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
-        from_h, to_preacts = buffer(x, (gates, count, size)), buffer(x, (bias.size // size, count, size))
-        block = buffer(x, (num_states, (together + 2) * count, size))
-        found = buffer(x, (num_kept, together * count, size))
-        for k in range(bias.size // size):
-            copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
-        here, apart = pointer(states, begin * size), (total + 1) * batch * size
-        copy_rows(here, apart, block, (together + 2) * n, n, num_states)
-        end = total if spans is None else longest(spans, total, begin, count)
-        for start in range(0, end, together):
-            steps = min(together, end - start)
-            here, n_x = (start * batch + begin) * inputs, count * inputs
-            copy_rows(pointer(x, here), batch * inputs, rows, n_x, n_x, steps)
-            for k in range(gates):
-                places = 0, k * inputs * weights_x.shape[3], k * together * n
-                multiply(product, rows, weights_x, from_x, (1, steps * count, inputs), places, 0)
-            for s in range(steps):
-                before = s if spans is None else _place_of(spans, start + s, begin, s, block, count)
-                for i in range(gates):
-                    k = gates - 1 - i if (start + s) & 1 else i
-                    places = before * n, k * size * weights_h.shape[3], k * n
-                    multiply(product, block, weights_h, from_h, (1, count, size), places, start + s)
-                after = (s + 1) * n
-                step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, found, s * n, n)
-            for k in range(num_kept):
-                there = pointer(kept, ((k * total + start) * batch + begin) * size)
-                copy_rows(pointer(found, k * together * n), n, there, batch * size, n, steps)
-            for k in range(num_states):
-                here, there = k * (together + 2) * n, ((k * (total + 1) + start + 1) * batch + begin) * size
-                copy_rows(pointer(block, here + n), n, pointer(states, there), batch * size, n, steps)
-                copy(pointer(block, here + steps * n), pointer(block, here), n)
+def _back(size_of_group, product, saved, parameters, gradients, spans, first, last):
+    """Go back with groups first ... last - 1 of samples."""
+    x, began, states = saved[0], saved[1], saved[2]  # the compiler unpacks four at once by way of twice the code
+    kept, cell, weights_x = saved[3], parameters[0], parameters[1]
+    weights_h, totals = parameters[2], parameters[3]
+    grad_output, local = gradients[0], gradients[1]
+    at_input, at_start = gradients[2], gradients[3]
+    (steps, batch, width), (resets, lengths) = x.shape, spans
+    num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
+    preacts, split, carry, state = cell[PREACTS], cell[SPLIT], cell[CARRY], batch * size
+    together = max(1, _ROWS // min(batch, size_of_group))
+    for group in range(first, last):
+        b0 = group * size_of_group
+        samples = min(size_of_group, batch - b0)
+        until = longest(lengths, steps, b0, samples)
+        n, most = samples * size, together * samples
+        grad_preacts, biases_at = buffer(x, (preacts, most, size)), buffer(x, (preacts, samples, size))
+        grads, past = buffer(x, (num_states, samples, size)), buffer(x, (num_states, samples, size))
+        scratch = buffer(x, (max(width, size) * (size + 2 * most),))
+        total = pointer(totals, group * totals.shape[1])
+        clear(biases_at, preacts * n)
+        clear(grads, num_states * n)
+        _by_states(lengths, grad_output, b0, grads, until)
+        before = flush()
+        for end in range(until, 0, -together):
+            start = max(end - together, 0)
+            for t in range(end - 1, start - 1, -1):
+                here, there = t * state + b0 * size, (t - start) * n
+                back(cell, grads, 0, began, here, states, here + state, kept, here, grad_preacts, there, past, 0, n)
+                sizes, places = (gates, samples, size), (split * most * size + there, 0, 0)
+                multiply(product, grad_preacts, weights_h, grads, sizes, places, t)
+                if carry:
+                    add(grads, past, n)
+                for s in range(1, num_states):
+                    copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
+                if resets.size:
+                    _leave(resets, t, b0, grads)
+                if local.size and t > 0:
+                    add(grads, pointer(local, here - state), n)
+                if lengths.size:
+                    _by_states(lengths, grad_output, b0, grads, t)
+                if at_input.size:
+                    places = there, 0, (t * batch + b0) * width
+                    multiply(product, grad_preacts, weights_x, at_input, sizes, places, 0)
+            for k in range(preacts):
+                for s in range(end - start):
+                    add(pointer(biases_at, k * n), pointer(grad_preacts, k * most * size + s * n), n)
+            seen = pointer(x, (start * batch + b0) * width), pointer(began, (start * batch + b0) * size)
+            block = 0, width, batch, samples, end - start
+            _add_weights(product, grad_preacts, seen, scratch, block, (gates, split), total)
+        for s in range(num_states):
+            there = pointer(at_start, (b0 * num_states + s) * size)
+            copy_rows(pointer(grads, s * n), size, there, num_states * size, size, samples)
+        _add_biases(biases_at, 0, samples, preacts, (gates, split), pointer(total, gates * (width + size) * size))
+        restore(before)
     return True
 
 
 @inline
-def _place_of(spans, t, begin, s, block, count):
-    """Return where the states before a step are: in place s, or where some begin anew, these with zeros, in the last.
+def _leave(resets, t, begin, grads):
+    """Have nothing go back past where some samples begin anew."""
+    num_states, samples, size = grads.shape
+    for b in range(samples):
+        if resets[t, begin + b]:
+            for s in range(num_states):
+                clear(pointer(grads, (s * samples + b) * size), size)
 
-    Their own place keeps what the step before ended with.
+
+@inline
+def _by_states(lengths, gradients, begin, grads, t):
+    """Copy gradients [shape=(B, S H)] of samples that end after t steps to rows of each state [shape=(S, samples, H)].
+
+    Without lengths, that is all of them.
     """
-    resets, _ = spans
-    (num_states, rows, size), any_anew = block.shape, False
-    for b in range(count):
-        any_anew |= resets[t, begin + b]
-    if not any_anew:
-        return s
-    for k in range(num_states):
-        for b in range(count):
-            here = pointer(block, (k * rows + rows - count + b) * size)
-            if resets[t, begin + b]:
-                clear(here, size)
-            else:
-                copy(pointer(block, (k * rows + s * count + b) * size), here, size)
-    return rows // count - 1
+    num_states, samples, size = grads.shape
+    for b in range(samples):
+        if not lengths.size or lengths[begin + b] == t:
+            for s in range(num_states):
+                there = pointer(gradients, ((begin + b) * num_states + s) * size)
+                copy(there, pointer(grads, (s * samples + b) * size), size)
 
 
 def chain(cell, weight_hh, states, kept, spans=WHOLE):
@@ -187,7 +229,51 @@ def _add_up(product, gates, seen, grad_preacts, block, totals, first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
             n = min(start + block, rows) - start
             here = pointer(x, start * width), pointer(hidden, start * size)
-            add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
+            _add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
             biases = pointer(total, gates[0] * (width + size) * size)
-            add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
+            _add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
     return True
+
+
+@inline
+def _add_weights(product, grad_preacts, seen, scratch, block, gates, total):
+    """Add to the gradients of both weights, which come one after the other: ``at.T @ seen`` for each gate.
+
+    `at` are rows of `grad_preacts` [shape=(P, rows or more, H)], from one on. `seen` are inputs and states, the first
+    of `samples` rows, side by side, of some steps, `batch` rows apart. `scratch` holds a product, and rows by panels.
+    """
+    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, grad_preacts.shape
+    n = steps * samples
+    for which in range(2):
+        width, first = size if which else inputs, seen[1] if which else seen[0]
+        panel, narrow = panel_width(width, grad_preacts.itemsize), width < NARROW
+        found = shaped(scratch, 0, (width, size) if narrow else (size, width))
+        rows = shaped(scratch, size * width, ((width + panel - 1) // panel, 1, n, panel))
+        for p in range(len(rows)):
+            for s in range(steps):
+                here, there = s * batch * width + min(p * panel, width - panel), (p * n + s * samples) * panel
+                copy_rows(pointer(first, here), width, pointer(rows, there), panel, panel, samples)
+        for k in range(count):
+            at = ((k + split if which else (k + split) % count) * most + start) * size
+            if narrow:  # few columns would leave registers empty
+                multiply_T(product, rows, grad_preacts, found, (1, width, n), (0, at, 0), 0)
+                for i in range(size):
+                    for j in range(width):
+                        total[i * width + j] += found[j, i]
+            else:
+                multiply_T(product, grad_preacts, rows, found, (1, size, n), (at, 0, 0), 0)
+                add(total, found, size * width)
+            total = pointer(total, size * width)
+
+
+@inline
+def _add_biases(grad_preacts, start, count, preacts, gates, biases):
+    """Add rows of gradients at some preactivations [shape=(P, rows, H)] to those of both biases, and of vectors."""
+    (gates, split), (_, most, size) = gates, grad_preacts.shape
+    for k in range(preacts):
+        for b in range(start, start + count):
+            terms = pointer(grad_preacts, (k * most + b) * size)
+            if k < gates:
+                add(pointer(biases, (k - split) % gates * size), terms, size)
+            if k >= split:
+                add(pointer(biases, (gates + k - split) * size), terms, size)

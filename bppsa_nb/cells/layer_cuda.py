@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
+from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.cells.cell_cuda import any_steps_of, check_vectors, derive_of, numbers_of, preact_gradients_of, steps_of
-from bppsa_nb.cells.spans import WHOLE
 from bppsa_nb.machine.arrays_cuda import EACH, fill, line, over
 from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, launch, on_device, shared_bytes
 from bppsa_nb.machine.cuda_compiler import cuda
@@ -57,7 +57,7 @@ def run_forward_of(steps, states_of_unit):
         for s in range(states_of_unit):
             for j in range(cuda.threadIdx.x, size, cuda.blockDim.x):
                 shared[U(s * size + j)] = states[U(s), U(0), b, U(j)]
-        run_steps(products, load(weight_hh_T), bias_hh, shared, states, kept, b, 0, products.shape[0])
+        run_steps(products, load(weight_hh_T, bias_hh), shared, states, kept, b, 0, products.shape[0])
 
     return run_forward
 

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.cells import stack, unroll
-from bppsa_nb.cells.cell import Cell
+from bppsa_nb.cells.cell import WHOLE, Cell, Spans
 from bppsa_nb.cells.check_cell import check_numbers
-from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine import backends, checks
@@ -161,35 +160,32 @@ class Recurrent(checks.Fixed, Parametrized):
             If finite inputs and parameters give logits that are not.
         """
         options = unroll.SolverOptions(method, length, tol, most)
-        on_gpu = comm is None and checks.on_gpu(x)
+        on_gpu, whole = comm is None and checks.on_gpu(x), lengths is None and resets is None
         away = "over ranks" if comm is not None else "where x is on a GPU" if on_gpu else ""
-        whole = lengths is None and resets is None
-        if checkpoint_every is not None and away:
-            raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
         if away and method == "newton":
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {away}, got 'newton'")
-        check_whole(whole or not away, away)
+        away = away or "with lengths" * (lengths is not None)
+        if checkpoint_every is not None and away:
+            raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
         if comm is not None:
+            check_whole(whole, away)
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, options)
         backend = backends.cuda_only(backend) if on_gpu else backends.resolve(backend)
-        check_whole(whole or backend != "cuda", "with backend='cuda'")
-        if checkpoint_every is not None and lengths is not None:
-            raise ValueError(f"checkpoint_every must be None with lengths, got {checkpoint_every!r}")
+        check_whole(whole or backend != "cuda", "where x is on a GPU" if on_gpu else "with backend='cuda'")
+        given = self.each_state(h0)
         if on_gpu:
-            given, x = self.each_state(h0), _from_gpu("x", x)
-            h0 = [_from_gpu(name, start) if checks.on_gpu(start) else start for name, start in given.items()]
-            h0 = (h0[0] if self.cell.states == 1 else h0) if h0 else None
+            x = _from_gpu("x", x)
+            given = {name: _from_gpu(name, start) if checks.on_gpu(start) else start for name, start in given.items()}
             if len(x) == 0:
                 raise ValueError(f"x must hold at least one step where it is on a GPU, got shape {x.shape}")
-        self.check_input(x, h0)
+        self.check_input(x, given)
         spans = WHOLE if whole else Spans.checked(lengths, resets, x)
         if on_gpu:
-            given = self.each_state(h0).values()
-            start = [[states[layer] for states in given] or None for layer in range(self.num_layers)]
+            start = [[states[layer] for states in given.values()] or None for layer in range(self.num_layers)]
         else:
-            start = self.start(x, h0)
+            start = self.start(x, given)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
                 again, (states, gates, solved) = None, stack.run(self, x, start, options, backend, spans)
@@ -265,10 +261,10 @@ class Recurrent(checks.Fixed, Parametrized):
         sizes = *shape[:2], self.cell.states * self.hidden_size
         return chain.choose(method, backend, levels, sizes, self.dtype, self.cell.weights)
 
-    def start(self, x, h0):
-        """Return the layers' initial states [shape=(L, S, B, H)]."""
+    def start(self, x, given):
+        """Return the layers' initial states [shape=(L, S, B, H)], of what `each_state` returned."""
         start = np.zeros((self.num_layers, self.cell.states, x.shape[1], self.hidden_size), self.dtype)
-        for s, states in enumerate(self.each_state(h0).values()):
+        for s, states in enumerate(given.values()):
             start[:, s] = states
         return start
 
@@ -299,10 +295,10 @@ class Recurrent(checks.Fixed, Parametrized):
         check_whole(spans.whole or backend != "cuda", "with backend='cuda'")
         return stack.layers_of(self, activations.x, backend, spans=spans, saved=activations.saved).chain(layer)
 
-    def check_input(self, x, h0=None):
-        """Raise what `forward` would raise for initial states, and numbers that are not finite."""
+    def check_input(self, x, given=None):
+        """Raise what `forward` would raise for initial states by name, and numbers that are not finite."""
         self.params.seal()
-        given = self.each_state(h0)
+        given = given or {}
         for name, states in given.items():
             shape = self.num_layers, x.shape[1], self.hidden_size
             checks.check_array(name, checks.on_host(states), self.dtype, shape)

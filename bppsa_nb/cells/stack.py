@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import unroll
+from bppsa_nb.cells.cell import WHOLE, Spans
 from bppsa_nb.cells.layer import new_saved
-from bppsa_nb.cells.spans import WHOLE, Spans
 from bppsa_nb.chains import methods, plan
 from bppsa_nb.machine.checks import on_gpu
 from bppsa_nb.machine.dispatch import implementation
@@ -114,11 +114,9 @@ class Segments:
         kept, solved = np.empty((*h0.shape[:2], self.count(len(x)) + 1, *h0.shape[2:]), h0.dtype), []
         kept[:, :, 0] = h0
         for s in range(self.count(len(x))):
-            layers = self._run(model, x, kept, s)
-            for layer, own in enumerate(kept):
-                for k, states in enumerate(own):
-                    states[s + 1] = layers.give(layers.states[layer, k, len(layers.hidden[layer])], x)
-            solved += layers.solved
+            states, _, how = self._run(model, x, kept, s)
+            kept[:, :, s + 1] = states[:, :, -1]
+            solved += how
         return kept, solved
 
     def backward(self, model, x, kept, grad_output, how):
@@ -128,22 +126,20 @@ class Segments:
         """
         ends, total = [None] * (len(kept) - 1) + [grad_output], {}
         for s in reversed(range(self.count(len(x)))):
-            layers = self._run(model, x, kept, s, how)
-            backward(layers, layers.take(self._part(x, s)), ends, None)
+            *saved, _ = self._run(model, x, kept, s)
             # The gradient at the states that a segment begins with is that at those where the one before it ends.
-            ends = layers.at_start
-            found = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
+            found, _, ends = run_back(model, self._part(x, s), saved, (ends, None), how, spans=self._spans(s))
             total = {name: total[name] + grad if total else grad for name, grad in found.items()}
         return total
 
     def _part(self, x, s):
         return x[s * self.steps : (s + 1) * self.steps]
 
-    def _run(self, model, x, kept, s, how=None):
-        x, spans = self._part(x, s), self.spans._replace(resets=self._part(self.spans.resets, s))
-        layers = layers_of(model, x, self.backend, self.options, how, spans)
-        forward(layers, layers.take(x), kept[:, :, s])
-        return layers
+    def _spans(self, s):
+        return self.spans._replace(resets=self._part(self.spans.resets, s))
+
+    def _run(self, model, x, kept, s):
+        return run(model, self._part(x, s), kept[:, :, s], self.options, self.backend, self._spans(s))
 
 
 class Host:
@@ -172,7 +168,7 @@ class Host:
         self.options, self.length = resolve_method(model, options, shape, backend)
         self.how, self._run = how, layer_of(backend).forward
         self._there = "numpy" if backend == "cuda" else backend  # which has loops over host arrays, and nothing else
-        self.functions = layer_of(how[1] if how and how[1] != "cuda" else self._there)
+        self.functions = layer_of(self._there)
         self.cell, (T, B), (L, H) = model.cell, shape[:2], (model.num_layers, model.hidden_size)
         params, names = model.params, self.cell.names
         self.names = [[f"{name}_l{layer}" for name in names] for layer in range(L)]

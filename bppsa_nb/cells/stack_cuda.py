@@ -77,7 +77,10 @@ class Device:
         if options.method == "linear":
             cells.launch_loop(cell, cells.run_forward_of, B, loop, stream=self.stream)
         elif self.waits:
-            self.solved[layer] = Chunks(cell, loop, length).solve(*options.limits(states.dtype))
+            chunks = Chunks(cell, loop, length)
+            chunks.start()
+            chunks.repair(*options.limits(states.dtype))
+            self.solved[layer] = chunks.solved
         else:
             chunks = self.made(("chunks", layer), lambda: Chunks(cell, loop, length, self.unconverged))
             chunks.launch_fixed(TOLERANCE[states.dtype.itemsize], self.stream)
@@ -153,7 +156,8 @@ class Device:
         sums = weight_gradients.parts_of((T - 1) * B, cell.preacts * H, inputs + 1 + H)
         parts = self.array(("parts", inputs), *sums)
         grads = [self.grads[name] for name in names]
-        weight_gradients.launch_gradients(cell, below, states[0], grad_preacts, parts, grads, self.side)
+        sizes = inputs, cell.split
+        weight_gradients.launch_gradients(below, states[0], grad_preacts, sizes, parts, grads, self.side)
         if not wanted:
             return None
         if layer == 0:
@@ -190,5 +194,6 @@ def head_parts(batch, classes, last):
 
 def launch_from_logits(last, weight, grad_logits, parts, found, stream=0):
     """Launch `from_logits`: `found` are the gradients of weight, bias, and the last state."""
-    weight_gradients.launch_linear_gradients(last, grad_logits, parts, *found[:2], stream)
+    grads = found[0], *found[:2], found[1]  # a layer's that has states, and no inputs
+    weight_gradients.launch_gradients(last, last, grad_logits, (0, 0), parts, grads, stream)
     cells.launch_input_gradients(grad_logits.reshape(1, *grad_logits.shape), 1, 0, weight, found[2], stream)

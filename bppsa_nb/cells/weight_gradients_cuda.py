@@ -166,26 +166,16 @@ def sum_parts(parts, size, inputs, split, weight_ih, weight_hh, bias_ih, bias_hh
                 bias_hh[of_hidden * U(size) + i] = total
 
 
-def launch_gradients(cell, x, hidden, grad_preacts, parts, grads, stream=0):
-    """Launch the gradients of a layer's parameters, its δW, from those at its preactivations [shape=(P, T, B, H)].
+def launch_gradients(x, hidden, at, sizes, parts, grads, stream=0):
+    """Launch the gradients of a layer's parameters, its δW, from those `at` its preactivations [shape=(P, T, B, H)].
 
-    `parts`, of the shape that `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and
-    bias_hh.
+    Of the `sizes`, the first is how many inputs `x` has, the second the cell's `split`. `parts`, of the shape that
+    `parts_of` returns, is worked on; `grads` are those of weight_ih, weight_hh, bias_ih and bias_hh.
     """
-    _launch_sums(x, hidden, grad_preacts, (grad_preacts.shape[3], x.shape[2], cell.split), parts, grads, stream)
-
-
-def _launch_sums(x, hidden, at, sizes, parts, grads, stream):
     (_, gates, columns), (high, up), (wide, beside) = parts.shape, *map(_split, parts.shape[1:], (4, 8), (32, 8))
-    kernel = outer_products_of(high, wide, parts.dtype.type)
-    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), *sizes[:2], parts)
-    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, *sizes, *grads)
-
-
-def launch_linear_gradients(states, at, parts, grad_weight, grad_bias, stream=0):
-    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(..., C)]."""
-    sizes = len(grad_weight), 0, 0
-    _launch_sums(states, states, at, sizes, parts, (grad_weight, grad_weight, grad_bias, grad_bias), stream)
+    kernel, size = outer_products_of(high, wide, parts.dtype.type), at.shape[-1]
+    kernel[(len(parts), up, beside), _BLOCK, stream](line(at), line(x), line(hidden), size, sizes[0], parts)
+    sum_parts[-(-gates * columns // 8), _BLOCK, stream](parts, size, *sizes, *grads)
 
 
 def parts_of(rows, gates, columns):

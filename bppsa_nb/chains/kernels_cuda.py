@@ -72,7 +72,7 @@ def sweep_chunks_of(size, count, carried, keep, real):
         steps, done = last - start, U(0)
         for q in range(sums):
             column[q] = weights[q, i]
-        # Four steps ahead, and written out; see `cells.rnn_cuda.steps_of`.
+        # Four steps ahead, and written out; see `cells.cell_cuda`.
         s0, s1 = cuda.local.array(count, real), cuda.local.array(count, real)
         s2, s3 = cuda.local.array(count, real), cuda.local.array(count, real)
         term0, through0 = read(s0, slopes, carry, gradients, last, b)
@@ -222,7 +222,7 @@ def across_chunks_of(size, affine, real):
                     column[a, j] = products[at + U(j * size)]
             fits = True
             while fits and c >= 0:
-                for a in range(ahead):  # written out; see `cells.rnn_cuda.steps_of`
+                for a in range(ahead):  # written out; see `cells.cell_cuda`
                     if fits and c >= 0:
                         power = min(exponent[a], far)
                         value = grad * shared[U(table + max(power, least))]

@@ -20,7 +20,8 @@ def forward(model, x, h0, backend, comm, options):
     with group.collective_check() as gather:
         resolved = backends.resolve(backend)
         group.check_owner(0, "has the first step", h0=h0)
-        model.check_input(x, h0)
+        given = model.each_state(h0)
+        model.check_input(x, given)
         gather(alike=_given(model, x.shape[1]) | {"method": repr(options.method), "tol": repr(options.tol)})
     # Rank after rank, the last one is done with the last layer when each would be done with size + num_layers - 1 of
     # its own; all at once, repairs are expected to take as long as the first pass.
@@ -28,7 +29,7 @@ def forward(model, x, h0, backend, comm, options):
     method = "linear" if group.size <= most else options.method.replace("auto", "chunked")
     layers = Ranks(group, model, x, resolved, method, tol=options.tol)
     with group.collective_check() if layers.method == "linear" else nullcontext(), np.errstate(all="ignore"):
-        stack.forward(layers, x, model.start(x, h0))
+        stack.forward(layers, x, model.start(x, given))
         if layers.fault is not None:
             raise layers.fault
     with group.collective_check(), np.errstate(all="ignore"):

@@ -8,8 +8,7 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_nb.cells import gru, lstm, rnn
-from bppsa_nb.cells.cell import NAMES, Cell
-from bppsa_nb.cells.spans import Spans
+from bppsa_nb.cells.cell import NAMES, Cell, Spans
 from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bppsa_nb.cells.spans import WHOLE, Spans
+from bppsa_nb.cells.cell import WHOLE, Spans
 
 
 class Sequences(NamedTuple):

@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import stack
+from bppsa_nb.cells.cell import Spans
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.cells.spans import Spans
 from bppsa_nb.cells.unroll import share_of
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import all_finite, as_array, check_has

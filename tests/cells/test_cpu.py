@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from rings import more
 
+from bppsa_nb.cells import chunked_cpu, layer_cpu
 from bppsa_nb.cells import layer as layers
-from bppsa_nb.cells import layer_cpu, samples_cpu
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
@@ -27,7 +27,7 @@ each_dtype = pytest.mark.parametrize("dtype", [np.float32, more(np.float64)])
 def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
-    for module, name in (layer_cpu, "THRESHOLD"), (samples_cpu, "THRESHOLD"), (runs_cpu, "_THRESHOLD"):
+    for module, name in (layer_cpu, "THRESHOLD"), (chunked_cpu, "THRESHOLD"), (runs_cpu, "_THRESHOLD"):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(layer_cpu, "_THRESHOLD_NUMBERS", 0)
     return request.param
@@ -120,8 +120,8 @@ def test_threads_change_nothing(shape, dtype, cell, threads):
 def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, threads, monkeypatch):
     x, params, saved, grad_output, local_grads = layer(cell, shape, np.float32)
     by_eight = forward(layer_cpu, CELLS[cell], x, saved[0][:, 0], *params)
-    monkeypatch.setattr(samples_cpu, "_AT_HAND", 0)
-    assert samples_cpu.samples_together(shape[1], params[1]) == together
+    monkeypatch.setattr(chunked_cpu, "_AT_HAND", 0)
+    assert chunked_cpu.samples_together(shape[1], params[1]) == together
     for one, other in zip(forward(layer_cpu, CELLS[cell], x, saved[0][:, 0], *params), by_eight, strict=True):
         np.testing.assert_array_equal(one, other)
     grads, *ends = in_one_go(cell, x, params, saved, grad_output, local_grads)

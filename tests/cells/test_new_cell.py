@@ -11,6 +11,7 @@ from rings import more
 from texts import beside, refuses
 
 from bppsa_nb import LSTM, RNN, Adam, Bitstream, Cell, Recurrent, Trainer, check_cell
+from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.machine.pointwise import tanh
 from bppsa_nb.training.loss import cross_entropy
 
@@ -71,7 +72,8 @@ def test_right_cells_pass(kind):
     check_cell(kind(1, 1, 1).cell)
 
 
-def test_every_gate_may_take_its_sums_apart():
+@pytest.mark.gpu
+def test_every_gate_may_take_its_sums_apart(from_ptx, monkeypatch):
     def step(sums, before):
         return (tanh(sums[0] + sums[1]),), ()
 
@@ -79,7 +81,16 @@ def test_every_gate_may_take_its_sums_apart():
         grad = grads[0] - grads[0] * after[0] * after[0]
         return (grad, grad), ()
 
-    check_cell(Cell(step, back, gates=1, split=1))
+    class Apart(Recurrent):
+        cell = Cell(step, back, gates=1, split=1)
+
+    check_cell(Apart.cell)
+    model, x = Apart(2, 5, 3, rng=0), np.random.default_rng(0).standard_normal((5, 1, 2)).astype(np.float32)
+    expected = model.forward(x, backend="numpy", method="linear")
+    for registers in (REGISTERS, 0):  # by the kernels for one H, and for any
+        monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
+        found = model.forward(x, backend="cuda", method="linear")
+        np.testing.assert_allclose(found.states, expected.states, rtol=0, atol=1e-6)
 
 
 @pytest.mark.gpu
@@ -167,5 +178,5 @@ def test_a_model_refuses_a_cell_whose_numbers_do_not_fit():
 
     with pytest.raises(ValueError, match="cell.step must return 4 kept numbers, got 5"):
         Forgetful(1, 2, 3)
-    with pytest.raises(TypeError, match="cell must be a bppsa_nb.cells.cell.Cell, got NoneType"):
+    with pytest.raises(TypeError, match="cell must be a Cell, got None"):
         Nothing(1, 2, 3)

@@ -248,7 +248,7 @@ def test_ctrl_c_between_passes_leaves_the_model_as_it_was(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(chunked.Chunks, "find_wrong", stop)
+        patch.setattr(chunked.Chunks, "take_pass", stop)
         with pytest.raises(KeyboardInterrupt):
             model.forward(x, h0, "cpu", method="chunked")
     assert all(np.array_equal(model.params[name], before[name]) for name in before)

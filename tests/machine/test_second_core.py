@@ -9,7 +9,7 @@ import pytest
 from numba import njit
 
 import bppsa_nb as bp
-from bppsa_nb.cells import samples_cpu
+from bppsa_nb.cells import chunked_cpu
 from bppsa_nb.machine import second_core, subnormals, tiles, workers
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -124,7 +124,7 @@ def test_passes_of_a_few_samples_have_the_bits_of_one_core(kind, B, H, dtype, mo
     model, rng = kind(9, H, 4, num_layers=2, rng=0, dtype=dtype), np.random.default_rng(1)
     x, grad = rng.standard_normal((24, B, 9)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
     found, tables, helped = [], [], second_core.helped
-    monkeypatch.setattr(samples_cpu, "helped", lambda table: tables.append(table) or helped(table))
+    monkeypatch.setattr(chunked_cpu, "helped", lambda table: tables.append(table) or helped(table))
     for threads in 1, 2:
         monkeypatch.setattr(workers, "THREADS", threads)
         activations = model.forward(x, backend="cpu", method="linear")

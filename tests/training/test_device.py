@@ -342,7 +342,8 @@ def test_weight_gradients_may_run_as_late_as_they_like(cell, method, monkeypatch
     launch_gradients, launch_sums = weight_gradients.launch_gradients, cells.launch_preact_gradients
 
     def later(*arguments):
-        assert arguments[-1] is sub
+        if arguments[-1] is not sub:  # the linear layer's
+            return launch_gradients(*arguments)
         queue.append(lambda: launch_gradients(*arguments[:-1]))
         said.append("δW")
 

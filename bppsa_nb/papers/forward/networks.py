@@ -110,9 +110,7 @@ def chunks(model, x, length, most, tol=1e-12):
     cut.run_all(cut.guess())
     yield cut.result()[0][1:].copy()
     for _ in range(most):
-        indices = cut.find_wrong(tol)
-        if indices.size:
-            cut.repair_chunks(indices, tol)
+        cut.take_pass(tol)
         yield cut.result()[0][1:].copy()
 
 

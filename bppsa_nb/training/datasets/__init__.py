@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bppsa_nb.cells.spans import Spans
+from bppsa_nb.cells.cell import Spans
 from bppsa_nb.machine.arguments import Count, Dtype, Rng, Size, checked
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.machine.reprs import with_repr
