@@ -18,8 +18,8 @@ from hypothesis import settings
 from bppsa_nb import ptx
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends, files
+from bppsa_nb.machine.backends import cores, cpu_name
 from bppsa_nb.machine.files import atomic_write
-from bppsa_nb.machine.hardware import cores, cpu_name
 from bppsa_nb.papers import experiments, provenance
 
 # What a hook sets would lead tests that make repositories to the one that it is of.

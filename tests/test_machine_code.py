@@ -22,7 +22,7 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.lstm import LSTM
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import content, cuda_compiler
+from bppsa_nb.machine import compiling, cuda_compiler
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.ptx.lanes import program_of
@@ -143,7 +143,7 @@ def check(real, compiled_for, linked_for, sizes=(20,), **options):
         if real == "float32" and kernel.py_func.__name__ != "cross_entropy":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single
         # Each alone: two kernels made by one function have one name, if numba-cuda-mlir gave it.
-        verdict = content.kept(partial(verdict_of, text, linked_for), "verdict", text, linked_for, version)
+        verdict = compiling.kept(partial(verdict_of, text, linked_for), "verdict", text, linked_for, version)
         ((name, memory),) = re.findall(r"ptxas info *: Function properties for (\S+)\n(.*)", verdict)
         assert memory.split()[2:] == "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads".split(), name
 

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import bppsa_nb
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.papers import provenance, report
 from bppsa_nb.puzzles import contents
 
@@ -114,13 +114,13 @@ def imported(paths):
 def test_the_package_imports_what_pyproject_names():
     called = {"PIL": "pillow", "IPython": "ipython", "sklearn": "scikit-learn", "cuda": "cuda-core"}
     assert list(requirements(PROJECT["dependencies"])) == ["numba", "numpy", "scipy"]
-    assert set(Requirement(ALL).extras) == set(extras.BRINGS)
-    for extra, packages in extras.BRINGS.items():
+    assert set(Requirement(ALL).extras) == set(process.BRINGS)
+    for extra, packages in process.BRINGS.items():
         assert {called.get(name, name) for name in packages} <= set(requirements(EXTRAS[extra])), extra
     layers = [*(REPO / "bppsa_nb" / "torch").rglob("*.py")]
     paths = {*(REPO / "bppsa_nb").rglob("*.py")} - {*layers}
     core = {"numba", "llvmlite", "numpy", "scipy"}
-    assert imported(paths) == core.union({"numba_cuda_mlir"}, *extras.BRINGS.values())  # which only its name asks for
+    assert imported(paths) == core.union({"numba_cuda_mlir"}, *process.BRINGS.values())  # which only its name asks for
     assert imported(layers) == {"numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
 
 

@@ -17,7 +17,7 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import counts, plan, prices
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.chain import StructuredChain
-from bppsa_nb.machine import backends, extras, files
+from bppsa_nb.machine import backends, files, process
 
 SIZES = [  # T, B, H: each of what a product consists of is most of the time somewhere
     *((10, 1, 4), (60, 8, 64), (60, 1, 128), (400, 1, 16), (400, 8, 16), (400, 64, 4)),
@@ -72,7 +72,7 @@ def measure(backend, progress=True, rounds=3):
     """
     listed = points()
     fastest = [math.inf] * len(listed)
-    with extras.bar(total=rounds * len(listed), desc=backend, disable=None if progress else True) as bar:
+    with process.bar(total=rounds * len(listed), desc=backend, disable=None if progress else True) as bar:
         for _, i in itertools.product(range(rounds), range(len(listed))):
             fastest[i] = min(fastest[i], *_time(backend, **listed[i]))
             bar.update()

@@ -9,8 +9,8 @@ from bppsa_nb.cells import layer
 from bppsa_nb.cells.cell import NAMES, Cell
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Rng, checked, look_of
+from bppsa_nb.machine.checks import short_repr
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import short_repr
 
 _UNITS, _NUDGE, _WITHIN = 200, 1e-6, 1e-6  # of which all are looked at; relative to the largest derivative
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 
 
 @with_repr("method", "length", "passes", "unconverged", "steps", "work", "mismatch", "corrections", "finished")

@@ -15,9 +15,9 @@ from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.cells.cell_cpu import step, table_of
 from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.intrinsics import buffer, clear, copy, copy_rows, pointer
 from bppsa_nb.machine.second_core import helped
 from bppsa_nb.machine.tiles import GROUP, multiply, panels, product
-from bppsa_nb.machine.views import buffer, clear, copy, copy_rows, pointer
 from bppsa_nb.machine.workers import parallel_for
 
 THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use

@@ -10,9 +10,8 @@ from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
 from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
 from bppsa_nb.machine.compiling import compiled, inline
-from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.intrinsics import add, buffer, clear, copy, copy_rows, flush, pointer, restore, shaped
 from bppsa_nb.machine.tiles import NARROW, multiply, multiply_T, panel_width, panels, product
-from bppsa_nb.machine.views import add, buffer, clear, copy, copy_rows, pointer, shaped
 from bppsa_nb.machine.workers import parallel_for
 
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use

@@ -13,11 +13,11 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Array, Backend, Comm, Count, Dtype, Method, Rng, Size, checked
+from bppsa_nb.machine.checks import short_repr, with_repr
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parameters import Parametrized
-from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import short_repr, with_repr
+from bppsa_nb.machine.process import over_ranks
 
 HEAD = "fc.weight", "fc.bias"
 

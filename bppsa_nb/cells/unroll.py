@@ -13,7 +13,7 @@ from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.plan import chunk_length, explain, solve_seconds
 from bppsa_nb.machine import checks
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.reprs import short_repr, with_repr
+from bppsa_nb.machine.checks import short_repr, with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 
 METHODS = ("linear", "chunked", "newton")

@@ -10,11 +10,11 @@ from bppsa_nb.chains import levels as listed
 from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.chains.methods import go_back, in_range
 from bppsa_nb.chains.plan import METHODS, known
-from bppsa_nb.machine import backends, interop
+from bppsa_nb.machine import backends, memory
 from bppsa_nb.machine.arguments import Backend, Comm, Count, Method, checked
 from bppsa_nb.machine.checks import all_finite, check_choice, is_finite, on_gpu
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.process import over_ranks
 
 _ON_HOST, _METHODS = (np.ndarray, type(None)), (*METHODS, "auto")
 Kind = TypeVar("Kind")  # of arrays, NumPy's or another library's
@@ -88,8 +88,8 @@ def backprop(
     if type(links) is type(grad_output) is np.ndarray and type(local_grads) in _ON_HOST and comm is None:
         return _backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
-    parts = [interop.as_numpy(name, array) for name, array in given.items()]
-    convert = interop.converter_to("grad_output", grad_output)
+    parts = [memory.as_numpy(name, array) for name, array in given.items()]
+    convert = memory.converter_to("grad_output", grad_output)
     if comm is not None:
         how = {"local_grads": parts.pop(), "method": method, "backend": backend, "levels": levels, "comm": comm}
         return convert(over_ranks("solver").solve(*parts, **how).gradients)

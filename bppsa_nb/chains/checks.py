@@ -7,8 +7,7 @@ from scipy import sparse
 
 from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.machine.arguments import Array, look_of
-from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, wrong_shape
-from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.machine.checks import FLOATS, check_dtype, check_finite, check_floats, short_repr, wrong_shape
 from bppsa_nb.operands.pattern import BatchedCSR
 
 _JACOBIANS = look_of(Annotated[Array, "float[T, B, H, H] or float[T, H, H]"])

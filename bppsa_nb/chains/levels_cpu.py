@@ -15,8 +15,8 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import numpy as np
 
 from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.intrinsics import add, copy
 from bppsa_nb.machine.memory import contiguous
-from bppsa_nb.machine.views import add, copy
 from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize

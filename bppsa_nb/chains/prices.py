@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 
 from bppsa_nb.chains.counts import KINDS
-from bppsa_nb.machine import files, hardware
+from bppsa_nb.machine import backends, files
 
 FORMAT = 3  # another one for every change of what is counted
 DEFAULTS = Path(__file__).with_name("prices.json")
@@ -26,7 +26,7 @@ def path():
 
 def machine():
     """Name what prices are of: the processor, and how many of its cores."""
-    return f"{hardware.cpu_name()}, {hardware.cores()} cores"
+    return f"{backends.cpu_name()}, {backends.cores()} cores"
 
 
 def load(backend):

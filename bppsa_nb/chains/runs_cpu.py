@@ -9,11 +9,10 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.compiling import compiled, inline
+from bppsa_nb.machine.intrinsics import clear, copy, flush, pointer, restore
 from bppsa_nb.machine.memory import require
-from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, product
 from bppsa_nb.machine.tiles import multiply as multiply_tiles
-from bppsa_nb.machine.views import clear, copy, pointer
 from bppsa_nb.machine.workers import THREADS, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands.range import DynamicRangeError

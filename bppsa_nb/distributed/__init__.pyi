@@ -1,3 +1,3 @@
 from bppsa_nb.distributed.solver import Solution as Solution
 from bppsa_nb.distributed.solver import solve as solve
-from bppsa_nb.machine.ranks import partition as partition
+from bppsa_nb.machine.process import partition as partition

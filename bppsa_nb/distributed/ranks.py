@@ -16,9 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_finite
-from bppsa_nb.machine.ranks import rank_and_size
-from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.machine.checks import check_array, check_finite, short_repr
+from bppsa_nb.machine.process import rank_and_size
 
 
 def world():

@@ -15,8 +15,7 @@ from bppsa_nb.chains.checks import check_numbers
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import check
 from bppsa_nb.machine.arguments import Backend, Method
-from bppsa_nb.machine.checks import is_finite
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import is_finite, with_repr
 from bppsa_nb.operands.kinds import Affine, Scaled
 from bppsa_nb.operands.pattern import BatchedCSR, Planned
 from bppsa_nb.operands.range import DynamicRangeError

@@ -5,10 +5,10 @@ from typing import Literal
 
 from bppsa_nb.graphs.graph import Graph
 from bppsa_nb.graphs.nodes import SOURCES
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.arguments import checked
 
-with extras.explained():
+with process.explained():
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D

@@ -33,7 +33,7 @@ import numpy as np
 
 from bppsa_nb.machine import checks
 from bppsa_nb.machine.arguments import Dtype, Rng, Size, checked
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 
 Variant = Literal["original", "concatenated", "moved", "saved"]
 Params = Mapping[str, Annotated[np.ndarray, "float[...]"]]

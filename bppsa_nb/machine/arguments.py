@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from bppsa_nb.machine import checks
+from bppsa_nb.machine.checks import short_repr
 from bppsa_nb.machine.files import check_path
-from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.machine.process import over_ranks
 
 
 class Array(Protocol):

@@ -6,7 +6,7 @@ from numpy.lib.stride_tricks import as_strided
 from bppsa_nb.machine.checks import on_gpu
 from bppsa_nb.machine.cuda import inline
 from bppsa_nb.machine.cuda_compiler import cuda
-from bppsa_nb.machine.interop import materialized
+from bppsa_nb.machine.memory import materialized
 
 W = np.uint64  # see `machine.cuda.dot_of`
 _THREADS = 256
@@ -138,7 +138,7 @@ def all_finite(array):
 def as_device_array(name, array):
     """Take an array of any library over, without a copy, as Numba's.
 
-    It is a TypeError if it is not in a GPU's memory, or Numba cannot read it (see `interop.materialized`), a ValueError
+    It is a TypeError if it is not in a GPU's memory, or Numba cannot read it (see `materialized`), a ValueError
     if its numbers do not stand one after the other.
     """
     if not on_gpu(array):

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 from numba.core import config
 
-from bppsa_nb.machine import content
+from bppsa_nb.machine import compiling
 from bppsa_nb.machine.checks import check_choice
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where it asks for one and there is none
@@ -86,4 +86,4 @@ def compile_ptx(function, signature, generation=GENERATION, **options):
     def compiled():
         return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
 
-    return content.kept(compiled, function, str(signature), generation, options, _VERSIONS, with_lines=True)
+    return compiling.kept(compiled, function, str(signature), generation, options, _VERSIONS, with_lines=True)

@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 
 from bppsa_nb.machine import workers
 from bppsa_nb.machine.compiling import cfunc, inline
-from bppsa_nb.machine.subnormals import restore, state
+from bppsa_nb.machine.intrinsics import restore, state
 
 # Places in a table. First what stays: addresses of a product and, for two cores, of `_share`, and bytes of a number.
 PRODUCT, SHARE, ITEMSIZE = range(3)

@@ -21,7 +21,7 @@ from numba.extending import intrinsic, register_jitable
 
 from bppsa_nb.machine import second_core
 from bppsa_nb.machine.compiling import cfunc, lock
-from bppsa_nb.machine.views import call_own, integers
+from bppsa_nb.machine.intrinsics import call_own, integers
 
 _FEATURES = binding.get_host_cpu_features()
 # Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile of two vectors may fill

@@ -15,9 +15,9 @@ from queue import SimpleQueue
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
 from numba import config
 
-from bppsa_nb.machine import extras
-from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine import process
 from bppsa_nb.machine.memory import keep_freed_memory
+from bppsa_nb.machine.process import interrupts_held
 
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
 CHUNKS = 4  # per thread, so that a slow one holds up no more than a part of its share
@@ -121,7 +121,7 @@ def in_threads(function, items, workers=None, progress=True, **bar):
     """
     # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
     bar["disable"] = None if progress else True  # None: no bar without a watcher
-    with extras.bar(**bar) as shown, one_blas_thread():
+    with process.bar(**bar) as shown, one_blas_thread():
         pool = ThreadPoolExecutor(workers or THREADS)
         try:
             running = {pool.submit(function, item): item for item in items}

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.process import over_ranks
 from bppsa_nb.multigrid.grids import Coarsening, check_levels
 
 Tolerance = Annotated[float, ">= 0"]

@@ -9,9 +9,9 @@ import numpy as np
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import checks
 from bppsa_nb.machine.arguments import Backend, Comm, Count, Dtype, Rng, Size, checked
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.machine.parameters import Parametrized
-from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.process import over_ranks
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint

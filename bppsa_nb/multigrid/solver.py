@@ -11,8 +11,7 @@ from typing import Annotated
 import numpy as np
 
 from bppsa_nb.machine.arguments import Backend, Comm, Size, checked
-from bppsa_nb.machine.checks import check_dtype, check_finite
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import check_dtype, check_finite, with_repr
 from bppsa_nb.multigrid.cycles import Cycle, Cycles, Error, GridLevel, Options, Relaxation, Tolerance, connect
 from bppsa_nb.multigrid.grids import Coarsening, hierarchy
 from bppsa_nb.networks.residual import ResidualNetwork

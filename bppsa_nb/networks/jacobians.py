@@ -17,8 +17,7 @@ from scipy import sparse
 
 from bppsa_nb.machine import memory
 from bppsa_nb.machine.arguments import Dtype, checked
-from bppsa_nb.machine.checks import check_finite
-from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.machine.checks import check_finite, short_repr
 from bppsa_nb.operands.pattern import CSRPattern
 
 Out = Annotated[np.ndarray, "float[...]"] | None

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from bppsa_nb.machine import checks
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.reprs import short_repr
+from bppsa_nb.machine.checks import short_repr
 from bppsa_nb.networks import jacobians
 
 

@@ -12,8 +12,8 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import levels as listed
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Backend, Count, Dtype, Rng, Size, checked
+from bppsa_nb.machine.checks import short_repr, with_repr
 from bppsa_nb.machine.parameters import Parametrized
-from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.networks.jacobians import Jacobian
 from bppsa_nb.networks.layers import Flatten, Operator
 from bppsa_nb.operands.pattern import BatchedCSR, CSRPattern, Pattern

@@ -6,9 +6,8 @@ import numpy as np
 
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.arguments import Backend, checked
-from bppsa_nb.machine.checks import Fixed, check_finite
+from bppsa_nb.machine.checks import Fixed, check_finite, with_repr
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks.residual_steps import Activation
 
 State = Annotated[np.ndarray, "float[B, *axes]"]

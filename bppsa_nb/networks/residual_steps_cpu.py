@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for compiled code
 from bppsa_nb.machine.compiling import compiled, inline
-from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.intrinsics import flush, restore
 from bppsa_nb.machine.tiles import multiply, multiply_T, product
 from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks import residual_steps as steps

@@ -20,7 +20,7 @@ nothing but its name, and records who was combined with whom.
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.operands import products
 from bppsa_nb.operands.range import DynamicRangeError, narrow, threshold
 

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.arguments import Backend, checked
+from bppsa_nb.machine.checks import short_repr, with_repr
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import short_repr, with_repr
 from bppsa_nb.operands import products
 
 Length = Annotated[int, ">= 0, <= 2147483648"]  # 2**31: 32 bits hold the number of the last column

@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import bits, copy, shaped
+from bppsa_nb.machine.intrinsics import bits, copy, shaped
 from bppsa_nb.operands import range as rules
 
 _compile = njit(cache=True, nogil=True)

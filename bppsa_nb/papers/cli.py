@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.machine import backends, extras, files, output
+from bppsa_nb.machine import backends, files, process
 from bppsa_nb.papers import (
     check,
     cli_kernel,
@@ -30,7 +30,7 @@ class _Explained(Exception):
     """An error whose message says all there is to say."""
 
 
-_EXPLAINED = (_Explained, OSError, backends.UnavailableError, extras.MissingError)
+_EXPLAINED = (_Explained, OSError, backends.UnavailableError, process.MissingError)
 _EXPLAINED += (files.CorruptFileError, notebooks.NotebookError, provenance.UncommittedError)
 
 
@@ -41,7 +41,7 @@ def main(argv=None):
     reads what is printed; 130 after Ctrl-C, 143 after SIGTERM, which stops as Ctrl-C does. Wrong usage exits with 2; an
     error without explanation shows its traceback.
     """
-    return output.run(_run, argv)
+    return process.run(_run, argv)
 
 
 def _run(argv):
@@ -51,7 +51,7 @@ def _run(argv):
         arguments = _parser().parse_args(argv)
     with _ended_once() as signals:
         try:
-            with extras.explained():
+            with process.explained():
                 return arguments.command(arguments) or 0
         except BrokenPipeError:
             raise

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.checks import check_choice, generator
 from bppsa_nb.papers import bppsa, experiment, figures, forward, gru, multigrid, ooo, provenance, tables, words
 from bppsa_nb.papers.progress import Progress, read_saved
@@ -37,7 +37,7 @@ def names():
     return sorted(name for name, path in _modules() if _is_experiment(path))
 
 
-@extras.explained()
+@process.explained()
 def load(name):
     """Import an experiment's module; a ValueError lists all there are if there is no such experiment."""
     for known, path in _modules():

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.policies import data_parallel, pipeline
 
-with extras.explained():
+with process.explained():
     import ipywidgets as widgets
     from matplotlib.figure import Figure
 

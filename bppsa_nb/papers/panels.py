@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 
-with extras.explained():
+with process.explained():
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.checks import generator
 
 
@@ -62,7 +62,7 @@ class Progress:
     def bar(self, steps, name, total=None, **options):
         """Return the steps of one point, shown as a bar while they are gone through; `total` if they have no length."""
         # disable=None: no bar where nobody watches
-        return extras.bar(steps, name, total, **{"leave": False, "disable": None if self.show else True} | options)
+        return process.bar(steps, name, total, **{"leave": False, "disable": None if self.show else True} | options)
 
     def keep(self, name):
         """Return a path at which a long point keeps what it has so far, and finds it again; None in memory."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import bppsa_nb
 from bppsa_nb.machine import files
+from bppsa_nb.machine.backends import cores, cpu_name, gpu_name, versions
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.hardware import cores, cpu_name, gpu_name, versions
 
 # What recordings are made by, and of: beside the code, the papers' own numbers.
 SOURCE = ("bppsa_nb", "benchmarks", "data/paper", "pyproject.toml", "constraints.txt")

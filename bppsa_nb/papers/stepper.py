@@ -1,11 +1,11 @@
 """Step through a scan, level by level, in a notebook."""
 
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule.traced import scan_figure
 
-with extras.explained():
+with process.explained():
     import ipywidgets as widgets
     from IPython.display import HTML, display
 

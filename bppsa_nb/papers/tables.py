@@ -9,7 +9,7 @@ import io
 
 import numpy as np
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.papers import provenance
 
@@ -53,7 +53,7 @@ def write(table, origin, path, notes=None):
     files.write_json(path.with_suffix(".json"), described)
 
 
-@extras.explained()
+@process.explained()
 def read(path):
     """Read a table that `write` wrote, as a pandas.DataFrame; ``attrs["provenance"]`` says where it comes from.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.arguments import Count, checked
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, Traced, span_label
@@ -14,7 +14,7 @@ from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_
 from bppsa_nb.schedule.events import Event
 from bppsa_nb.schedule.traced import cleared_places
 
-with extras.explained():
+with process.explained():
     import matplotlib.pyplot as plt
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection, PatchCollection, PolyCollection

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.checks import check_kind
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import check_kind, with_repr
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import Operator
 

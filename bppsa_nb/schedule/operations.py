@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.schedule.network import Assumptions, Network
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")

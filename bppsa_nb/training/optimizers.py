@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from bppsa_nb.machine.arguments import checked
-from bppsa_nb.machine.checks import as_array, check_count, check_floats, wrong_shape
-from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine.checks import as_array, check_count, check_floats, repr_of, wrong_shape
 from bppsa_nb.machine.parameters import Parameters
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.process import interrupts_held
 
 Rate = Annotated[float, ">= 0"]
 Share = Annotated[float, ">= 0, < 1"]

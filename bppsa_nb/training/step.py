@@ -17,11 +17,10 @@ from bppsa_nb.cells.cell import Spans
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.unroll import share_of
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import all_finite, as_array, check_has
+from bppsa_nb.machine.checks import all_finite, as_array, check_has, short_repr
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
-from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.training.loss import check_order, cross_entropy, mean_loss
 from bppsa_nb.training.optimizers import KINDS
 

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.unroll import Forward
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.arguments import Backend, Comm, Count, Path, Rng, Size, checked
-from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of, with_repr
+from bppsa_nb.machine.checks import repr_of, with_repr
+from bppsa_nb.machine.process import interrupts_held, over_ranks
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.step import Local
 
@@ -190,7 +189,7 @@ class Trainer:
         total, done = epochs * per_epoch, self.epoch * per_epoch + self.position // batch_size
         hidden = not (progress and self._strategy.is_main_process)
         bar = {"total": total, "initial": min(done, total), "disable": hidden, "unit": "it", "desc": "training"}
-        with extras.bar(**bar) as bar:
+        with process.bar(**bar) as bar:
             while self.epoch < epochs:
                 order = np.random.default_rng([self._seed, self.epoch]).permutation(num_samples)
                 for start in range(self.position, num_samples, batch_size):

@@ -13,7 +13,7 @@ from numba.core.dispatcher import Dispatcher
 from texts import beside
 
 import bppsa_nb
-from bppsa_nb.machine import compiling, content, items
+from bppsa_nb.machine import compiling, items
 
 CHANGED, SOURCE, PROGRAM, ONE, TWO = beside(__file__).values()
 
@@ -21,7 +21,7 @@ CHANGED, SOURCE, PROGRAM, ONE, TWO = beside(__file__).values()
 def digest(source, **how):
     names = {}
     exec(compile(source, "a file.py", "exec"), names)
-    return content.digest(names["kernel"], **how)
+    return compiling.digest(names["kernel"], **how)
 
 
 def test_what_has_not_changed_is_found():
@@ -41,7 +41,7 @@ def test_another_line_in_the_report_is_seen_where_lines_count():
 
 @pytest.mark.parametrize("value", ["{1: object()}", "__import__('re').compile('a')", "iter([])", "object()"])
 def test_what_cannot_be_told_is_unknown(value):
-    with pytest.raises(content.Unknown):
+    with pytest.raises(compiling.Unknown):
         digest(SOURCE.replace("SCALE = 2", f"SCALE = {value}"))
 
 
@@ -50,21 +50,21 @@ def test_functions_that_call_themselves_come_to_an_end():
 
 
 def test_a_digest_counts_its_parts_and_versions(monkeypatch):
-    one = content.digest("a", ("float32",))
-    assert one == content.digest("a", ("float32",)) != content.digest("a", ("float64",))
-    monkeypatch.setattr(content, "_VERSIONS", ("3.99", *content._VERSIONS[1:]))
-    assert one != content.digest("a", ("float32",))
+    one = compiling.digest("a", ("float32",))
+    assert one == compiling.digest("a", ("float32",)) != compiling.digest("a", ("float64",))
+    monkeypatch.setattr(compiling, "_VERSIONS", ("3.99", *compiling._VERSIONS[1:]))
+    assert one != compiling.digest("a", ("float32",))
 
 
 def test_a_text_is_made_once_and_kept_for_some_time_and_no_folder_stops_nothing(tmp_path, monkeypatch):
     def times(folder):
         made = []
         monkeypatch.setenv("BPPSA_NB_CACHE", str(folder))
-        assert content.kept(lambda: made.append(1) or "text", "name") == "text"
+        assert compiling.kept(lambda: made.append(1) or "text", "name") == "text"
         return len(made)
 
     assert [times(tmp_path / "a"), times(tmp_path / "a"), times(tmp_path / "b")] == [1, 0, 1]
-    old, new = tmp_path / "a" / "compiled" / "old", tmp_path / "a" / "compiled" / content.digest("name")
+    old, new = tmp_path / "a" / "compiled" / "old", tmp_path / "a" / "compiled" / compiling.digest("name")
     old.write_text("")
     os.utime(old, (1e9, 1e9))
     new.unlink()
@@ -81,7 +81,7 @@ def test_of_all_compiled_functions_it_can_be_told_what_they_depend_on():
     plain = [value for value in values if isinstance(value, FunctionType)]
     bodies = [items._loop(value) for value in plain if [*signature(value).parameters][-2:] == ["first", "last"]]
     kept += bodies
-    assert len(bodies) == 5 and len(kept) > 30 and len({content.digest(value.py_func) for value in kept}) == len(kept)
+    assert len(bodies) == 5 and len(kept) > 30 and len({compiling.digest(value.py_func) for value in kept}) == len(kept)
 
 
 

@@ -31,7 +31,7 @@ def test_what_cannot_be_had_is_said(monkeypatch):
 
 
 def test_what_one_toolkit_wrote_is_not_another_ones(monkeypatch):
-    names, content = [], cuda_compiler.content
+    names, content = [], cuda_compiler.compiling
     monkeypatch.setattr(content, "kept", lambda make, *values, **how: names.append(content.digest(*values, **how)))
     for version in ("12.9", "99.9", "99.9"):
         monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb.machine import interop
+from bppsa_nb.machine import memory
 
 T, B, H = 7, 3, 4
 
@@ -30,13 +30,13 @@ def problem(dtype=np.float32):
 
 def test_numpy_stays_numpy():
     array = np.ones(3)
-    assert interop.as_numpy("array", array) is array is interop.converter_to("array", np.ones(2))(array)
-    assert interop.as_numpy("array", None) is None
+    assert memory.as_numpy("array", array) is array is memory.converter_to("array", np.ones(2))(array)
+    assert memory.as_numpy("array", None) is None
 
 
 def test_memory_is_shared():
     array = np.arange(3.0)
-    found = interop.as_numpy("array", Lent(array))
+    found = memory.as_numpy("array", Lent(array))
     assert type(found) is np.ndarray and np.shares_memory(found, array)
 
 
@@ -68,12 +68,12 @@ def test_tensors_on_a_gpu_are_looked_at_as_those_on_the_host():
 
 def test_what_numpy_cannot_read_is_named():
     with pytest.raises(TypeError, match=r"jacobians_T\[1\] must be an array that NumPy can read"):
-        interop.as_numpy("jacobians_T", [np.ones((2, 2)), Lent(np.ones(2, object))])
+        memory.as_numpy("jacobians_T", [np.ones((2, 2)), Lent(np.ones(2, object))])
 
 
 def test_memory_of_another_device_is_left_alone():
     array = Lent(np.ones(3), device=2)
-    assert interop.as_numpy("array", array) is array
+    assert memory.as_numpy("array", array) is array
     with pytest.raises(TypeError, match="got .*Lent"):
         bp.backprop(array, np.ones((1, 2)))
 

@@ -10,7 +10,7 @@ from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, schedule, sparse
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.checks import repr_of
 from bppsa_nb.operands import kinds, pattern
 from bppsa_nb.papers.multigrid import recording as timelines
 from bppsa_nb.scan import trace

@@ -10,7 +10,7 @@ from numba import njit
 
 import bppsa_nb as bp
 from bppsa_nb.cells import chunked_cpu
-from bppsa_nb.machine import second_core, subnormals, tiles, workers
+from bppsa_nb.machine import intrinsics, second_core, tiles, workers
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 PRODUCT = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -27,9 +27,9 @@ def multiply(product, rows, matrices, outs):
 
 @njit(nogil=True)
 def multiply_flushed(product, rows, matrices, outs):
-    before = subnormals.flush()
+    before = intrinsics.flush()
     multiply(product, rows, matrices, outs)
-    subnormals.restore(before)
+    intrinsics.restore(before)
 
 
 def shared(table):
@@ -62,9 +62,9 @@ def test_whoever_takes_a_panel_the_result_has_the_same_bits(H, J, B, dtype):
 @njit
 def states():
     """Return how subnormal numbers are taken, and what it would be if they were flushed."""
-    before = subnormals.flush()
-    flushed = subnormals.state()
-    subnormals.restore(before)
+    before = intrinsics.flush()
+    flushed = intrinsics.state()
+    intrinsics.restore(before)
     return before, flushed
 
 

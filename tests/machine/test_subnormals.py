@@ -8,12 +8,12 @@ from llvmlite import binding, ir
 from numba import njit
 
 import bppsa_nb as bp
-from bppsa_nb.machine import subnormals
-from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine import intrinsics
+from bppsa_nb.machine.intrinsics import flush, restore
 
 DTYPES = [np.float32, np.float64]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
-here = pytest.mark.skipif(subnormals._KIND is None, reason="this processor has no such state that is known")
+here = pytest.mark.skipif(intrinsics._KIND is None, reason="this processor has no such state that is known")
 
 
 @njit(nogil=True)
@@ -83,11 +83,11 @@ def test_other_threads_do_not_notice():
 )
 def test_machine_code(kind, triple, instructions, monkeypatch):
     """The instructions of both kinds of processors, whichever this one is."""
-    monkeypatch.setattr(subnormals, "_KIND", kind)
+    monkeypatch.setattr(intrinsics, "_KIND", kind)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "f")
     builder = ir.IRBuilder(function.append_basic_block())
-    subnormals._write(builder, builder.or_(subnormals._read(builder), ir.IntType(64)(subnormals._FLUSHED[kind])))
+    intrinsics._write(builder, builder.or_(intrinsics._read(builder), ir.IntType(64)(intrinsics._FLUSHED[kind])))
     builder.ret_void()
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
@@ -96,7 +96,7 @@ def test_machine_code(kind, triple, instructions, monkeypatch):
 
 
 def test_other_processors_flush_nothing(monkeypatch):
-    monkeypatch.setattr(subnormals, "_KIND", None)
+    monkeypatch.setattr(intrinsics, "_KIND", None)
 
     @njit
     def halved(x):

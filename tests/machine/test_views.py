@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bppsa_nb.machine import views
+from bppsa_nb.machine import intrinsics
 
 
 @njit
 def row(array, start, count):
-    first, found = views.pointer(array, start), views.buffer(array, (count,))
-    view = views.shaped(array, start, (1, count))
+    first, found = intrinsics.pointer(array, start), intrinsics.buffer(array, (count,))
+    view = intrinsics.shaped(array, start, (1, count))
     for i in range(count):
         found[i] = first[i]
         view[0, i] = 7
@@ -19,7 +19,7 @@ def row(array, start, count):
 
 @njit
 def bits(array):
-    return views.bits(array).copy()
+    return intrinsics.bits(array).copy()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
@@ -35,10 +35,10 @@ def test_numbers_are_those_of_the_array(shape, dtype):
 
 @njit
 def change(out, terms, begin, count, apart, rows):
-    views.copy(terms, views.pointer(out, begin), count)
-    views.add(views.pointer(out[1], begin), terms, count)
-    views.clear(views.pointer(out[2], begin), count)
-    views.copy_rows(terms, count, views.pointer(out[3], begin), apart, count, rows)
+    intrinsics.copy(terms, intrinsics.pointer(out, begin), count)
+    intrinsics.add(intrinsics.pointer(out[1], begin), terms, count)
+    intrinsics.clear(intrinsics.pointer(out[2], begin), count)
+    intrinsics.copy_rows(terms, count, intrinsics.pointer(out[3], begin), apart, count, rows)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

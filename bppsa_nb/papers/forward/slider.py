@@ -1,10 +1,10 @@
 """Drag the spectral radius of a network's weights in a notebook, and see where its states are right."""
 
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.machine.checks import is_number
 from bppsa_nb.papers.forward.newton_and_chunks import picture
 
-with extras.explained():
+with process.explained():
     import ipywidgets as widgets
 
 RADII = (0.2, 4.0)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from bppsa_nb.machine.arguments import Size, checked
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.multigrid.cycles import Alone, Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
 from bppsa_nb.networks import residual_steps as steps

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.machine import backends, files, output
+from bppsa_nb.machine import backends, files, process
 from bppsa_nb.papers.ranks import chain, layers
 
 PROGRAMS = {"chain": chain, "layers": layers}
@@ -22,7 +22,7 @@ def main(argv=None):
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] not in (*PROGRAMS, "-h", "--help"):
         argv = ["chain", *argv]
-    if code := output.run(_main, argv):
+    if code := process.run(_main, argv):
         sys.exit(code)
 
 

@@ -19,7 +19,7 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import solve
-from bppsa_nb.machine.ranks import partition
+from bppsa_nb.machine.process import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 from bppsa_nb.papers.ranks import measure as measured
 from bppsa_nb.training.datasets import Bitstream

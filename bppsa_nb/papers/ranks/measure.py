@@ -11,7 +11,7 @@ from bppsa_nb.chains.chain import StructuredChain
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import exscan
-from bppsa_nb.machine import extras
+from bppsa_nb.machine import process
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
@@ -21,7 +21,7 @@ MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 def turns(calls, rounds, comm=None):
     """Have calls take turns on all ranks: yield round, name, result and seconds; a first round does not count."""
     rank = 0 if comm is None else comm.rank
-    for number in extras.bar(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
+    for number in process.bar(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
         for name, call in calls.items():
             if comm is not None:
                 comm.Barrier()

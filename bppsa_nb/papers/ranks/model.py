@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.ranks import partition
+from bppsa_nb.machine.process import partition
 
 
 class Interconnect(NamedTuple):

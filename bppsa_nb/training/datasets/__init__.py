@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from bppsa_nb.cells.cell import Spans
 from bppsa_nb.machine.arguments import Count, Dtype, Rng, Size, checked
-from bppsa_nb.machine.ranks import partition
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
+from bppsa_nb.machine.process import partition
 
 __all__ = ["ArrayDataset", "Bitstream"]
 

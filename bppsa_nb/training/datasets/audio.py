@@ -17,9 +17,9 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.arguments import Path, Rng, Size, checked
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.training.datasets import ArrayDataset
 
 NAMES = {
@@ -93,7 +93,7 @@ def read(path):
     Full scale is -1 ... 1. OSError or ValueError if it cannot be opened, is no regular file, corrupt, or of another
     number of channels or another rate.
     """
-    with extras.explained():
+    with process.explained():
         import soundfile
 
     files.check_regular(path)
@@ -201,7 +201,7 @@ def _fill(data, clips, names):
 
 
 def _from_librosa():
-    with extras.explained():
+    with process.explained():
         from librosa.feature import mfcc
     return mfcc
 

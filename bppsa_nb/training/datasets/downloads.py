@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 
 _PIECE = 1 << 16  # bytes; a piece that does not come whole is lost
 
@@ -71,7 +71,7 @@ def _folder():
 
 def _download(url, path, md5, progress):
     """Download a file unless it is here; until it is whole and right, what came of it has another name."""
-    with extras.explained():
+    with process.explained():
         import pooch
 
     if path.exists() and pooch.file_hash(path, "md5") == md5:

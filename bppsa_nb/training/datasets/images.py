@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.arguments import Rng, Size, checked
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.checks import with_repr
 from bppsa_nb.training.datasets import Indices, check_range, downloads
 
 STAND_IN = "stand-in"
@@ -121,7 +121,7 @@ def _compose(count, split, rng):
     The test set's digits are the last of scikit-learn's 1797; its pieces come from the photographs' right-hand quarter.
     Pillow reads the photographs.
     """
-    with extras.explained():
+    with process.explained():
         from sklearn.datasets import load_digits, load_sample_images
 
     train = split == "train"

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine import extras, files
+from bppsa_nb.machine import files, process
 from bppsa_nb.machine.arguments import Count, checked
 from bppsa_nb.training.datasets import downloads
 from bppsa_nb.training.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
@@ -73,7 +73,7 @@ def stand_in(count: Annotated[int, ">= 11"] = CLIPS, seed: Count = 0, progress: 
 
     A clip depends on the seed and its own name only. There are two of every recording.
     """
-    with extras.explained():
+    with process.explained():
         import soundfile
 
     from bppsa_nb.machine.workers import in_threads

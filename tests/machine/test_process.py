@@ -2,8 +2,8 @@ import signal
 
 import pytest
 
-from bppsa_nb.machine import extras
-from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine import process
+from bppsa_nb.machine.process import interrupts_held
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,7 +40,7 @@ def test_what_is_ignored_or_simply_ends_the_process_is_not_held():
 
 
 def test_a_hidden_bar_has_no_lock_that_ctrl_c_could_leave_to_other_threads():
-    bar = extras.bar(["item"], "name", 1, disable=True)
+    bar = process.bar(["item"], "name", 1, disable=True)
     bar.set_postfix({"n": 1})
     with bar as shown:
         shown.set_postfix_str("loss", refresh=False)
