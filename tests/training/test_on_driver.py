@@ -12,7 +12,7 @@ pytestmark = pytest.mark.outer
 FIRST = (("rnn", "linear", 20, 2), {})
 RECORDED = [(("rnn", "chunked", 20, 1), {}), (("rnn", "blelloch", 20, 1), {})]
 FEW = {"DRIVER_MAX_THREADS": "288"}  # where 300 and 512 would be asked for
-WIDE = [(("gru", "chunked", 100, 1), FEW), (("rnn", "linear", 130, 1), FEW)]
+WIDE = [(("gru", "chunked", 100, 1), FEW), (("rnn", "linear", 300, 1), FEW)]
 REFUSED = (("rnn", "linear", 20, 2), {"DRIVER_FAILS": "1"})
 PLAIN = (("rnn", "linear", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
 # Those of a list in one process, which compiles every kernel once, and asks once what it may have.
