@@ -3,6 +3,8 @@
 Its time loop is that of `bppsa_nb.cells.chunked_cpu`: samples are chunks of all steps.
 """
 
+from functools import cache
+
 import numpy as np
 
 from bppsa_nb.cells.cell import WHOLE
@@ -17,6 +19,7 @@ from bppsa_nb.machine.workers import parallel_for
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
+_samples, _NOTHING = cache(np.arange), np.zeros((0, 2))  # which a short step should not wait for
 _ROWS = 256  # of gradients at preactivations that a product adds to these: enough for registers, few for the cache
 
 
@@ -26,7 +29,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
-    whole = np.arange(batch), began, np.zeros((0, 2)), steps, x.dtype.type(-1)
+    whole = _samples(batch), began, _NOTHING, steps, x.dtype.type(-1)
     in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
     if spans.lengths.size:
         spans.end(states)

@@ -26,7 +26,8 @@ BLOCKS = 1024  # thread blocks that a large GPU runs at once
 WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
 SHARED = 256  # hidden units, from which on the weights of a time loop are laid out by panels that two cores can share
 CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
-WRITTEN = 64  # multiply-adds that take as long as writing a number, and looking at its size
+WRITTEN = 64  # multiply-adds that take as long as writing a number
+ROW = 32  # numbers that take as long to write as it takes to look at the sizes in a product's row, and to scale it
 KINDS = ("stored", "stored products", "weights", "weights products", "tree", "forward", "forward chunks")
 
 
@@ -113,7 +114,7 @@ def solving(passes, steps, lanes, H, weights, backend):
     each, samples = _batch(together, 1, backend)
     units = lanes * samples / max(together, 1) * H
     # On a hidden unit there are K² operations: tanh of a sum, or of a GRU three functions and what goes between them.
-    work = Work(passes, steps * each, units * weights**2, units * weights * H)
+    work = Work(passes, steps * each * weights, units * weights**2, units * weights * H)
     return {"forward chunks" if passes > 1 else "forward": work}
 
 
@@ -163,7 +164,8 @@ def _vectors(starts, steps, products, H, weights=0):
 
 
 def _matrices(starts, steps, products, H, weights=0):
-    return _vectors(starts, steps, products * H, H, weights)
+    work = _vectors(starts, steps, products * H, H, weights)
+    return work._replace(written=work.written + products * H * ROW)
 
 
 def _sum(a, b):

@@ -21,15 +21,19 @@ def cross_entropy(logits: Annotated[ArrayLike, "floating[B, C]"], labels: Labels
     check_finite(logits=logits)
     labels = check_labels(labels, *logits.shape)
     with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
-        return mean_loss(logits, labels)
+        return mean_loss(logits, first_places(*logits.shape) + labels)
 
 
-def mean_loss(logits, labels):
-    """Compute what `cross_entropy` computes of what it checks."""
+def first_places(batch, classes):
+    """Return where the logits of each sample begin, if all are in one line."""
+    return np.arange(0, batch * classes, classes)
+
+
+def mean_loss(logits, places):
+    """Compute what `cross_entropy` computes of what it checks; `places` are where the labels' logits are."""
     # Shifted by the largest logit, no exponential overflows and their sum is at least one.
     shifted = logits.astype(np.float64, order="C")
     shifted -= np.maximum.reduce(shifted, axis=1, keepdims=True)
-    places = np.arange(0, shifted.size, shifted.shape[1]) + labels
     of_labels = shifted.reshape(-1)[places]
     exponentials = np.exp(shifted, out=shifted)
     sums = np.add.reduce(exponentials, axis=1, keepdims=True)

@@ -21,7 +21,7 @@ from bppsa_nb.machine.checks import all_finite, as_array, check_has, short_repr
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import contiguous
 from bppsa_nb.machine.parameters import Parameters
-from bppsa_nb.training.loss import check_order, cross_entropy, mean_loss
+from bppsa_nb.training.loss import check_order, cross_entropy, first_places, mean_loss
 from bppsa_nb.training.optimizers import KINDS
 
 _KEPT = 2**22  # states of a shape, for which arrays are kept
@@ -42,14 +42,14 @@ class Step:
         sizes = [sum(param.size for param in params) for params in (*self.layers.params, self.head[:1])]
         self.parts = np.split(self.grads, np.cumsum(sizes))  # of every layer; the head's weights, its biases
         self.layers.states[:, :, 0], self.chunked = 0, self.layers.options.method != "linear"
-        self.starts = [None] * model.num_layers
+        self.starts, self.rows = [None] * model.num_layers, first_places(shape[1], model.num_classes)
 
     def run(self, x, labels):
         """Go forward and back; return the loss. Nothing has changed yet."""
         with np.errstate(all="ignore"):
             stack.forward(self.layers, x, self.starts)
             last = self.layers.hidden[-1][-1]
-            loss, at_logits = mean_loss(stack.logits(self.head, last), labels)
+            loss, at_logits = mean_loss(stack.logits(self.head, last), self.rows + labels)
             of_weight, of_bias, end = stack.from_logits(self.head, last, at_logits)
             stack.backward(self.layers, x, [*self.starts[1:], end], None)
             for part, grad in zip(self.parts, (*self.layers.flat, of_weight.reshape(-1), of_bias), strict=True):
