@@ -23,6 +23,7 @@ SIZES = [  # T, B, H: each of what a product consists of is most of the time som
     *((10, 1, 4), (60, 8, 64), (60, 1, 128), (400, 1, 16), (400, 8, 16), (400, 64, 4)),
     *((1000, 2, 20), (2500, 1, 4)),
 ]
+LONG = [(3000, 4, 20), (3000, 1, 64), (3000, 8, 64), (1000, 4, 64), (1000, 1, 128), (3000, 2, 128)]  # of forward passes
 
 
 def runnable():
@@ -37,8 +38,8 @@ def runnable():
 def points():
     """List what is measured: dicts of the arguments of `counts.count`, without the backend."""
     listed = []
-    for (chain, methods), (T, B, H), weights in itertools.product(counts.METHODS.items(), SIZES, (0, 1, 3)):
-        if (weights == 0) == (chain == "dense"):
+    for (chain, methods), (T, B, H), weights in itertools.product(counts.METHODS.items(), [*SIZES, *LONG], (0, 1, 3)):
+        if (weights == 0) == (chain == "dense") and (chain == "forward" or (T, B, H) in SIZES):
             for method in methods:
                 lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
                 if (chain, method) == ("forward", "chunked"):  # a few steps leave hardly anything to repair
