@@ -134,7 +134,8 @@ def run(chosen=None, progress=True, **measuring):
     """
     for backend in chosen or ():
         if backend not in runnable():
-            raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
+            known = f"{', '.join(runnable())} (a GPU's prices follow from its machine code)"
+            raise ValueError(f"backend must be one that can be measured here, {known}; got {backend!r}")
     prices.load("numpy")  # raises where the file cannot be read; what cannot be stored is not measured
     files.check_writable(prices.path())
     records, errors = {}, {}

@@ -176,10 +176,11 @@ def _explain(kind, T, B, H, width, backend, weights):
         {method: count(kind, method, T, B, H, weights, where, length) for method in counts.METHODS[kind]}
         for where in (backend, "numpy")
     )
+    if backend == "cuda" and H > LARGEST[4 * width]:
+        counted.pop("blelloch", None)
     seconds = {method: price(found, priced, width) for method, found in counted.items()}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
-    shorter = {"blelloch": up_levels(T) + down_levels(T) < T and (backend != "cuda" or H <= LARGEST[4 * width])}
-    shorter["linear"] = True
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "linear": True}
     shorter["chunked"] = length * 2 < T
     if kind == "forward":  # and how often chunks are repaired is not known: they must be expected to gain a tenth
         gains = not fills(B, backend) and seconds["chunked"] < 0.9 * seconds["linear"]

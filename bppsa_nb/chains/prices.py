@@ -68,7 +68,8 @@ def _read(where):
                     raise ValueError(f"prices of {kind} are {record['prices'][kind]!r}")
     except FileNotFoundError:
         return {}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         advice = "delete it, and `bppsa-nb calibrate` measures this machine again"
-        raise files.CorruptFileError(f"{where} is damaged: {error.__cause__ or error!r}; {advice}") from error
+        why = repr(error.__cause__ or error)[:200]  # of a binary file, the error has all bytes
+        raise files.CorruptFileError(f"{where} is damaged: {why}; {advice}") from error
     return content["backends"]

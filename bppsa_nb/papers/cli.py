@@ -251,7 +251,7 @@ def _planner():
     missing = [backend for backend, record in stored.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
     if missing:
-        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes some seconds for each")
+        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes a quarter of a minute for each")
     return f"\n{'':<12}".join(said)
 
 
@@ -353,9 +353,9 @@ def _parser():
     cli_puzzles.add_options(command(cli_puzzles.run, "puzzles", "export or grade answers to the puzzles",
         cli_puzzles.DESCRIPTION, (ValueError,)))
     add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",
-        "Measure for some seconds per backend what a start, a step and a multiply-add cost, best on an idle machine. "
-        "Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "
-        'where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
+        "Measure for a quarter of a minute per backend what a start, a step and a multiply-add cost, best on an idle "
+        "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
+        'names), where method="auto" finds it. Ctrl-C keeps the stored costs.', (ValueError,))
     add("--backend", nargs="+", choices=backends.BACKENDS, help="only these backends (default: all that run here)")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "

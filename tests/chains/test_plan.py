@@ -144,7 +144,8 @@ def test_levels_of_a_gpu_are_taken_only_for_matrices_that_fit(prices, monkeypatc
     prices["stored"][1] = prices["stored products"][1] = 1.0
     plan.refresh()
     for H, method in ((most, "blelloch"), (most + 1, "chunked")):
-        assert plan.explain(1000, 1, H, dtype, "cuda").method == method
+        explanation = plan.explain(1000, 1, H, dtype, "cuda")
+        assert explanation.method == method and ("blelloch" in explanation.seconds) == (H == most)
 
 
 def test_the_work_that_is_said_is_of_multiply_adds():

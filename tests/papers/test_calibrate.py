@@ -13,6 +13,7 @@ from bppsa_nb.papers import cli
 
 pytestmark = pytest.mark.usefixtures("cache")
 POINTS = calibrate.points()
+HUGE = {"prices": dict.fromkeys(counts.KINDS, [10**400, 1, 1])}  # a number that no float is
 
 
 def priced(backend, prices, points=POINTS):
@@ -161,7 +162,7 @@ def test_an_interrupted_run_leaves_the_old_file(cache, monkeypatch):
 def test_a_gpu_is_not_measured(monkeypatch):
     monkeypatch.setattr(backends, "cuda_available", lambda: True)
     assert calibrate.runnable() == ["numpy", "cpu"]
-    with pytest.raises(ValueError, match="measured here, numpy, cpu; got 'cuda'"):
+    with pytest.raises(ValueError, match="measured here, numpy, cpu .*got 'cuda'"):
         calibrate.run(["numpy", "cuda"])
 
 
@@ -213,7 +214,7 @@ def test_where_prices_cannot_be_stored_nothing_is_measured(nowhere, monkeypatch,
     assert said.startswith("bppsa-nb: ") and nowhere in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("wrong", [{"machine": 3}, {"date": None}, {"prices": {}}])
+@pytest.mark.parametrize("wrong", [{"machine": 3}, {"date": None}, {"prices": {}}, HUGE])
 def test_a_damaged_file_is_an_error_that_says_what_to_do(cache, wrong):
     path = write(cache, records(**wrong))
     with pytest.raises(files.CorruptFileError, match="is damaged: .*; delete it, and `bppsa-nb calibrate`") as error:

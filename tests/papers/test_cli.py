@@ -287,7 +287,7 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, run):
 
 
 def test_calibrate_measures_the_backend_that_is_asked_for(planner, run):
-    assert "measured here, numpy, cpu; got 'cuda'" in run("calibrate", "--backend", "cuda", ends=1) and planner == []
+    assert "got 'cuda'" in run("calibrate", "--backend", "cuda", ends=1) and planner == []
     run("calibrate", "--backend", "cpu")
     assert planner == ["cpu"] and prices.load("numpy") is None
 
