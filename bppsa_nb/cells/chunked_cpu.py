@@ -105,31 +105,36 @@ class Chunks(chunked.Chunks):
         """Run chunks from where they begin; see `bppsa_nb.cells.chunked.Chunks.run_chunks`."""
         _, weights_x, weights_h, _ = self._weights
         groups, dtype = -(-len(indices) // GROUP), self.hidden.dtype
-        found, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
+        ran, gaps, began = *met(groups, dtype), np.ascontiguousarray(self.began)
         until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
         arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
-        chunks = indices, began, found, self.length, until
+        chunks = indices, began, ran, gaps, self.length, until
         in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
-        return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
+        return int(ran.max()), int(ran @ sizes), float(gaps.max())
+
+
+def met(groups, dtype):
+    """Make arrays for how many steps groups of chunks ran, and how far they were then from what was there."""
+    return np.zeros(groups, np.int64), np.zeros(groups, dtype)
 
 
 @compiled
 def run_steps(group, product, given, weights, saved, chunks, first, last):
     """Run groups first ... last - 1 of chunks, each until all of it met what was there.
 
-    Samples are chunks of all steps: where nothing has to be `found`, and all are as long, these groups go together.
+    Samples are chunks of all steps: where none has to meet anything, and all are as long, these groups go together.
     """
     cell, weights_x = weights[0], weights[1]  # the compiler unpacks four at once by way of twice the code
     weights_h, bias = weights[2], weights[3]
     states, kept = saved[0], saved[1]
-    indices, began, found = chunks[0], chunks[1], chunks[2]
-    length, tol = chunks[3], chunks[4]
+    indices, began, ran, gaps = chunks[0], chunks[1], chunks[2], chunks[3]
+    length, tol = chunks[4], chunks[5]
     (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
-    most = group if found.size or lengths.size else (last - first) * group
+    most = group if ran.size or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, indices.size), most):
         count = min(most, indices.size - begin)
         n = count * size
@@ -140,7 +145,7 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
         values = buffer(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
-        places, apart = np.empty(count, np.int64), (together + 2) * n
+        places, apart = buffer(indices, (count,)), (together + 2) * n
         wide = _begin(pointer(indices, begin), length, batch, began, places, block)
         end, gap, start = longest(lengths, length, begin, count), x.dtype.type(0), 0
         look = end if tol < 0 else min(CHECK_EVERY, end)
@@ -170,8 +175,8 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
                 if gap <= tol:
                     break
                 look = min(2 * look + CHECK_EVERY, end)
-        if found.size:
-            found[begin // group, 0], found[begin // group, 1] = start, gap if gap <= tol else 0
+        if ran.size:
+            ran[begin // group], gaps[begin // group] = start, gap if gap <= tol else 0
     return True
 
 
@@ -237,9 +242,11 @@ def _distance(states, offsets, further, array):
         for s in range(len(states)):
             now, before = states[s, i], pointer(array, (s * apart + further + offsets[i]) * width)
             for j in range(width):
-                scale = max(scale, abs(now[j]), abs(before[j]))
+                for size in (abs(now[j]), abs(before[j])):
+                    scale = size if size > scale else scale  # `max` would be compiled for itself
                 if not abs(now[j] - before[j]) <= gap:
                     gap = abs(now[j] - before[j]) if now[j] - before[j] == now[j] - before[j] else infinite
         if gap > zero:
-            most = max(most, gap / scale if gap < infinite else infinite)
+            gap = gap / scale if gap < infinite else infinite
+            most = gap if gap > most else most
     return most
