@@ -80,8 +80,8 @@ def measure(backend, progress=True, rounds=3):
     return fastest
 
 
-def _time(backend, chain, method, T, B, H, weights, length):
-    call = (_forward if chain == "forward" else _backward)(backend, method, T, B, H, weights, length)
+def _time(backend, chain, length, **sizes):
+    call = _forward(backend, length=length, **sizes) if chain == "forward" else _backward(backend, **sizes)
     times, begun = [], time.perf_counter()
     with plan.chunks_of(None if chain == "forward" else length):
         while len(times) < 3 or (time.perf_counter() - begun < 0.01 and len(times) < 10):
@@ -91,7 +91,7 @@ def _time(backend, chain, method, T, B, H, weights, length):
     return times
 
 
-def _backward(backend, method, T, B, H, weights, length):
+def _backward(backend, method, T, B, H, weights):
     operand = chain(T, B, H, weights, np.random.default_rng(0))
     return partial(backprop, operand, np.ones((B, H), np.float32), method=method, backend=backend)
 

@@ -191,7 +191,7 @@ def _chunks(count, B, weights, backend, matrices=False):
     if not weights:
         return share, share
     if backend == "cuda":  # rows of a product are for all of its workers
-        return (min(count, 1), count * B / BLOCKS) if matrices else (share, share)
+        return (min(count, 1), count * B / workers(backend)) if matrices else (share, share)
     return (share if matrices else _share(count * -(-B // _group()), backend)), share
 
 

@@ -84,7 +84,6 @@ def test_numpy_takes_the_chunks_of_a_structured_chain_side_by_side():
 
 def test_workers_share_out_what_is_independent(monkeypatch):
     monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
-    monkeypatch.setattr(counting, "BLOCKS", 4)
 
     def found(method, T, B, weights, backend, length=None):
         counts = counting.count("dense", method, T, B, 1, weights, backend, length)
