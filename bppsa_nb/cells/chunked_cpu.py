@@ -34,8 +34,10 @@ def in_groups(function, batch, group, work, weights, *arrays):
     Cores share the groups, or each product with panels of `weights` if there is one group only.
     """
     groups, table = -(-batch // group), product(weights.dtype)
-    if groups > 1 or len(weights) == 1 or work <= THRESHOLD:
-        parallel_for(function, groups, group, table, *arrays, parallel=work > THRESHOLD)
+    if work <= THRESHOLD:
+        function(group, table, *arrays, 0, groups)
+    elif groups > 1 or len(weights) == 1:
+        parallel_for(function, groups, group, table, *arrays)
     else:
         with helped(table) as shared:
             function(group, shared, *arrays, 0, 1)
@@ -104,37 +106,33 @@ class Chunks(chunked.Chunks):
     def run_chunks(self, indices, tol):
         """Run chunks from where they begin; see `bppsa_nb.cells.chunked.Chunks.run_chunks`."""
         _, weights_x, weights_h, _ = self._weights
-        groups, dtype = -(-len(indices) // GROUP), self.hidden.dtype
-        ran, gaps, began = *met(groups, dtype), np.ascontiguousarray(self.began)
-        until, steps = dtype.type(-1 if tol is None else tol), self.length if tol is None else CHECK_EVERY
+        groups = -(-len(indices) // GROUP)
+        ended, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
+        until, steps = (-1.0, self.length) if tol is None else (float(self.hidden.dtype.type(tol)), CHECK_EVERY)
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
-        arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
-        chunks = indices, began, ran, gaps, self.length, until
-        in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
-        sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
+        arrays = (self.x, *spans), self._weights, (self.states, *self.rest), (indices, began, ended, self.length, until)
+        in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays)
+        (ran, gaps), sizes = ended.T, np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(ran.max()), int(ran @ sizes), float(gaps.max())
-
-
-def met(groups, dtype):
-    """Make arrays for how many steps groups of chunks ran, and how far they were then from what was there."""
-    return np.zeros(groups, np.int64), np.zeros(groups, dtype)
 
 
 @compiled
 def run_steps(group, product, given, weights, saved, chunks, first, last):
     """Run groups first ... last - 1 of chunks, each until all of it met what was there.
 
-    Samples are chunks of all steps: where none has to meet anything, and all are as long, these groups go together.
+    `ended` [shape=(groups, 2)] takes the steps of each group, and how far it was from what was there when it met that.
+    It is empty for samples, which are chunks of all steps and meet nothing: where all are as long, groups go together.
     """
     cell, weights_x = weights[0], weights[1]  # the compiler unpacks four at once by way of twice the code
     weights_h, bias = weights[2], weights[3]
     states, kept = saved[0], saved[1]
-    indices, began, ran, gaps = chunks[0], chunks[1], chunks[2], chunks[3]
-    length, tol = chunks[4], chunks[5]
+    indices, began, ended = chunks[0], chunks[1], chunks[2]
+    length, tol = chunks[3], chunks[4]
     (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
-    most = group if ran.size or lengths.size else (last - first) * group
+    soon = ended.size > 0  # chunks are written step by step, which takes no time while the next step is computed
+    most = group if soon or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, indices.size), most):
         count = min(most, indices.size - begin)
         n = count * size
@@ -165,18 +163,20 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
                     multiply(product, block, weights_h, from_h, (1, count, size), at, start + s)
                 after = (s + 1) * n
                 step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, values, s * n, n)
+                if start + s + 1 == look and tol >= 0:
+                    gap = _distance(block[:, (s + 1) * count : (s + 2) * count], places, look * batch, states)
+                if s + 1 == steps or soon:
+                    since = s if soon else 0
+                    _write(block, count, since + 1, s + 1 - since, states, start + since + 1, places, wide)
+                    _write(values, count, since, s + 1 - since, kept, start + since, places, wide)
             start += steps
-            if start == look and tol >= 0:
-                gap = _distance(block[:, steps * count : (steps + 1) * count], places, start * batch, states)
-            _write(block, count, 1, steps, states, start - steps + 1, places, wide)
-            _write(values, count, 0, steps, kept, start - steps, places, wide)
             copy_rows(pointer(block, steps * n), apart, block, apart, n, num_states)
             if start == look:
                 if gap <= tol:
                     break
                 look = min(2 * look + CHECK_EVERY, end)
-        if ran.size:
-            ran[begin // group], gaps[begin // group] = start, gap if gap <= tol else 0
+        if soon:
+            ended[begin // group, 0], ended[begin // group, 1] = start, gap if gap <= tol else 0
     return True
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
-from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, met, run_steps, samples_together
+from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.intrinsics import add, buffer, clear, copy, copy_rows, flush, pointer, restore, shaped
@@ -19,7 +19,7 @@ from bppsa_nb.machine.workers import parallel_for
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
-_samples, _met = cache(np.arange), cache(met)  # which a short step should not wait for
+_samples, _NOWHERE = cache(np.arange), np.zeros((0, 2))  # which a short step should not wait for
 _ROWS = 256  # of gradients at preactivations that a product adds to these: enough for registers, few for the cache
 
 
@@ -29,7 +29,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
-    whole = _samples(batch), began, *_met(0, x.dtype), steps, x.dtype.type(-1)
+    whole = _samples(batch), began, _NOWHERE, steps, -1.0
     in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
     if spans.lengths.size:
         spans.end(states)
