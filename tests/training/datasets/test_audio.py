@@ -212,10 +212,11 @@ def test_files_that_change_come_and_go(folder, watched):
     write(path, noise(SAMPLES - 1, seed=99))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert path.stat().st_size == status.st_size  # neither date nor size tell
+    check_clips(load(folder), folder)
     write(folder / "cel" / "[cel][nod]0000__1.wav", noise(seed=50))
     (folder / "voi" / "[voi][nod]0001__1.wav").unlink()
     data = load(folder)
-    assert len(watched) == 2 * 33 and len(data) == 33 and data.files[0] == "cel/[cel][nod]0000__1.wav"
+    assert len(watched) == 3 * 33 and len(data) == 33 and data.files[0] == "cel/[cel][nod]0000__1.wav"
     check_clips(data, folder)
 
 
