@@ -15,7 +15,8 @@ from bppsa_nb.chains import counts
 
 MODELS = {"rnn": RNN, "gru": GRU}
 each_cell = pytest.mark.parametrize("cell", MODELS)
-each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
+BACKENDS = "numpy", "cpu"
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 WITHIN = {np.float32: 2e-5, np.float64: 1e-10}
 
@@ -186,6 +187,13 @@ def test_what_was_let_stand_is_told():
     found = bp.unroll(lambda h, x: 0.5 * h + x, np.ones((1, 1)), np.ones((200, 1, 1)), length=20, tol=1e-3)
     loop = bp.unroll(lambda h, x: 0.5 * h + x, np.ones((1, 1)), np.ones((200, 1, 1)), method="linear")
     assert 0 < np.abs(found.states - loop.states).max() <= 2 * found.solved.mismatch <= 2e-3
+
+
+def test_groups_of_chunks_say_of_their_repairs_what_single_chunks_do():
+    model, x, h0 = case("rnn", 1040, 1, radius=0.9)  # of 13 chunks, 8 and 4 are repaired together
+    numpy, cpu = (model.forward(x, h0, each, method="chunked", length=80, tol=0.01).solved[0] for each in BACKENDS)
+    assert (cpu.passes, cpu.steps, cpu.unconverged, cpu.work) == (2, 64 + 80 + 32, [12, 0], numpy.work)
+    assert abs(cpu.mismatch - numpy.mismatch) < 1e-5 < numpy.mismatch
 
 
 def test_a_slow_leak_is_repaired_and_not_taken_serially():
