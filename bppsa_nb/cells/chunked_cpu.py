@@ -128,10 +128,9 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
     weights_h, bias = weights[2], weights[3]
     states, kept = saved[0], saved[1]
     indices, began, ended = chunks[0], chunks[1], chunks[2]
-    length, tol = chunks[3], chunks[4]
+    length, tol, soon = chunks[3], chunks[4], ended.size > 0  # soon: each step is written while the next is computed
     (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
-    soon = ended.size > 0  # chunks are written step by step, which takes no time while the next step is computed
     most = group if soon or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, indices.size), most):
         count = min(most, indices.size - begin)
@@ -187,10 +186,11 @@ def _begin(indices, length, batch, began, places, block):
     for i in range(places.size):
         q = indices[i]
         places[i] = q // batch * length * batch + q % batch
-        if places[i] != places[0] + i:
-            wide = 1
         here = pointer(began, q * num_states * size)
         copy_rows(here, size, pointer(block, i * size), rows * size, size, num_states)
+        gap = i if i and places[i] != places[i - 1] + 1 else 0
+        while gap:  # the greatest common divisor of all i before which there is one
+            wide, gap = gap, wide % gap
     return wide
 
 
