@@ -106,34 +106,33 @@ class Chunks(chunked.Chunks):
     def run_chunks(self, indices, tol):
         """Run chunks from where they begin; see `bppsa_nb.cells.chunked.Chunks.run_chunks`."""
         _, weights_x, weights_h, _ = self._weights
-        groups = -(-len(indices) // GROUP)
-        ended, began = np.zeros((groups, 2)), np.ascontiguousarray(self.began)
-        until, steps = (-1.0, self.length) if tol is None else (float(self.hidden.dtype.type(tol)), CHECK_EVERY)
+        began, runs = np.ascontiguousarray(self.began), np.stack([indices, np.zeros_like(indices)])
+        gaps, steps = np.zeros(-(-len(indices) // GROUP), began.dtype), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
-        arrays = (self.x, *spans), self._weights, (self.states, *self.rest), (indices, began, ended, self.length, until)
-        in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays)
-        (ran, gaps), sizes = ended.T, np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
-        return int(ran.max()), int(ran @ sizes), float(gaps.max())
+        arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
+        chunks = runs, gaps, began.dtype.type(-1 if tol is None else tol), began, self.length
+        in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
+        return int(runs[1].max()), int(runs[1].sum()), float(gaps.max())
 
 
 @compiled
 def run_steps(group, product, given, weights, saved, chunks, first, last):
     """Run groups first ... last - 1 of chunks, each until all of it met what was there.
 
-    `ended` [shape=(groups, 2)] takes the steps of each group, and how far it was from what was there when it met that.
-    It is empty for samples, which are chunks of all steps and meet nothing: where all are as long, groups go together.
+    `runs` [shape=(2, chunks)] hold the index of each, then its steps; `gaps` [shape=(groups,)], how far they were off.
+    Samples are chunks of all steps, of which neither is told: where all are as long, their groups go together.
     """
     cell, weights_x = weights[0], weights[1]  # the compiler unpacks four at once by way of twice the code
     weights_h, bias = weights[2], weights[3]
     states, kept = saved[0], saved[1]
-    indices, began, ended = chunks[0], chunks[1], chunks[2]
-    length, tol, soon = chunks[3], chunks[4], ended.size > 0  # soon: each step is written while the next is computed
+    runs, gaps, tol = chunks[0], chunks[1], chunks[2]
+    began, length, soon = chunks[3], chunks[4], gaps.size > 0  # soon: a step is written while the next is computed
     (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
     most = group if soon or lengths.size else (last - first) * group
-    for begin in range(first * group, min(last * group, indices.size), most):
-        count = min(most, indices.size - begin)
+    for begin in range(first * group, min(last * group, runs.shape[1]), most):
+        count = min(most, runs.shape[1] - begin)
         n = count * size
         together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
         rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
@@ -142,8 +141,8 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
         values = buffer(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
-        places, apart = buffer(indices, (count,)), (together + 2) * n
-        wide = _begin(pointer(indices, begin), length, batch, began, places, block)
+        places, apart = buffer(runs, (count,)), (together + 2) * n
+        wide = _begin(pointer(runs, begin), length, batch, began, places, block)
         end, gap, start = longest(lengths, length, begin, count), x.dtype.type(0), 0
         look = end if tol < 0 else min(CHECK_EVERY, end)
         while start < end:
@@ -174,23 +173,23 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
                 if gap <= tol:
                     break
                 look = min(2 * look + CHECK_EVERY, end)
-        if soon:
-            ended[begin // group, 0], ended[begin // group, 1] = start, gap if gap <= tol else 0
+        for i in range(begin, begin + count if soon else begin):
+            runs[1, i], gaps[i // group] = start, gap if gap <= tol else 0
     return True
 
 
 @inline
 def _begin(indices, length, batch, began, places, block):
-    """Find where chunks begin, among the rows of steps and samples; return how many of these follow one another."""
+    """Find where chunks begin, among the rows of steps and samples; return how many always follow one another."""
     (num_states, rows, size), wide = block.shape, places.size
     for i in range(places.size):
         q = indices[i]
         places[i] = q // batch * length * batch + q % batch
         here = pointer(began, q * num_states * size)
         copy_rows(here, size, pointer(block, i * size), rows * size, size, num_states)
-        gap = i if i and places[i] != places[i - 1] + 1 else 0
-        while gap:  # the greatest common divisor of all i before which there is one
-            wide, gap = gap, wide % gap
+        apart = i if i and places[i] != places[i - 1] + 1 else 0
+        while apart:  # the greatest common divisor of where they do not
+            wide, apart = apart, wide % apart
     return wide
 
 

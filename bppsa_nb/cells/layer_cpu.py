@@ -19,7 +19,7 @@ from bppsa_nb.machine.workers import parallel_for
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
 _PARTS = 8  # sums of parameter gradients, each by itself, for as many workers at most
-_samples, _NOWHERE = cache(np.arange), np.zeros((0, 2))  # which a short step should not wait for
+_samples = cache(lambda batch, dtype: (np.arange(batch)[None], np.zeros(0, dtype), dtype.type(-1)))  # made only once
 _ROWS = 256  # of gradients at preactivations that a product adds to these: enough for registers, few for the cache
 
 
@@ -29,7 +29,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     _, by_x, by_h, _ = weights
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
-    whole = _samples(batch), began, _NOWHERE, steps, -1.0
+    whole = *_samples(batch, x.dtype), began, steps
     in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
     if spans.lengths.size:
         spans.end(states)
