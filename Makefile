@@ -35,13 +35,14 @@ figures: .venv/.installed
 
 # A process per core takes one file of tests after the other, the longest ones first (tests/durations.csv).
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
+TESTS := tests warpwatch/tests
 RING := $(PYTEST) --dist=loadfile --no-loadscope-reorder -m
 
 test: lint
-	$(RING) "not outer and not full and not peers" tests
+	$(RING) "not outer and not full and not peers" $(TESTS)
 
 test-more: .venv/.installed
-	$(RING) "outer and not full and not peers" tests
+	$(RING) "outer and not full and not peers" $(TESTS)
 
 test-all: test test-more
 
@@ -75,8 +76,8 @@ release-check: .venv/bin/pip
 	$(PYTHON) -m venv .venv
 
 # A stamp is written last, so an installation that was cut short is taken up again.
-.venv/.installed: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all,test]'
+.venv/.installed: pyproject.toml warpwatch/pyproject.toml constraints.txt | .venv/bin/pip
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ./warpwatch --editable '.[all,test]'
 	@touch $@
 
 # All that the page of puzzles needs.

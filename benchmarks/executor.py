@@ -12,8 +12,8 @@ from collections import defaultdict
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb import ptx
-from bppsa_nb.ptx.device import current
+import warpwatch
+from warpwatch.virtual import current
 
 
 def seconds(cell, method, T, B, H, **how):
@@ -52,7 +52,7 @@ def main():
             plain, _, expected = seconds(cell, method, *sizes, backend="numpy")
             row = []
             for watch in (False, True):
-                with ptx.device(watch):
+                with warpwatch.device(watch):
                     whole, by_kernel, loss = seconds(cell, method, *sizes, backend="cuda")
                 row.append(whole)
                 for name, spent in by_kernel.items():

@@ -34,8 +34,8 @@ REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "build" / "planted.csv"
 RINGS = {"inner": "not outer and not full and not peers", "outer": "outer and not full and not peers"}
 ROOMS = (
-    *("machine", "ptx", "scan", "operands", "chains", "cells", "graphs", "networks", "multigrid", "training"),
-    *("schedule", "puzzles", "distributed", "papers"),
+    *("machine", "scan", "operands", "chains", "cells", "graphs", "networks", "multigrid", "training"),
+    *("schedule", "puzzles", "distributed", "papers", "warpwatch"),
 )
 KINDS, FEWEST = {"check": 40, "kernel": 20, "other": 90}, 5  # how many of each there are, and in a room at least
 SILENCE = 600  # seconds in which no test ends: it hangs
@@ -62,12 +62,17 @@ class Edit(NamedTuple):
         """The folder of the file."""
         return self.file.partition("/")[0]
 
+    @property
+    def path(self):
+        """The file, from the folder of a checkout on."""
+        return Path("warpwatch/src" if self.room == "warpwatch" else "bppsa_nb", self.file)
+
     def __str__(self):
         return f"{self.file}: {self.old} -> {self.new}"
 
     def text(self, edited):
         """Return the file, edited or as it is."""
-        text = (REPO / "bppsa_nb" / self.file).read_text(encoding="utf-8")
+        text = (REPO / self.path).read_text(encoding="utf-8")
         return text.replace(self.old, self.new) if edited else text
 
 
@@ -100,19 +105,21 @@ class Copy:
     def __init__(self, folder):
         self.folder, self.log = Path(folder).resolve() / "copy", Path(folder) / "log"
         subprocess.run(["git", "clone", "--quiet", "--shared", REPO, self.folder], check=True)
-        self.environment = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONUNBUFFERED": "1"}
-        program = [sys.executable, "-c", "import bppsa_nb; print(bppsa_nb.__file__)"]
+        paths = os.pathsep.join([str(self.folder), str(self.folder / "warpwatch/src")])
+        self.environment = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
+        program = [sys.executable, "-c", "import bppsa_nb, warpwatch; print(bppsa_nb.__file__, warpwatch.__file__)"]
         said = subprocess.run(program, cwd=folder, env=self.environment, capture_output=True, text=True, check=True)
-        if self.folder not in Path(said.stdout.strip()).parents:
-            raise RuntimeError(f"tests must import the package from {self.folder}, got {said.stdout.strip()}")
-        files = self.folder.glob("tests/**/test_*.py")  # those of PyTorch's layers need it to be read
+        if not all(self.folder in Path(file).parents for file in said.stdout.split()):
+            raise RuntimeError(f"tests must import the packages from {self.folder}, got {said.stdout.strip()}")
+        patterns = "tests/**/test_*.py", "warpwatch/tests/test_*.py"
+        files = [path for each in patterns for path in self.folder.glob(each)]  # PyTorch's need it to be read
         self.tests = [path.relative_to(self.folder).as_posix() for path in files if "torch" not in path.name]
         durations = self.folder / "tests" / "durations.csv"  # the longest tests come first; here, the quickest shall
         durations.write_text(re.sub(r",(?=\d)", ",-", durations.read_text(encoding="utf-8")), encoding="utf-8")
 
     def write(self, edit, edited):
         """Write the file of an edit, edited or as it was."""
-        path = self.folder / "bppsa_nb" / edit.file
+        path = self.folder / edit.path
         path.write_text(edit.text(edited), encoding="utf-8")
         for kept in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):  # which goes by seconds, and by the size
             kept.unlink()
@@ -126,7 +133,7 @@ class Copy:
         for test in self.tests:
             near = name in Path(test).stem or garbage in Path(test).stem or Path(test).stem.endswith(form)
             near = near or form == "_cuda" and '"cuda"' in (self.folder / test).read_text(encoding="utf-8")
-            groups[0 if near else 1 if test.startswith(f"tests/{edit.room}/") else 2].append(test)
+            groups[0 if near else 1 if f"{edit.room}/" in test else 2].append(test)
         return [group for group in groups if group]
 
     def run(self, edit, edited, tests, ring, left_out):

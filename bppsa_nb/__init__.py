@@ -8,7 +8,9 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = _dispatch.names(__name__)
 
-if (_compiler := _os.environ.get("BPPSA_NB_CUDA")) and not _compiler.startswith("numba-cuda"):
-    from bppsa_nb.ptx.device import Device as _Device
+if _os.environ.get("BPPSA_NB_CUDA") == "ptx":
+    from bppsa_nb.machine.process import explained as _explained
 
-    _Device(_compiler == "ptx-watch").turn_on()
+    with _explained():
+        from warpwatch import virtual as _virtual
+    _virtual.turn_on()

@@ -33,7 +33,7 @@ HOW_TO = (
     "environments",
 )
 PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
-PAGES += ("docs/artifact.md",)
+PAGES += ("docs/artifact.md", "warpwatch/README.md")
 LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md", "docs/after_puzzles.md")
 LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
 LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
@@ -76,6 +76,7 @@ def assemble(source):
     (static / "puzzle_worker.js").write_text(puzzle_page.worker(), encoding="utf-8")
     (source / "notebooks").mkdir(parents=True)
     (source / "docs").mkdir()
+    (source / "warpwatch").mkdir()
     for name in LINKED:
         (source / name).symlink_to(ROOT / name)
     for name in (*PAGES, *LESSON, *(f"docs/{page}.md" for page in HOW_TO)):
@@ -101,7 +102,7 @@ def _contents(written):
     chapters = [f"{name.split('_')[0]} {title} <notebooks/{name}>" for name, (title, _) in written.items()]
     parts = {
         "Read": ["All chapters <notebooks/README>", "Puzzles, in the page <puzzles>", *chapters],
-        "Use": [f"docs/{page}" for page in HOW_TO],
+        "Use": [*(f"docs/{page}" for page in HOW_TO), "warpwatch/README"],
         "Look up": [
             "figures",
             "REPRODUCTION",

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "release"
 TOOLS = ("build>=1.2,<2", "check-manifest>=0.50,<1", "twine>=6,<7")
-CORE = ("docs/reference.md", "tests/on_core.py", "tests/ptx/kernels/vector_add.ptx")  # on_core.py, and what it reads
+CORE = ("docs/reference.md", "tests/on_core.py")  # on_core.py, and what it reads
 
 
 def main():

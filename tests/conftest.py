@@ -15,7 +15,7 @@ os.environ["BPPSA_NB_CACHE"] = str(Path(__file__).parents[1] / "build" / "cache-
 import pytest
 from hypothesis import settings
 
-from bppsa_nb import ptx
+import warpwatch
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends, files
 from bppsa_nb.machine.backends import cores, cpu_name
@@ -98,7 +98,7 @@ def from_ptx(request):
     if not request.node.get_closest_marker("gpu") or backends.cuda_available():
         yield
         return
-    with ptx.device(watch=True):
+    with warpwatch.device(watch=True):
         yield
 
 

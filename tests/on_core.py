@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 from scipy import sparse as scipy_sparse  # noqa: E402
 
 import bppsa_nb as bp  # noqa: E402
-from bppsa_nb import distributed, graphs, multigrid, ptx, puzzles, schedule, sparse  # noqa: E402
+from bppsa_nb import distributed, graphs, multigrid, puzzles, schedule, sparse  # noqa: E402
 from bppsa_nb.puzzles import arrays, kernels, scans  # noqa: E402
 from bppsa_nb.scan import scan, steps  # noqa: E402
 from bppsa_nb.scan import trace as traces  # noqa: E402
@@ -133,15 +133,6 @@ def described():
     assert isinstance(h, graphs.Node) and graph.backward().saved
 
 
-def compiled():
-    a, b, out = np.ones(200, np.float32), np.ones(200, np.float32), ptx.empty(200)
-    text = REPO / "tests" / "ptx" / "kernels" / "vector_add.ptx"
-    report = ptx.assert_clean(text, 4, 64, a, b, out, np.int32(200))
-    assert isinstance(report, ptx.Report) and (out == 2).all()
-    found = ptx.run(text, 4, 64, a, b, out, np.int32(201)).findings[0]
-    assert isinstance(found, ptx.Finding) and found.kind == "out of bounds"
-
-
 def answered():
     for name in puzzles.NAMES:
         puzzles.hint(name)
@@ -160,7 +151,8 @@ def says(what, call):
     try:
         call()
     except (ImportError, OSError, TypeError) as error:
-        assert f"pip install 'bppsa-nb[{what}]'" in str(error), error
+        install = "pip install -e ./warpwatch" if what == "warpwatch" else f"pip install 'bppsa-nb[{what}]'"
+        assert install in str(error), error
     else:
         raise AssertionError(f"{what} was not missed")
 
@@ -172,9 +164,7 @@ def what_is_missing():
     says("audio", lambda: instruments.stand_in(11, progress=False))
     says("data", lambda: bp.Images(num_samples=4).batch([0]))
     says("mpi", lambda: distributed.solve(np.ones((2, 1, 3, 3)), np.ones((1, 3)), comm=None))
-    says("gpu", ptx.use_without_gpu)
-    says("gpu", lambda: ptx.device().__enter__())
-    says("gpu", lambda: ptx.run(kernels.PUZZLES["up_level"].solution, 1, 1, np.ones((2, 1, 1)), 0))
+    says("warpwatch", lambda: puzzles.check("up_level", kernels.PUZZLES["up_level"].solution))
     says("notebooks", lambda: experiments.make("figure_01"))
     says("notebooks", lambda: importlib.import_module("bppsa_nb.schedule.draw"))
     says("notebooks", lambda: importlib.import_module("bppsa_nb.graphs.drawing"))
@@ -186,7 +176,8 @@ def listed():
     for part in (REPO / "docs" / "reference.md").read_text(encoding="utf-8").split("currentmodule:: ")[1:]:
         module = part.split()[0]
         for name in re.findall(r"^   (\w+)$", part.split("```")[0], re.MULTILINE):
-            yield module, name
+            if module != "warpwatch":
+                yield module, name
 
 
 if __name__ == "__main__":
@@ -195,7 +186,7 @@ if __name__ == "__main__":
         assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
         assert re.search(rf"\b{name}\b", source), f"{name} of {module} is not used here"
     for part in (
-        *(chains, training, scans_of_operands, sparse_products, networks, schedules, layers, described, compiled),
+        *(chains, training, scans_of_operands, sparse_products, networks, schedules, layers, described),
         *(answered, what_is_missing),
     ):
         part()

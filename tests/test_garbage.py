@@ -13,7 +13,8 @@ import pytest
 from described import Call
 
 import bppsa_nb as bp
-from bppsa_nb import graphs, multigrid, ptx, schedule, sparse
+import warpwatch
+from bppsa_nb import graphs, multigrid, schedule, sparse
 
 # What a TypeError or ValueError may be called instead, where documented: an argument that names something that is not
 # there, or numbers whose result leaves the range.
@@ -24,9 +25,9 @@ ALSO |= {"input_shape": "operator 'c'|operator 'o'", "x": "operator 'c'", "openi
 ALSO |= {"one": "argument 0", "two": "argument 1", "out": "out|argument 2", "size": "argument 3"}
 # Operands may be of any kind that knows ⋄, and answer for themselves.
 FREE = {("scan", "operands")}
-GOOD = {("ptx.run", "records"), ("ptx.empty", "class")}  # of what nothing else takes
+GOOD = {("warpwatch.run", "records"), ("warpwatch.empty", "class")}  # of what nothing else takes
 # What annotations do not describe: arguments that may be of several kinds, or of any library; and numbers that are not
-# finite. Of these, what only some take for good, each wherever it is found, or of one call; `ptx` takes any arrays.
+# finite. Of these, what only some take for good, each wherever it is found, or of one call; warpwatch takes any arrays.
 UNDESCRIBED = {
     *("jacobians_T", "grad_output", "local_grads", "comm", "carry", "h0", "grad_logits"),
     *("model", "optimizer", "dataset"),
@@ -44,7 +45,7 @@ ONLY = dict.fromkeys((*NONE, *(f"of dtype {dtype}" for dtype in "f2 f8 i4 ? c8".
 }
 HIDDEN = {"with nan", "with inf", "all NaN"}  # which no annotation speaks of
 ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
-ELSEWHERE |= {"assert_clean", "use_without_gpu", "Finding", "Report"}  # ptx.run, and what it gives
+ELSEWHERE |= {"assert_clean", "use_without_gpu", "Finding", "Report"}  # warpwatch.run, and what it gives
 ELSEWHERE |= {"Cell", "Recurrent"}  # check_cell; RNN
 ELSEWHERE |= {"VGG11", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; results
 
@@ -80,10 +81,10 @@ def finding(name, argument, what, value, call, known, reference, described):
         return f"{warning!r}" if looked_for else None
     except Exception as error:
         return f"{error!r}"
-    if described.describes(argument) and what not in HIDDEN and not name.startswith("ptx."):
+    if described.describes(argument) and what not in HIDDEN and not name.startswith("warpwatch."):
         taken = described.takes(argument, value)
     else:
-        listed = argument if name.startswith("ptx.") else ONLY.get(what, argument)
+        listed = argument if name.startswith("warpwatch.") else ONLY.get(what, argument)
         taken = bool({argument, f"{name}:{argument}"} & {*listed.split()})
     if what in garbage.NEVER and (name, what) not in GOOD or not taken:
         return f"taken for good: {found!r}"
@@ -144,10 +145,10 @@ def test_annotations_describe_all_other_arguments(tmp_path):
     for name in garbage.CASES:
         call = Call(*garbage.good(name, tmp_path))
         loose = {kind for kind in call.good if not {kind, f"{name}:{kind}"} & UNDESCRIBED and not call.describes(kind)}
-        assert name.startswith("ptx.") or loose == set(), name
+        assert name.startswith("warpwatch.") or loose == set(), name
 
 
 def test_nothing_public_is_spared():
-    tried = {re.split(r"[.,(]", re.sub(r"^(schedule|multigrid|ptx)\.", "", name))[0] for name in garbage.CASES}
-    for package in bp, sparse, schedule, multigrid, graphs, ptx:
+    tried = {re.split(r"[.,(]", re.sub(r"^(schedule|multigrid|warpwatch)\.", "", name))[0] for name in garbage.CASES}
+    for package in bp, sparse, schedule, multigrid, graphs, warpwatch:
         assert set(package.__all__) - tried - ELSEWHERE == set(), package.__name__

@@ -25,7 +25,7 @@ from bppsa_nb.chains import plan
 from bppsa_nb.machine import compiling, cuda_compiler
 from bppsa_nb.machine.cuda import REGISTERS
 from bppsa_nb.papers.bppsa import machine_code
-from bppsa_nb.ptx.lanes import program_of
+from warpwatch.lanes import program_of
 
 OLDEST, WIDEST = "sm_75", None
 REALS = ["float32", "float64"]

@@ -29,8 +29,8 @@ def compiles():
 
 
 def emulated():
-    """Return the device that runs kernels on the CPU, from their PTX, where one is on (`bppsa_nb.ptx.device`)."""
-    there = sys.modules.get("bppsa_nb.ptx.device")
+    """Return the device that runs kernels on the CPU, from their PTX, where one is on (`warpwatch.device`)."""
+    there = sys.modules.get("warpwatch.virtual")
     return there and there.current()
 
 
@@ -72,8 +72,8 @@ def resolve(backend):
     if backend == "cuda" and not cuda_available():
         raise UnavailableError(
             "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "
-            "found. `with ptx.device():` of bppsa_nb, or BPPSA_NB_CUDA=ptx in the environment, runs kernels on the CPU "
-            "to check them; to compute here, use backend='cpu'."
+            "found. `with warpwatch.device():`, or BPPSA_NB_CUDA=ptx in the environment, runs kernels on the CPU to "
+            "check them; to compute here, use backend='cpu'."
         )
     return backend
 

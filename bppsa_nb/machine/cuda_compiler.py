@@ -1,9 +1,8 @@
 """The CUDA compiler, which no other module names: kernels and launchers take `cuda` from here, and `types`.
 
 ``BPPSA_NB_CUDA`` chooses it by name before this module is imported: numba-cuda, as long as it says nothing else, or
-numba-cuda-mlir. ``ptx`` is numba-cuda, what it compiles being run on the CPU (`bppsa_nb.ptx.device`), ``ptx-watch``
-with every access watched. Kernels of a learner's own are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which
-decorates and no more.
+numba-cuda-mlir. ``ptx`` is numba-cuda, what it compiles being run on the CPU by warpwatch. Kernels of a learner's own
+are numba-cuda's. Without numba-cuda, `cuda` is Numba's own, which decorates and no more.
 """
 
 import os
@@ -60,7 +59,6 @@ def _numba_cuda_mlir():
 
 
 _COMPILERS = {"numba-cuda": _numba_cuda, "numba-cuda-mlir": _numba_cuda_mlir, "ptx": _numba_cuda}
-_COMPILERS["ptx-watch"] = _numba_cuda
 NAME = os.environ.get("BPPSA_NB_CUDA") or "numba-cuda"
 check_choice("BPPSA_NB_CUDA", NAME, _COMPILERS)
 # Both warn of launches with fewer than 128 blocks; those are the nature of a scan's upper levels, and of small batches.
@@ -87,3 +85,9 @@ def compile_ptx(function, signature, generation=GENERATION, **options):
         return cuda.compile_ptx(function, signature, cc=generation, **options)[0]
 
     return compiling.kept(compiled, function, str(signature), generation, options, _VERSIONS, with_lines=True)
+
+
+with suppress(ModuleNotFoundError):
+    from warpwatch import compilers
+
+    compilers.keep = lambda *what: compiling.kept(*what, _VERSIONS, with_lines=True)  # PTX that runs on the CPU, too

@@ -108,6 +108,8 @@ def explained():
             if missing in packages:
                 said = f"{missing} is missing: `pip install 'bppsa-nb[{extra}]'` installs it"
                 raise MissingError(said, name=missing) from None
+        if missing == "warpwatch":
+            raise MissingError("warpwatch is missing: `pip install -e ./warpwatch`", name=missing) from None
         raise
 
 

@@ -13,7 +13,6 @@ from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, files, process
 from bppsa_nb.papers import (
     check,
-    cli_kernel,
     cli_puzzles,
     cli_train,
     experiment,
@@ -348,8 +347,6 @@ def _parser():
     add = command(_info, "info", "show devices, backends, versions and data sets", "Show what this machine has.")
     add("--kernels", action="store_true",
         help="compile the CUDA kernels and show statistics of their machine code instead (no GPU needed)")
-    cli_kernel.add_options(command(cli_kernel.run, "check-kernel", "check a CUDA kernel without a GPU",
-        cli_kernel.DESCRIPTION, epilog=cli_kernel.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter))
     cli_puzzles.add_options(command(cli_puzzles.run, "puzzles", "export or grade answers to the puzzles",
         cli_puzzles.DESCRIPTION, (ValueError,)))
     add = command(_calibrate, "calibrate", "measure the cost of methods on this machine",

@@ -235,7 +235,7 @@ def _see_own(statement):
         begin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         imported = [begin + each.name for each in getattr(node, "names", ()) if isinstance(each, ast.alias)]
         for name in [*imported, str(getattr(node, "value", "")), getattr(node, "id", "")]:  # importlib takes texts
-            if re.fullmatch(r"bppsa_nb(\.[\w*]+)*", name) and {*_given(), *CHECKS, "ptx"}.isdisjoint(name.split(".")):
+            if re.fullmatch(r"bppsa_nb(\.[\w*]+)*", name) and {*_given(), *CHECKS}.isdisjoint(name.split(".")):
                 raise ImportError(f"{name} leads to the solutions; answers import what notebooks 00 and 02b do")
 
 

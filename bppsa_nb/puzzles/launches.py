@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.cuda_compiler import NumbaError, cuda
-from bppsa_nb.ptx.launch import launch as launch_watched
+from bppsa_nb.machine.cuda_compiler import NumbaError, cuda, require
+from bppsa_nb.machine.process import explained
 from bppsa_nb.puzzles.checker import Wrong, changed, said, shown
 
 DONE = "The numbers are right, but"
@@ -50,6 +50,9 @@ def check_kernels(*kernels):
 
 def watch(kernel, blocks, threads, *arguments):
     """Run a kernel on copies of arrays; return the report, and by the kernel's names what it was given."""
+    require()
+    with explained():
+        from warpwatch.launch import launch as launch_watched
     copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     try:
         report = launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores")

@@ -12,7 +12,7 @@ from bppsa_nb.machine import cuda_compiler
 
 def test_the_name_chooses(monkeypatch):
     monkeypatch.setenv("BPPSA_NB_CUDA", "nvcc")
-    names = "'numba-cuda', 'numba-cuda-mlir', 'ptx', 'ptx-watch'"
+    names = "'numba-cuda', 'numba-cuda-mlir', 'ptx'"
     with pytest.raises(ValueError, match=f"^BPPSA_NB_CUDA must be one of {names}, got 'nvcc'$"):
         runpy.run_path(cuda_compiler.__file__)
     for name in ("", "numba-cuda"):

@@ -96,7 +96,7 @@ def test_wrong_usage_exits_with_2(arguments, said, capsys):
     assert "usage: bppsa-nb" in shown.err and said in shown.err and not shown.out
 
 
-COMMANDS = "measure draw explain check notebooks list train fetch info calibrate report puzzles check-kernel".split()
+COMMANDS = "measure draw explain check notebooks list train fetch info calibrate report puzzles".split()
 
 
 def test_help_names_every_command(capsys):

@@ -8,7 +8,8 @@ import pytest
 from rings import more
 from texts import beside
 
-from bppsa_nb import ptx, puzzles
+import warpwatch
+from bppsa_nb import puzzles
 from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import kernels
 from bppsa_nb.puzzles.kernels import H
@@ -18,7 +19,7 @@ from bppsa_nb.puzzles.kernels import H
 def watched():
     """Run kernels from their PTX where there is a GPU, too."""
     pytest.importorskip("numba_cuda", reason="needs a CUDA compiler: the gpu extra")
-    with ptx.device():
+    with warpwatch.device():
         yield
 
 

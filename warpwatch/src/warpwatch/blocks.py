@@ -1,0 +1,214 @@
+"""From functions to basic blocks, and which registers live from block to block.
+
+A device function that is called is put in at its call, with registers and labels of its own: so there is no stack, and
+recursion is refused.
+"""
+
+import re
+from functools import lru_cache
+
+from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
+
+WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
+_JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
+GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
+
+
+class Block:
+    """A basic block: instructions, and the one that ends it.
+
+    `end` is ("bra", register or None, negated, target), ("bar", number, threads or None), ("warp", mask, kind of
+    instruction), ("ret",), ("trap",), or () if the next block follows.
+    """
+
+    def __init__(self):
+        self.body, self.end, self.last = [], (), None
+        self.used, self.made, self.live_in, self.live_out = set(), set(), set(), set()
+
+
+class Kernel:
+    """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
+
+    `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place) of variables, `arrays`
+    those in global memory. `gaps` are between shared arrays: from where to where.
+    """
+
+    def __init__(self, reader, name):
+        self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
+        function = self.functions[name]
+        self.params, self.head = function.params, function.head
+        self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, []
+        self.add_function(function, "", {}, ())
+        self.place(reader.variables)
+        self.link()
+
+    def add_function(self, function, suffix, formal, within):
+        """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
+        self.registers |= {name + suffix: code for name, code in function.registers.items()}
+        labels = {item for item in function.items if isinstance(item, str)}
+
+        def renamed(found):
+            name = found[0]
+            return formal.get(name) or (name + suffix if name in labels or names_of(name) else name)
+
+        for item in function.items:
+            if isinstance(item, str):
+                self.label(item + suffix)
+                continue
+            if suffix:
+                operands = [NAME.sub(renamed, operand) for operand in item.operands]
+                item = item._replace(operands=operands, guard=item.guard and (item.guard[0] + suffix, item.guard[1]))
+            if item.kind == "call":
+                self.call(item, (*within, function.name))
+                continue
+            try:
+                after = {"kind": "bra", "operands": ["$after" + suffix]} if item.kind == "ret" and suffix else {}
+                self.add(item._replace(**after))
+            except LookupError as error:
+                raise item.unknown(f": {error}") from error
+
+    def call(self, item, within):
+        """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
+        lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
+        lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
+        results, names, params = [*lists, [], []][:3]
+        name = names[0] if names else ""
+        if name == "vprintf" and (len(results), len(params)) == (1, 2):  # which every GPU has
+            made = [f"{each}_0" for each in results + params]
+            self.registers[made[0][1:]] = "i4"
+            self.add(item._replace(kind=name, mods=(), operands=made))
+            return
+        function = self.functions.get(name)
+        why = "is guarded" if item.guard else "calls itself" if name in within else ""
+        if function is None:
+            why = "is not in the text"
+        elif (len(params), len(results)) != (len(function.params), len(function.results)):
+            why = f"has {len(function.params)} arguments and {len(function.results)} results"
+        if why:
+            raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
+        formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
+        self.copies += 1
+        suffix = f"__{self.copies}"
+        self.add_function(function, suffix, formal, within)
+        self.label("$after" + suffix)
+
+    def label(self, name):
+        """Begin a block."""
+        if self.blocks[-1].body or self.blocks[-1].end:
+            self.blocks.append(Block())
+        self.labels[name] = len(self.blocks) - 1
+
+    def add(self, item):
+        """Add an instruction; a guarded one is jumped over."""
+        blocks, kind, over = self.blocks, item.kind, f"$over{len(self.blocks)}"
+        if kind == "bra":
+            blocks[-1].end, blocks[-1].last = ("bra", *(item.guard or (None, False)), item.operands[0]), item
+        elif item.guard:
+            blocks[-1].end = "bra", item.guard[0], not item.guard[1], over
+            blocks.append(Block())
+            self.add(item._replace(guard=None))
+            self.label(over)
+            return
+        elif kind in ("ret", "exit", "trap"):
+            blocks[-1].end, blocks[-1].last = ("trap" if kind == "trap" else "ret",), item
+        elif kind in ("bar", "barrier") and "warp" not in item.mods:
+            numbers = item.operands[1:-1] if "red" in item.mods else item.operands
+            if not 1 <= len(numbers) <= 2 or not all(n.isdigit() for n in numbers) or "arrive" in item.mods:
+                raise item.unknown()
+            if int(numbers[0]) > 15 or numbers[1:] and (int(numbers[1]) % 32 or int(numbers[1]) == 0):
+                raise item.unknown(": barriers are 0 to 15, their threads a multiple of 32")
+            blocks[-1].end, blocks[-1].last = ("bar", *map(int, numbers), None)[:3], item
+        elif kind in WARP:
+            if "sync" not in item.mods:
+                raise item.unknown()
+            blocks[-1].end, blocks[-1].last = ("warp", item.operands[-1], kind), None if kind in WARP[2:] else item
+        else:
+            blocks[-1].body += self.moves(item)
+            return
+        blocks.append(Block())
+        if "red" in item.mods or kind in WARP[2:]:  # what is computed when all are there
+            blocks[-1].body.append(item)
+
+    def moves(self, item):
+        """Return an instruction; for loads and stores of a called function's parameters, moves between registers."""
+        place, target = (*item.operands[:: 1 if item.kind == "st" else -1], "", "")[:2]
+        name, _, offset = place.strip("[]").partition("+")
+        if name[:1] != "%" or not any(m.startswith("param") for m in item.mods):
+            return [item]
+        made, size = [], SIZES[item.type]
+        for n, part in enumerate(target.strip("{}").split(",")):
+            register, kind = f"{name}_{int(offset or 0) + n * size}", "b16" if size == 1 else item.type
+            self.registers[register[1:]] = DTYPES[kind].replace("u", "i")
+            operands = [register, part] if item.kind == "st" else [part, register]
+            made.append(item._replace(kind="mov", mods=(kind,), operands=operands))
+        return made
+
+    def place(self, variables):
+        """Give the variables that are named their places; dynamic shared memory is last."""
+        named = {name for b in self.blocks for i in b.body for text in i.operands for name in NAME.findall(text)}
+        for name in sorted((n for n in variables if n in named), key=lambda n: variables[n][2] == 0):
+            space, align, size, array = variables[name]
+            if array is not None:
+                self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data)), array
+                continue
+            end = getattr(self, space)
+            place = -(-end // align) * align
+            if space == "shared" and end:  # far from the one before, so that no index leads from there to here
+                place += GAP
+                self.gaps.append((end, place))
+            self.symbols[name] = space, place
+            setattr(self, space, place + size)
+
+    def link(self):
+        """Turn labels into numbers of blocks, and find out which registers live where."""
+        blocks = self.blocks
+        blocks[-1].end = blocks[-1].end or ("ret",)
+        for n, block in enumerate(blocks):
+            (kind, register, negated, target), block.next = (*block.end, *4 * ("",))[:4], [n + 1]
+            if kind == "bra":
+                if target not in self.labels:
+                    raise ValueError(f"line {block.last.line} of the PTX text: no such label: {block.last.text!r}")
+                target = self.labels[target]
+                block.end, block.next = (kind, register, negated, target), [target, n + 1] if register else [target]
+            elif kind in ("ret", "trap"):
+                block.next = []
+            guard = {register} - {None} if kind == "bra" else set(names_of(block.end[1])) if kind == "warp" else set()
+            for reads, writes in [*map(effects, block.body), (guard, set())]:
+                block.used |= reads - block.made
+                block.made |= writes
+        if lost := set().union(*(block.used | block.made for block in blocks)) - self.registers.keys():
+            raise ValueError(f"kernel {short_name(self.name)} of the PTX text declares no register %{min(lost)}")
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(blocks):
+                block.live_out = set().union(*(blocks[n].live_in for n in block.next))
+                into = block.used | (block.live_out - block.made)
+                changed |= into != block.live_in
+                block.live_in = into
+
+
+def effects(item):
+    """Return the registers that an instruction reads, and those that it writes."""
+    first, *others = [set(names_of(operand)) for operand in item.operands] or [set()]
+    stores = item.kind in ("st", "red")
+    return set().union(*others, first if stores else ()), set() if stores else first
+
+
+def copied(kernel):
+    """Return the registers whose bits go nowhere but to memory, as they are or put together."""
+    items = [i for block in kernel.blocks for i in (*block.body, block.last) if i is not None]
+    joins = [effects(i) for i in items if i.kind in _JOINS]
+    used = {r for block in kernel.blocks for r in names_of(str(block.end))}
+    for i in items:
+        used |= set(names_of(i.operands[0])) if i.kind == "st" else effects(i)[0] if i.kind not in _JOINS else set()
+    while more := {r for reads, writes in joins if writes & used for r in reads} - used:
+        used |= more
+    return kernel.registers.keys() - used
+
+
+@lru_cache(256)
+def parse(text):
+    """Return the kernels of PTX by name; a text that is cut off or not understood is a `ValueError`."""
+    reader = Reader(text)
+    return {name: Kernel(reader, name) for name in reader.kernels}

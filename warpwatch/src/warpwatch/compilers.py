@@ -1,0 +1,111 @@
+"""The seam to the compilers of CUDA for Python, numba-cuda and numba-cuda-mlir: which is there, and PTX of a kernel."""
+
+import sys
+import warnings
+from functools import cached_property, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+
+GENERATION = 9, 0  # of the GPU that a compiler is told of where there is none
+MISSING = "CUDA kernels need a compiler: `pip install 'numba-cuda[cu12]'` brings one, not for macOS"
+OPTIONS = "fastmath", "opt", "launch_bounds"  # of a kernel's, those that make other PTX
+# A function that is called with what compiles, and with all that this depends on; it may return what it has kept.
+keep = lambda compiled, *what: compiled()  # noqa: E731
+
+
+class Compiler:
+    """A compiler; `cuda` is the module of that name, and `part` gives one of those that are inside of it."""
+
+    def __init__(self, package, cuda, inside):
+        self.package, self._cuda, self._inside = package, cuda, inside
+
+    @cached_property
+    def cuda(self):
+        """The module that programs call `cuda`."""
+        if find_spec(self.package) is None:
+            raise ModuleNotFoundError(MISSING, name=self.package)
+        return import_module(self._cuda)
+
+    @cached_property
+    def dispatcher(self):
+        """The class of its kernels."""
+        return type(self.cuda.jit(lambda: None))
+
+    @property
+    def imported(self):
+        """Whether a program has imported it."""
+        return self.package in sys.modules and self._cuda in sys.modules
+
+    def part(self, name):
+        """Return one of its modules."""
+        return import_module(f"{self._inside}.{name}")
+
+
+ALL = (
+    Compiler("numba_cuda", "numba.cuda", "numba.cuda"),
+    Compiler("numba_cuda_mlir", "numba_cuda_mlir.cuda", "numba_cuda_mlir.numba_cuda"),
+)
+MODULES = {each._cuda for each in ALL}  # after whose import a compiler is there
+
+
+def present():
+    """List the compilers that a program has imported, or the first that is installed; there may be none."""
+    return [each for each in ALL if each.imported] or [each for each in ALL if find_spec(each.package)][:1]
+
+
+def of(kernel):
+    """Return the compiler of a kernel that a decorator has made."""
+    for each in ALL:
+        if each.imported and isinstance(kernel, each.dispatcher) and not kernel.targetoptions.get("device"):
+            return each
+    if not present():
+        raise ModuleNotFoundError(MISSING, name=ALL[0].package)
+    raise TypeError(f"it is {kernel!r}, and no kernel of {' or '.join(sorted(MODULES))}")
+
+
+_TEXTS = {}
+
+
+def ptx_of(compiler, kernel, types):
+    """Return the PTX of a kernel for arguments of these types, with the lines of its source."""
+    options = {name: value for name in OPTIONS if (value := kernel.targetoptions.get(name)) is not None}
+    what, key = (kernel.py_func, types, options), (kernel.py_func, types, str(options))
+    if key not in _TEXTS:
+        if kernel.targetoptions.get("link"):
+            raise TypeError("it is linked with other files (link=...), which are not read here")
+        with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
+            warnings.filterwarnings("ignore", "Could not find source for function")
+            compiled = lambda: _compiled(compiler, *what)  # noqa: E731
+            _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)
+    return _TEXTS[key]
+
+
+def _compiled(compiler, function, types, options):
+    how = {"cc": GENERATION, **options}
+    try:
+        return compiler.cuda.compile_ptx(function, types, lineinfo=True, **how)[0]
+    except compiler.part("core.errors").NumbaError:
+        raise
+    except Exception:  # of NVVM, which does not take all that is said of lines
+        return compiler.cuda.compile_ptx(function, types, **how)[0]
+
+
+@lru_cache(256)
+def declared(dispatcher, types):
+    """Return those types of a kernel's signatures that arguments of other types are cast to, as a launch does.
+
+    A kernel that has one signature takes it; of several, the nearest that all arguments can be converted to.
+    """
+    signatures = list(dispatcher.overloads)
+    if dispatcher._can_compile or types in signatures:
+        return types
+    if len(signatures) == 1:
+        return signatures[0]
+    far = {}
+    for each in signatures:
+        steps = [dispatcher.typingctx.can_convert(*pair) for pair in zip(types, each, strict=False)]
+        if len(each) == len(types) and None not in steps:
+            far[each] = max((int(step) for step in steps), default=0)
+    if not far:
+        raise TypeError(f"none of its signatures takes {types}: {', '.join(map(str, signatures))}")
+    return min(far, key=far.get)

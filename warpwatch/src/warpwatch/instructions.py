@@ -1,0 +1,159 @@
+"""The meaning of each instruction that computes: NumPy source for its result, and the dtype of that.
+
+Each has its page in the PTX manual's section "Instructions"; pages are quoted where they say what is not obvious. An
+instruction or a modifier that is not listed here is refused with a LookupError, for a wrong answer is worse than none.
+Functions take the instruction and `value(operand, dtype)`, which gives an operand's source.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warpwatch.parse import DTYPES, SIZES
+
+# In expressions, {0} is the first operand after the result, of the instruction's type, {1:u4} the second, as uint32;
+# `code` is that type's dtype, `wide` the one of twice its size, `bits` how many it has.
+_ANY = {"add": "{0} + {1}", "sub": "{0} - {1}", "neg": "-{0}", "abs": "abs({0})", "selp": "np.where({2:?}, {0}, {1})"}
+WHOLE = _ANY | {
+    "mul.lo": "{0} * {1}", "mul.hi": "high({0}, {1}, {code!r})", "mul.wide": "np.multiply({0}, {1}, dtype={wide!r})",
+    "mad.lo": "{0} * {1} + {2}", "mad.hi": "high({0}, {1}, {code!r}) + {2}",
+    "mad.wide": "np.multiply({0}, {1}, dtype={wide!r}) + {2:{wide}}",
+    # "div", towards zero; by zero, what comes is unspecified. "rem" has the sign of the dividend.
+    "div": "({0} - np.fmod({0}, {1})) // {1}", "rem": "np.fmod({0}, {1})", "min": "np.minimum({0}, {1})",
+    "max": "np.maximum({0}, {1})", "sad": "np.maximum({0}, {1}) - np.minimum({0}, {1}) + {2}",
+    # "shl", "shr": by the width or more everything is shifted out, which is what NumPy does, too.
+    "shl": "{0} << np.minimum({1:u4}, {bits}).astype({code!r})",
+    "shr": "{0} >> np.minimum({1:u4}, {bits}).astype({code!r})",
+    "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}",
+    "popc": "np.bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})", "bfind": "top_bit({0})",
+    "bfind.shiftamt": "np.where(top_bit({0}) < 0, -1, {bits} - 1 - top_bit({0}))",
+    "brev": "np.packbits(np.unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
+    "bfe": "extracted({0}, {1:u4}, {2:u4})", "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})",
+    "prmt": "permuted({0}, {1}, {2})", "lop3": "chosen({0}, {1}, {2}, {3})",
+    # "shf": two numbers as one, and the upper or the lower half of what comes
+    "shf.l.wrap": "(({1}.astype('u8') << 32 | {0}) << ({2} & 31) >> 32).astype('u4')",
+    "shf.r.wrap": "(({1}.astype('u8') << 32 | {0}) >> ({2} & 31)).astype('u4')",
+    "shf.l.clamp": "(({1}.astype('u8') << 32 | {0}) << np.minimum({2}, 32) >> 32).astype('u4')",
+    "shf.r.clamp": "(({1}.astype('u8') << 32 | {0}) >> np.minimum({2}, 32)).astype('u4')"}  # fmt: skip
+REAL = _ANY | {
+    "mul": "{0} * {1}", "div": "{0} / {1}", "rcp": "1 / {0}", "fma": "fma({0}, {1}, {2}, {mode!r})",
+    "mad": "fma({0}, {1}, {2}, {mode!r})", "copysign": "np.copysign({1}, {0})", "sqrt": "np.sqrt({0})",
+    "rsqrt": "1 / np.sqrt({0})", "ex2": "np.exp2({0})", "lg2": "np.log2({0})", "sin": "np.sin({0})",
+    "cos": "np.cos({0})", "tanh": "np.tanh({0})",
+    # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one
+    "min": "np.where({0} == {1}, np.where(np.signbit({0}), {0}, {1}), np.fmin({0}, {1}))",
+    "max": "np.where({0} == {1}, np.where(np.signbit({0}), {1}, {0}), np.fmax({0}, {1}))"}  # fmt: skip
+_COMPARE = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
+_WHOLE_COMPARE = _COMPARE | {"lo": "{} < {}", "ls": "{} <= {}", "hi": "{} > {}", "hs": "{} >= {}"}
+# "Floating Point Comparisons": the ordered ones are false where one is NaN, the unordered ones true.
+_REAL_COMPARE = _COMPARE | {
+    "ne": "({0} < {1}) | ({0} > {1})", "equ": "~(({0} < {1}) | ({0} > {1}))", "neu": "{} != {}", "ltu": "~({} >= {})",
+    "leu": "~({} > {})", "gtu": "~({} <= {})", "geu": "~({} < {})", "num": "({0} == {0}) & ({1} == {1})",
+    "nan": "({0} != {0}) | ({1} != {1})"}  # fmt: skip
+_ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
+WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
+_DIRECTED = ("rz", "rm", "rp")
+
+
+class _Operand(NamedTuple):
+    """An operand in an expression, which may ask for another dtype than the instruction's."""
+
+    value: Callable
+    text: str
+    code: str
+
+    def __format__(self, asked):
+        return self.value(self.text, asked or self.code)
+
+
+def express(i, value):
+    """Return source of an instruction's result, and its dtype."""
+    if i.kind in _OTHERS:
+        return _OTHERS[i.kind](i, value)
+    code = DTYPES[i.type]
+    if code[0] == "f":
+        return _real(i, value, code)
+    name, bits = ".".join((i.kind, *i.mods[:-1])), 8 * SIZES[i.type]
+    if i.kind in ("and", "or", "xor", "not", "shl", "selp"):  # of which a sign is a bit like others
+        code = code.replace("u", "i")
+    wide = f"{code[0]}{bits // 4}"
+    args = (_Operand(value, operand, code) for operand in i.operands[1:])
+    source = WHOLE[name].format(*args, code=code, wide=wide, bits=bits)
+    return source, "i4" if i.kind in ("popc", "clz", "bfind") else wide if "wide" in name else code
+
+
+def _real(i, value, code):
+    """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
+    mods = set(i.mods[:-1])
+    mode = next((m for m in _DIRECTED if m in mods), "rn")
+    known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if i.kind in ("fma", "mad") and code != "f8" else ())}
+    if not mods <= known:
+        raise LookupError("modifiers")
+    args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
+    if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
+        args, source = [f"flushed({a})" for a in args], f"flushed({source})"
+    source = source.format(*args, mode=mode)
+    return f"saturated({source})" if "sat" in mods else source, code
+
+
+def _compare(i, value):
+    """Compare ("setp"); `setp p|q` gives q the contrary, each with what is combined with it."""
+    which, *combine = [m for m in i.mods[:-1] if m != "ftz"]
+    code = DTYPES[i.type]
+    a, b = (f"flushed({value(o, code)})" if "ftz" in i.mods else value(o, code) for o in i.operands[1:3])
+    test = (_REAL_COMPARE if code[0] == "f" else _WHOLE_COMPARE)[which].format(a, b)
+    join = WHOLE[combine[0]].format("", value(i.operands[3], "?")) if combine else ""
+    return f"(({test}){join}, ~({test}){join})" if "|" in i.operands[0] else f"({test}){join}", "?"
+
+
+def _move(i, value):
+    """Copy; `cvta` goes between an address in a space and a generic one, where shared and local memory have windows."""
+    code = DTYPES[i.type].replace("u", "i")
+    source = value(i.operands[1], code)
+    space = next((m for m in i.mods if i.kind == "cvta" and m in WINDOWS), None)
+    if space:
+        return f"{source} {'-' if 'to' in i.mods else '+'} {WINDOWS[space]}", code
+    return f"{source}.copy()" if i.operands[1][0] == "%" else source, code
+
+
+def _convert(i, value):
+    """Convert ("cvt"): to a narrower integer, the low bits; from real numbers, the nearest there is."""
+    *how, to, of = i.mods
+    code, of_code = DTYPES[to], DTYPES[of]
+    source, mode = value(i.operands[1], of_code), next((m for m in how if m in _DIRECTED), "rn")
+    if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat"} or mode != "rn" and of in ("s64", "u64"):
+        raise LookupError("modifiers")
+    if of_code[0] != "f" and code[0] != "f":
+        return (f"fitted({source}, {code!r})" if "sat" in how else f"({source}).astype({code!r})"), code
+    source = f"flushed({source})" if "ftz" in how and of == "f32" else source
+    for name in set(how) & set(_ROUND):
+        source = f"{_ROUND[name]}({source})"
+    if code[0] != "f":
+        return f"whole({source}, {code!r})", code
+    source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source} * 1.0, {code!r}, {mode!r})"
+    source = f"flushed({source})" if "ftz" in how and to == "f32" else source
+    return f"saturated({source})" if "sat" in how else source, code
+
+
+_OTHERS = {"setp": _compare, "mov": _move, "cvta": _move, "cvt": _convert}
+
+
+def class_of(i):
+    """Return the class of an instruction, for counting."""
+    if i.kind in ("ld", "st", "ldu"):
+        return f"{i.kind[:2]}.{space_of(i.mods)}"
+    if i.kind in ("bar", "barrier"):
+        return "warp" if "warp" in i.mods else "barrier"
+    number = "float" if i.type[:1] == "f" else "integer"
+    return number if (i.kind, number) == ("div", "integer") else _CLASSES.get(i.kind, number)
+
+
+_CLASSES = {kind: name for name, kinds in {
+    "atomic": "atom red", "branch": "bra brx ret exit trap", "warp": "shfl vote match redux activemask",
+    "special": "ex2 lg2 rcp rsqrt sqrt sin cos tanh div vprintf", "setp": "setp", "selp": "selp", "mov": "mov",
+    "cvt": "cvt", "cvta": "cvta", "fma": "fma"}.items() for kind in kinds.split()}  # fmt: skip
+
+
+def space_of(mods):
+    """Return the memory that a load or store names, "generic" where it names none."""
+    spaces = ("param", "global", "shared", "local", "const")
+    return next((m.split("::")[0] for m in mods if m.split("::")[0] in spaces), "generic")

@@ -1,0 +1,317 @@
+"""`run`: a kernel of Numba's, or PTX, with arrays and numbers as they would be handed to a GPU."""
+
+import ctypes
+import inspect
+import os
+from collections.abc import Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from warpwatch import compilers
+from warpwatch.lanes import program_of
+from warpwatch.machine import Launch
+from warpwatch.memory import Memory, allocate, owner_of
+from warpwatch.parse import DTYPES, SIZES, short_name
+from warpwatch.report import Report
+
+
+class Arguments(NamedTuple):
+    """What a kernel is called with: values, and names and types if they are known."""
+
+    values: Sequence
+    names: list | None = None
+    types: tuple | None = None
+
+
+Size = int | tuple[int, ...]  # of an array, a grid or a block
+MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
+# The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
+FORMS = {
+    "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
+    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
+    "pointers": lambda a, at: [at],
+}
+MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
+
+
+def is_integer(value):
+    """Tell whether a value is an integer; True and False are none, nor is a time."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
+def check_flag(name, value):
+    """Raise TypeError unless a value is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
+    """Return an array of this `shape` and `dtype` that counts as never written: reading it is reported.
+
+    Like `cuda.device_array`, but it holds NaN, or zeros. What a kernel has written counts as written from then on.
+    """
+    try:
+        if isinstance(shape, (bytes, bool)) or np.dtype(dtype).kind not in "biufcV":
+            raise TypeError("a shape is a tuple of whole numbers, and a dtype one of numbers")
+        like = np.broadcast_to(np.zeros((), dtype), shape)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
+    array = allocate(like.nbytes).view(dtype).reshape(like.shape)
+    array.fill(np.nan if array.dtype.kind in "fc" else 0)
+    return array
+
+
+def run(
+    kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None, steps: int | None = None
+) -> Report:
+    """Run a CUDA kernel on the CPU, watch every access, and report.
+
+    Parameters
+    ----------
+    kernel
+        A function decorated with Numba's `cuda.jit`, which is compiled for sm_90, with the types of the arguments. Or
+        PTX text, or the path of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose
+        arrays are pointers.
+    grid, block
+        As at a launch.
+    *arguments
+        NumPy arrays, which kernels write to as they would to device arrays; numbers; tuples of both for Numba.
+        `warpwatch.empty` makes arrays that count as never written.
+    shared
+        Bytes of dynamic shared memory.
+    entry
+        The kernel's name, where PTX has several.
+    steps
+        After how many basic blocks, one after the other, a kernel is called endless. By default it is so after about
+        five seconds in which it has touched no place anew.
+
+    Returns
+    -------
+    Report
+        With `findings`, empty if nothing is wrong, `notes` and `counters`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Where an argument does not fit, the text is cut off, or has an instruction that is not known.
+    """
+    return launch(kernel, grid, block, arguments, shared=shared, entry=entry, steps=steps)
+
+
+def assert_clean(kernel, grid: Size, block: Size, *arguments, **how) -> Report:
+    """Run a kernel as `run` does; raise an AssertionError that tells what was found, or return the report."""
+    report = run(kernel, grid, block, *arguments, **how)
+    if report.findings:
+        raise AssertionError(str(report))
+    return report
+
+
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
+    """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
+
+    Without `watch`, addresses are checked and nothing else is. With "stores", the report also says who stored what, as
+    `GlobalSpace.stored` gives it, and has in `work` how many numbers each thread multiplied, block by block.
+    `arguments` are a sequence, or `Arguments`.
+    """
+    given = arguments if isinstance(arguments, Arguments) else Arguments(arguments)
+    sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
+    if (threads := prod(sizes["block"])) > 1024 or sizes["block"][2] > 64:
+        raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024, and 64 along z")
+    if (blocks := prod(sizes["grid"])) >= 1 << 22 or max(sizes["grid"][1:]) >= 1 << 16:
+        raise ValueError(f"grid has {blocks} blocks {grid}; at most 4194303 are run here, and 65535 along y and z")
+    if not is_integer(shared) or shared < 0:
+        raise ValueError(f"shared is a number of bytes, not {shared!r}")
+    if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
+        raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
+    if hasattr(kernel, "py_func"):
+        text, given = _compiled(kernel, given)
+    else:
+        text = _text(kernel)
+    with _understood():
+        program = program_of(text, entry)
+    own = program.kernel.shared - sum(end - start for start, end in program.kernel.gaps)
+    room = own + int(shared)
+    if own > 48 * 1024:
+        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
+    if room > MOST_SHARED:
+        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if program.kernel.local > MOST_LOCAL:
+        raise ValueError(f"a thread needs {program.kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
+    memory = Memory()
+    params = _parameters(program.kernel, text, _flat(*given), memory)
+
+    def form(who):
+        return tuple(_form(n, size, came) for n, size, came in
+                     zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
+
+    made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    if watch == "stores":
+        made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
+    elif watch not in (True, False):
+        made.space.begin(watch)
+    if hasattr(kernel, "py_func") and kernel.targetoptions.get("debug"):
+        made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
+    with _understood():
+        report = made.run(steps)
+        if watch == "stores":
+            report.stores = made.space.stored()
+        return report
+
+
+@contextmanager
+def _understood():
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, NameError, SyntaxError, TypeError) as error:
+        raise ValueError(f"the PTX text is not understood: {error!r}") from error
+
+
+def _sizes(given, name):
+    sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    good = all(is_integer(n) and n > 0 for n in sizes)
+    if not good or not 1 <= len(sizes) <= 3:
+        raise ValueError(f"{name} is a positive whole number, or a tuple of up to three, not {given!r}")
+    return (*map(int, sizes), 1, 1)[:3]
+
+
+def _form(number, sizes, given):
+    """Return a block's or a thread's number as an index, if its sizes came as a tuple."""
+    if not isinstance(given, (tuple, list)):
+        return number
+    x, y, _ = sizes
+    return (number % x, number // x % y, number // (x * y))[: len(given)]
+
+
+def _text(kernel):
+    if isinstance(kernel, str) and ("\n" in kernel or ".entry" in kernel):
+        return kernel
+    if not isinstance(kernel, (str, os.PathLike)):
+        raise TypeError(f"kernel is a @cuda.jit function, PTX or the path of a .ptx file, not {type(kernel).__name__}")
+    if not os.path.isfile(kernel):
+        raise ValueError(f"kernel is neither PTX nor the path of a file: {str(kernel)[:100]!r}")
+    try:
+        return Path(kernel).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"kernel is a file that holds no text: {Path(kernel).name}") from None
+
+
+def _flat(values, names=None, types=None, path=""):
+    """List (name, what a parameter takes): arrays and numbers, of a compiled kernel's `types`; tuples taken apart.
+
+    A TypeError names what no kernel takes.
+    """
+    made = []
+    for n, (value, kind) in enumerate(zip(values, types or (None,) * len(values), strict=True)):
+        name = names[n] if names else f"{path}[{n}]" if path else f"argument {n}"
+        of = {each.__name__ for each in type(kind).__mro__}
+        value = value.value if "EnumMember" in of else value
+        if isinstance(value, tuple):
+            made += _flat(value, None, kind and tuple(kind), name)
+        elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
+            made += [(f"{name}.real", value.real), (f"{name}.imag", value.imag)]
+        elif "Record" in of:
+            made.append((name, value if isinstance(value, np.ndarray) else _as_array(value)))
+        elif kind and isinstance(value, (np.datetime64, np.timedelta64)):
+            made.append((name, value.view("i8")))
+        elif isinstance(value, np.float16) or "Float" in of and kind.bitwidth == 16:
+            made.append((name, np.float16(value).view("u2")))
+        else:
+            made.append((name, value))
+        if isinstance(value, np.ndarray):
+            dtype, hidden = value.dtype, isinstance(value, np.ma.MaskedArray)
+            known = dtype.kind in ("biufcV" if types is None else "biufcVmMSU") and dtype.char not in "gG"
+            if hidden or not (known and dtype.isnative and dtype.itemsize) or dtype.hasobject:
+                what = "a masked array" if hidden else f"an array of dtype {dtype}"
+                raise TypeError(f"{name} is {what}; a kernel takes native numbers, and structures of them")
+    return made
+
+
+def _as_array(record):
+    """Return an array without axes that is a record, which kernels take by its address, and may write to."""
+    place = np.frombuffer(record, "u1").ctypes.data
+    raw = (ctypes.c_uint8 * record.nbytes).from_address(place)
+    array = np.ndarray((), record.dtype, raw)
+    raw.record = record  # which stays as long as the array
+    return array
+
+
+def _compiled(kernel, given):
+    """Return the PTX of a kernel for arguments, and these with their names and types."""
+    title = f"kernel {kernel.py_func.__name__}"
+    names, values, types = list(inspect.signature(kernel.py_func).parameters), given.values, given.types
+    if len(values) != len(names):
+        raise TypeError(f"{title} takes {len(names)} arguments ({', '.join(names)}), {len(values)} came")
+    try:
+        compiler = compilers.of(kernel)
+        if types is None:
+            plain = [np.asarray(value) if isinstance(value, np.ndarray) else value for value in values]
+            types = tuple(map(kernel.typeof_pyval, plain))
+        types = compilers.declared(kernel, types)
+        return compilers.ptx_of(compiler, kernel, types), Arguments(values, names, types)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # whatever the compiler stumbles over
+        why = f"{type(error).__name__}: {error}"
+        raise TypeError(f"{title} does not compile for these arguments: {why}") from error
+
+
+def _parameters(kernel, text, arguments, memory):
+    """Return the bytes of each parameter by name; arrays are registered."""
+    name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
+    at = [isinstance(a, np.ndarray) and _register(label, a, memory, owners) for label, a in arguments]
+    for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
+        given[form] = [
+            (label, value, bool(address))
+            for (label, argument), address in zip(arguments, at, strict=True)
+            for value in (FORMS[form](argument, address) if address else [argument])
+        ]
+        if len(given[form]) == wanted:
+            for label, a in arguments if form == "numba-cuda-mlir" else ():
+                if isinstance(a, np.ndarray) and any(step % a.itemsize for step in a.strides):
+                    raise TypeError(f"{label} has strides of {a.strides} bytes, and elements of {a.itemsize}")
+            return {p[0]: _bytes(name, p, *each) for p, each in zip(kernel.params, given[form], strict=True)}
+    made = ", ".join(f"{len(each)} ({form})" for form, each in given.items())
+    raise TypeError(f"kernel {name} has {wanted} parameters; {len(arguments)} arguments came, which would be {made}")
+
+
+def _register(label, array, memory, owners):
+    """Register an array, far from all others but those that share its memory; return its address on the device."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    first = owner.ctypes.data
+    shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
+    whole = owner_of(array)
+    known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
+    memory.add(low + shift, high - low, label, array=np.asarray(array), **known)
+    return array.ctypes.data + shift
+
+
+def _bytes(kernel, param, label, value, pointer):
+    """Return a parameter's bytes."""
+    name, kind, size = param
+    code = DTYPES[kind]
+    if size != SIZES[kind]:  # a structure
+        raw = value if isinstance(value, bytes) else value.tobytes() if isinstance(value, np.void) else b""
+        if len(raw) != size:
+            raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a structure of {size} bytes, as bytes")
+        return np.frombuffer(raw, "u1")
+    if pointer and SIZES[kind] != 8:
+        raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")
+    real = isinstance(value, (int, float, np.number, np.bool_))
+    if not real or isinstance(value, (np.complexfloating, np.timedelta64)):
+        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
+    if code[0] != "f" and isinstance(value, (float, np.floating)):
+        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
+    if code[0] == "f":
+        return np.array([value], code).view("u1")
+    bits = 8 * SIZES[kind]
+    if not -(1 << bits - 1) <= int(value) < 1 << bits:
+        raise ValueError(f"{label}: {value} is no number of type {kind}")
+    return np.array([int(value) & (1 << bits) - 1], f"u{SIZES[kind]}").view("u1")

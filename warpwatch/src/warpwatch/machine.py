@@ -1,0 +1,243 @@
+"""The machine: runs a launch, some blocks at a time, all their threads as lanes.
+
+The lanes that stand lowest in the code go first, one basic block at a time; so lanes that went different ways meet
+again where their ways do. Who waits for others, and how long, is in `waiting.py`.
+"""
+
+import re
+from functools import partial
+
+import numpy as np
+
+from warpwatch.instructions import WINDOWS
+from warpwatch.memory import LOOK, GlobalSpace, OwnSpace
+from warpwatch.races import BLOCK, TIME, Order
+from warpwatch.report import Report
+from warpwatch.waiting import Waiting, join
+
+LANES = 1 << 16  # at most about so many run at once
+IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
+
+
+class Stop(Exception):
+    """Ends a launch, after what ended it was told."""
+
+
+class Launch:
+    """What the blocks of a launch share."""
+
+    def __init__(self, program, grid, block, params, dynamic, memory, *, watch=True, form=None):
+        self.program, self.grid, self.block, self.params = program, grid, block, params
+        self.dynamic, self.memory, self.watch = dynamic, memory, watch
+        self.report = Report(program, form or (lambda who: who))
+        for name, array in program.kernel.arrays.items():
+            memory.add(array.ctypes.data, array.nbytes, name, array=array)
+        self.space = GlobalSpace(memory, program, watch)
+
+    def run(self, steps=None):
+        """Run all blocks; return the report."""
+        threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
+        each = max(1, LANES // (-(-threads // 32) * 32))
+        with np.errstate(all="ignore"):
+            try:
+                for first in range(0, blocks, each):
+                    machine = Machine(self, first, min(each, blocks - first))
+                    try:
+                        machine.run(steps)
+                    finally:
+                        vars(machine).clear()  # it knows itself, through its spaces: memory is given back at once
+            except Stop:
+                pass
+            finally:  # after Ctrl-C, too
+                self.space.keep()
+        return self.report
+
+
+class Machine:
+    """Some blocks of a launch, in flight. `idx` are the lanes at work, None for all of them."""
+
+    def __init__(self, launch, first, count):
+        self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
+        self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
+        self.threads, self.steps, self.idle = int(np.prod(launch.block)), 0, 0
+        self.N = self.threads * count
+        lanes = np.arange(self.N)
+        self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
+        self.block = self.here + first
+        self.warp = self.here * -(-self.threads // 32) + self.t // 32
+        self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
+        self.stamp = (self.block + 1) << BLOCK | 1 << TIME | self.t
+        self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
+        self.room = self.kernel.shared + launch.dynamic
+        self.specials = self.registers(launch)
+        self.waiting = Waiting(self)
+        for space in (launch.space, OwnSpace(self, "shared", self.room, self.here, self.kernel.symbols),
+                      OwnSpace(self, "local", self.kernel.local, lanes, self.kernel.symbols)):  # fmt: skip
+            space.machine = self
+            if space.races:
+                space.races.order = self.order if self.order.parts else None
+            for what in ("load", "store", "atomic"):
+                setattr(self, f"{what}_{space.name}", getattr(space, what))
+                setattr(self, f"{what}_generic", partial(self.generic, what))
+
+    def registers(self, launch):
+        """Return the special registers by name."""
+        made = {"warpid": self.t // 32, "nwarpid": -(-self.threads // 32), "laneid": self.t % 32,
+                "dynamic_smem_size": launch.dynamic, "total_smem_size": self.room}  # fmt: skip
+        for name, numbers, sizes in (("tid", self.t, launch.block), ("ctaid", self.block, launch.grid)):
+            for axis, size in zip("xyz", sizes, strict=True):
+                made |= {f"{name}.{axis}": numbers % size, f"n{name}.{axis}": size}
+                numbers = numbers // size
+        own = np.int64(1) << self.t % 32
+        made |= {"lanemask_eq": own, "lanemask_lt": own - 1, "lanemask_le": 2 * own - 1, "lanemask_ge": -own,
+                 "lanemask_gt": -2 * own}  # fmt: skip
+        return {name: np.broadcast_to(np.asarray(value).astype("i4"), self.N) for name, value in made.items()}
+
+    # What instructions ask
+
+    def special(self, name, code):
+        """Return a special register."""
+        if name.startswith("clock"):
+            return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
+        return self.of(self.specials[name]).astype(code)
+
+    def param(self, name, offset, code, count):
+        """Return numbers from a parameter's bytes."""
+        values = self.params[name][offset : offset + count * np.dtype(code).itemsize].view(code)
+        return [np.full(self.N if self.idx is None else len(self.idx), value) for value in values]
+
+    def of(self, array):
+        """Return the part of an array that belongs to the lanes at work."""
+        return array if self.idx is None else array[self.idx]
+
+    def lanes(self):
+        """Return the numbers of the lanes at work."""
+        return np.arange(self.N) if self.idx is None else self.idx
+
+    def at_work(self):
+        """Return of how many warps the lanes at work are."""
+        if self.idx is None:
+            return self.warps
+        warp = self.warp[self.idx]
+        return 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
+
+    def who(self, lane):
+        """Return block and thread of a lane at work."""
+        return self.thread(self.lanes()[lane])
+
+    def thread(self, lane):
+        """Return block and thread of a lane."""
+        return int(self.block[lane]), int(self.t[lane])
+
+    def team(self, lanes=None):
+        """Return a number for each lane at work, or some, that lanes of its warp with the same mask have, too."""
+        lanes = self.lanes() if lanes is None else lanes
+        return self.warp[lanes] << 32 | self.waiting.mask[lanes]
+
+    def partly(self, mask, count, call, at, address, *args):
+        """Do a memory operation with `count` results for some of the lanes at work; elsewhere they are 0."""
+        saved, made = self.idx, [np.zeros(len(mask), args[0]) for _ in range(count)]
+        self.idx = self.lanes()[mask]
+        if len(self.idx):
+            given = call(at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
+            for whole, part in zip(made, given or (), strict=False):
+                whole[mask] = part
+        self.idx = saved
+        return made
+
+    def generic(self, what, at, address, *args):
+        """Do a memory operation at generic addresses, of which shared and local memory have windows."""
+        window, made = np.where(address >= WINDOWS["local"], 2, address >= WINDOWS["shared"]), None
+        for n, (name, base) in enumerate(({"global": 0} | WINDOWS).items()):
+            mask, call = window == n, getattr(self, f"{what}_{name}")
+            if mask.all():
+                return call(at, address - base, *args)
+            if mask.any():
+                count = {"load": args[-1], "store": 0, "atomic": 1}[what]
+                part = self.partly(mask, count, call, at, address - base, *args)
+                made = [np.where(mask, new, old) for new, old in zip(part, made or part, strict=True)]
+        return made
+
+    def printf(self, at, form, values):
+        """Print, lane after lane, and return how many values ("vprintf"); what it reads is not counted."""
+        saved, watch, counts = self.idx, self.watch, []
+        self.watch = False
+
+        def load(place, code):
+            return self.load_generic(at, np.array([place], "i8"), code, False, 1)[0][0]
+
+        def text(place):
+            made = bytearray()
+            while byte := load(place + len(made), "u1"):
+                made.append(byte)
+            return made.decode(errors="replace")
+
+        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
+            self.idx, made = np.array([lane]), re.split(r"(%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
+            for n in range(1, len(made), 2):
+                size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
+                place = -(-place // size) * size
+                code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
+                value = load(place, code)
+                made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
+                place += size
+            print("".join(made).replace("%%", "%"), end="")
+            counts.append(len(made) // 2)
+        self.idx, self.watch = saved, watch
+        return np.array(counts, "i4")
+
+    # Running
+
+    def run(self, steps=None):
+        """Run until every lane has returned, or for so many steps."""
+        R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
+        groups, waiting, report, N = {0: np.arange(self.N)}, self.waiting, self.report, self.N
+        blocks, functions = self.kernel.blocks, self.program.functions
+        while groups or waiting.warps or waiting.barriers:
+            if not groups or self.idle > LOOK:  # others may spin until those have gone on
+                waiting.open(groups)
+            # The lowest first, so that branches meet again; in turns where one may wait for what others write.
+            pc = min(groups) if self.idle <= LOOK else sorted(groups)[self.steps % len(groups)]
+            lanes = groups.pop(pc)
+            n = len(lanes)
+            self.idx = None if n == N else lanes
+            report.issued[pc] += self.at_work()
+            report.lanes[pc] += n
+            if report.work is not None:
+                report.work[self.first * self.threads + lanes] += blocks[pc].products
+            self.steps += 1
+            self.idle += 1
+            if self.idle > IDLE or steps is not None and self.steps > steps:
+                new = ", and has long since touched no place anew" if self.idle > LOOK and self.watch else ""
+                self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
+            taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))
+            self.part(groups, pc, lanes, taken)
+
+    def part(self, groups, pc, lanes, taken):
+        """Send the lanes that ran a block where they go."""
+        end = self.kernel.blocks[pc].end or ("bra", None, False, pc + 1)
+        if end[0] == "bra":
+            taken = np.ones(len(lanes), bool) if taken is None else taken ^ end[2]
+            for to, which in ((end[3], taken), (pc + 1, ~taken)):
+                if count := np.count_nonzero(which):
+                    self.send(groups, pc, to, lanes if count == len(lanes) else lanes[which])
+        elif end[0] == "bar":
+            join(self.waiting.barriers, pc, lanes)
+        elif end[0] == "warp":
+            self.waiting.arrive(groups, pc, lanes, taken)
+        elif end[0] == "trap":
+            self.end("trap", "stops the launch (an assertion, or trap)", self.kernel.blocks[pc])
+        elif self.kernel.blocks[pc].body:
+            self.waiting.left[lanes] = pc
+
+    def send(self, groups, pc, to, lanes):
+        """Send lanes from one block to another; who goes to where nothing is left to do has returned."""
+        block = self.kernel.blocks[to]
+        if block.end == ("ret",) and not block.body:
+            self.waiting.left[lanes] = pc
+        join(groups, to, lanes)
+
+    def end(self, kind, message, block):
+        """Tell why the launch ends here, and end it."""
+        self.report.add((kind,), message, max(block.at, 0), self.who(0))
+        raise Stop

@@ -1,0 +1,411 @@
+"""Memory as lanes see it: which arrays there are, and loads, stores and atomic operations, each looked up beforehand.
+
+Global memory is the process's own, so a device array is a NumPy array and nothing is copied; that an address lies in an
+array that was handed over is checked before it is touched. Shared and local memory are arrays of bytes, with a part for
+each block or lane. In a watched launch accesses are counted and compared with those of other threads.
+"""
+
+import ctypes
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from warpwatch.parse import DTYPES, short_name
+from warpwatch.races import OTHERS, Races, thread_of
+
+BASE = 1 << 12
+ACCESS, LOOK = 64, 1 << 16  # what an access adds to a machine's `idle`; from how much on is looked for new places
+WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
+FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
+
+
+@lru_cache
+def everything(code):
+    """Return the whole address space as numbers of a dtype, the first of them at `BASE`."""
+    size = np.dtype(code).itemsize
+    return np.frombuffer((ctypes.c_uint8 * (((1 << 47) - BASE - 4096) // size * size)).from_address(BASE), code)
+
+
+class Allocation(np.ndarray):
+    """Memory of the device: an array of bytes, or a view of one.
+
+    Where it is the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there
+    (`streams.py`). Nothing may touch what is not `alive`.
+    """
+
+    written, touched, alive = None, None, True
+
+
+def allocate(size, alive=True):
+    """Return so many bytes of memory, none of them written."""
+    made = np.zeros(size, "u1").view(Allocation)
+    made.written, made.touched, made.alive = np.zeros(size, "u1"), [], alive
+    return made
+
+
+def owner_of(array):
+    """Return the allocation that has an array, or None."""
+    while isinstance(array, np.ndarray) and getattr(array, "touched", None) is None:
+        array = array.base
+    return array if isinstance(array, np.ndarray) else None
+
+
+@dataclass
+class Region:
+    """A part of global memory: from `start` up to `end`, and what is known of it.
+
+    `array` is a NumPy array that has it, for places in it; `owner` its allocation, if it has one. An address less
+    `shift` is that of the process: arrays can be told to lie far apart, so that no index leads from one to another, and
+    at multiples of 256, as on a GPU.
+    """
+
+    start: int
+    end: int
+    name: str
+    array: np.ndarray | None = None
+    writable: bool = True
+    owner: Allocation | None = None
+    shift: int = 0
+    alive: bool = True
+
+    @property
+    def written(self):
+        """Which bytes of it were written, if it has an owner."""
+        first = self.owner.ctypes.data + self.shift
+        return self.owner.written[self.start - first : self.end - first]
+
+    def place(self, address, size):
+        """Return the index of the element at an address, or its number where there is no such index."""
+        a = self.array
+        if a is None:
+            return (address - self.start) // size
+        flat = (address - self.shift - a.ctypes.data) // max(a.itemsize, 1)
+        if a.flags.c_contiguous and a.size and a.ndim > 1:  # what lies outside has a first index that there is not
+            first, rest = divmod(flat, a.size // len(a))
+            return first, *map(int, np.unravel_index(rest, a.shape[1:]))
+        return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
+
+
+class Memory:
+    """The arrays of a launch."""
+
+    def __init__(self):
+        self.regions = []
+
+    def add(self, start, size, name, **known):
+        """Register a part of memory; parts that overlap become one."""
+        new = Region(start, start + size, name, **known)
+        for old in [r for r in self.regions if r.start < new.end and new.start < r.end]:
+            self.regions.remove(old)
+            names = old.name if old.name == new.name else f"{old.name} and {new.name}"
+            first = min(old, new, key=lambda r: (r.start, -r.end))
+            writable = old.writable or new.writable
+            new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
+        self.regions = sorted([*self.regions, new], key=lambda r: r.start)
+
+
+class Space:
+    """One memory of a machine. A subclass's `locate` says where addresses lie, and which of them are wrong."""
+
+    name, races, written, stores = "", None, None, None
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def load(self, at, address, code, strong=False, count=1):
+        """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
+        size = WIDTH[code]
+        bad, place, mark = self.locate(at, address, size * count, False)
+        if bad is not None:
+            return self.machine.partly(~bad, count, self.load, at, address, code, strong, count)
+        if self.machine.watch:
+            self.notice(at, mark, size * count)
+            if self.written is not None:
+                self.check_written(at, address, mark, size, count)
+            if self.races is not None:
+                stamp, tell = self.machine.of(self.machine.stamp), self.teller(at, address, size)
+                self.races.read(mark, size * count, stamp, tell, strong)
+        view, place = self.view(code), place // size
+        return [view.take(place + n if n else place) for n in range(count)]
+
+    def store(self, at, address, code, strong, *values):
+        """Write values to addresses, several beside each other if there are several arrays of them."""
+        size, m = WIDTH[code], self.machine
+        bad, place, mark = self.locate(at, address, size * len(values), True)
+        if bad is not None:
+            m.partly(~bad, 0, self.store, at, address, code, strong, *values)
+            return
+        view, place, tell = self.view(code), place // size, self.teller(at, address, size)
+        if m.watch:
+            self.notice(at, mark, size * len(values))
+        if self.stores is not None:
+            self.stores += [(address + n * size, m.of(m.stamp)) for n in range(len(values))]
+        for n, value in enumerate(values):
+            here = place + n if n else place
+            if self.races is not None and not strong:
+                self.races.write(mark + n * size, size, m.of(m.stamp), tell, view, here, value)
+            else:
+                if self.races is not None:
+                    self.races.update(mark + n * size, size, m.of(m.stamp), tell)
+                view[here] = value
+            if self.written is not None:
+                self.written.view(f"u{size}")[mark // size + n] = 0 if at in m.program.zeroing else FULL[size]
+
+    def atomic(self, at, address, code, op, needed, *values):
+        """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
+        size, m = WIDTH[code], self.machine
+        bad, place, mark = self.locate(at, address, size, True)
+        if bad is not None:
+            return m.partly(~bad, 1, self.atomic, at, address, code, op, needed, *values)
+        if m.watch:
+            self.notice(at, mark, size)
+            if self.written is not None:
+                self.check_written(at, address, mark, size, 1)
+            if self.races is not None:
+                self.races.update(mark, size, m.of(m.stamp), self.teller(at, address, size))
+        m.report.atomics += len(address)
+        if self.stores is not None:
+            self.stores.append((address, m.of(m.stamp)))
+        view, place = self.view(code), place // size
+        if not needed and op in UFUNCS:
+            places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
+            made = view[places]
+            UFUNCS[op].at(made, which, values[0])
+            view[places] = made
+            return None
+        old, function = np.empty(len(place), code), UFUNCS.get(op) or ATOMICS[op]
+        for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
+            old[n] = view[p]
+            view[p] = function(view[p], *v)
+        return [old]
+
+    def check_written(self, at, address, mark, size, count):
+        """Note what is read and was never written, all of it where it is copied only, for that takes padding along."""
+        known, text = self.written.view(f"u{size}"), "reads {what}, which nothing has written"
+        copied = at in self.machine.program.copies
+        for n in range(count if size > copied else 0):
+            fresh = known[mark // size + n if n else mark // size]
+            fresh = fresh == 0 if copied else fresh != FULL[size]
+            if fresh.any():
+                self.tell("uninitialized", text, at, fresh, address + n * size, size)
+
+    def notice(self, at, mark, size):
+        """Take in an access: what it costs, and whether it is of anything new."""
+        m = self.machine
+        self.count(at, mark, size)
+        m.idle += ACCESS
+        if m.idle > LOOK and self.races is not None and self.races.fresh(mark):
+            m.idle = 0
+
+    def teller(self, at, address, size):
+        """Return the function that notes a race."""
+
+        def tell(bad, other, by, did, to, equal=False):
+            if bad.any():
+                text = f"{did} {{what}}, which {{other}} {to}"
+                self.tell("race", text, at, bad, address, size, (other, by), equal)
+
+        tell.at = at
+        return tell
+
+    def tell(self, kind, message, at, bad, address, size, other=None, note=False):
+        """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
+        lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
+        self.machine.idle += ACCESS
+        who, named = self.machine.who(lane), ""
+        array, place = self.describe(int(address[lane]), size)
+        shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
+        what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
+        key, why = (kind,), ""
+        if other is not None:
+            other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
+            if other[0] >= OTHERS and self.name != "global":
+                did = message.split()[0]
+                return self.tell("out of bounds", f"{did} {{what}}, behind its end", at, bad, address, size)
+            (block, thread), key = report.form(other), (kind, message)
+            named, near = f"thread {thread} of block {block}", other[0] == who[0]
+            why = f" in line {by.source[1]}" if by.source else ""
+            why += "; no barrier orders the two" if near else "; blocks of a launch do not wait for each other"
+            if other[0] >= OTHERS:
+                named, other = self.met[other[0] - OTHERS].title, None
+                key, why = (*key, named), f"; {self.operation.title} does not wait for that"
+        text = message.format(what=what, other=named) + why
+        count = int(np.count_nonzero(bad))
+        report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
+
+    def misaligned(self, at, address, size):
+        """Return where addresses are no multiples of the access's size; note it."""
+        bad = address & (size - 1) != 0
+        if bad.any():
+            text = f"touches {{what}} with {size} bytes at once, at no multiple of {size}"
+            self.tell("misaligned", text, at, bad, address, size)
+        return bad
+
+    def count(self, at, mark, size):
+        """Count what a request costs; nothing for local memory."""
+
+
+UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+          "xor": np.bitwise_xor}  # fmt: skip
+ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
+           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a}  # fmt: skip
+
+
+class GlobalSpace(Space):
+    """Global and constant memory, of one launch."""
+
+    name, view, operation = "global", staticmethod(everything), None
+
+    def __init__(self, memory, program, watch):
+        self.regions = memory.regions or [Region(0, 0, "nothing")]
+        self.starts = np.array([r.start for r in self.regions])
+        self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
+        self.bases = np.array([BASE + r.shift for r in self.regions])
+        self.read_only = np.array([not r.writable for r in self.regions])
+        self.offsets, size = np.zeros(len(self.regions), int), 0  # from addresses to marks, which stand close together
+        for n, r in enumerate(self.regions):
+            size = -(-size // 256) * 256 + r.start % 256
+            self.offsets[n] = size - r.start
+            size += r.end - r.start
+        self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
+        if watch:
+            self.races = Races(size + 16, program.grain, program.atomics)
+            self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
+            for r, by in self.owned:
+                self.written[r.start + by : r.end + by] = r.written
+
+    def begin(self, operation):
+        """Let what nothing orders before this operation stand in the shadows, as done by blocks that there are not."""
+        self.operation, self.met = operation, []
+        for r, by in self.owned:
+            for other, runs in operation.unordered(r.owner):
+                parts = [np.clip(part + r.shift, r.start, r.end) + by for part in runs]
+                self.races.claim(OTHERS + len(self.met), parts)
+                self.met.append(other)
+
+    def keep(self):
+        """Remember, for what is to come, what was written, and who did what."""
+        for r, by in self.owned if self.written is not None else ():
+            r.written[:] = self.written[r.start + by : r.end + by]
+        if self.operation:
+            self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
+                                for r, by in self.owned)  # fmt: skip
+
+    def stored(self):
+        """Return who stored what, by array: elements as `array.flat` counts them, blocks and threads; each once."""
+        address, stamp = (np.concatenate([each[n] for each in self.stores] or [np.zeros(0, "i8")]) for n in (0, 1))
+        found = {}
+        for r in (r for r in self.regions if r.array is not None):
+            here = (r.start <= address) & (address < r.end)
+            element = (address[here] - r.shift - r.array.ctypes.data) // r.array.itemsize
+            block, thread = thread_of(stamp[here])
+            found[r.name] = np.unique(np.stack([element, block, thread], 1), axis=0)
+        return found
+
+    def locate(self, at, address, size, writing):
+        """Return where addresses are wrong or None, places in the process's memory, and marks."""
+        n = np.searchsorted(self.starts, int(address.min()), "right") - 1
+        if (
+            int(address.max()) + size > self.ends[n]
+            or n < 0
+            or writing
+            and self.read_only[n]
+            or (size > 1 and np.bitwise_or.reduce(address) & size - 1)
+        ):  # not all in one array
+            n = np.searchsorted(self.starts, address, "right") - 1
+            bad = (n < 0) | (address > self.ends[n] - size) | writing & self.read_only[n]
+            if bad.any():
+                self.tell_wrong(at, address, size, bad, "writes" if writing else "reads")
+            bad |= self.misaligned(at, address, size)
+            if bad.any():
+                return bad, None, None
+        return None, address - self.bases[n], address + self.offsets[n]
+
+    def nearest(self, address):
+        """Return the region that an address lies in or is nearest to."""
+        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0))
+
+    def tell_wrong(self, at, address, size, bad, did):
+        """Note accesses of what is not there, or may not be written."""
+        a = int(address[np.flatnonzero(bad)[0]])
+        region = self.nearest(a)
+        kind, text = "out of bounds", f"{did} {{what}}: {size} bytes across the end"
+        if a >= region.end:
+            text = f"{did} {{what}}: {size} bytes, {a - region.end} bytes behind the end"
+        elif a < region.start:
+            text = f"{did} {{what}}: {size} bytes, {region.start - a} bytes before the start"
+        elif not region.alive or not region.writable:
+            kind = "read-only" if region.alive else "freed"
+            text = f"{did} {{what}}, which {'may only be read' if region.alive else 'was freed'}"
+        text += f" of its {region.end - region.start} bytes" if kind == "out of bounds" else ""
+        self.tell(kind, text, at, bad, address, size)
+
+    def describe(self, address, size):
+        """Return the array at an address, and the place in it."""
+        region = self.nearest(address)
+        return region.name, region.place(address, size)
+
+    def count(self, at, mark, size):
+        """Count requests of warps, and the sectors of 32 bytes that they touch."""
+        machine = self.machine
+        keys = np.sort(machine.of(machine.warp_key) | mark >> 5)
+        machine.report.sectors[at] += 1 + np.count_nonzero(keys[1:] != keys[:-1])
+        machine.report.requests[at] += machine.at_work()
+
+
+class OwnSpace(Space):
+    """Shared memory, a part for each block; or local memory, a part for each lane."""
+
+    def __init__(self, machine, name, room, owner, symbols):
+        super().__init__(machine)
+        self.name, self.room, self.symbols = name, room, symbols
+        step = -(-max(room, 1) // 16) * 16
+        self.begin = owner * step
+        self.bytes = np.full(self.begin[-1] + step if room else 16, 0xAB, "u1")
+        self.view = self.bytes.view
+        if machine.watch:
+            self.written = np.zeros(len(self.bytes), "u1")
+            if name == "shared":
+                self.races = Races(len(self.bytes), machine.program.grain, machine.program.atomics)
+                gaps = (np.unique(self.begin)[:, None, None] + np.array(machine.kernel.gaps, int)).reshape(-1, 2)
+                self.races.claim(OTHERS, ([], gaps, []))  # somebody else has them
+                for first, end in gaps:
+                    self.written[first:end] = 255
+
+    def locate(self, at, address, size, writing):
+        """Return where addresses are wrong or None, places in `bytes`, and the same as marks."""
+        joined = int(np.bitwise_or.reduce(address))  # at least the greatest of them, and negative if one is
+        if joined < 0 or joined & size - 1 or joined + size > self.room:
+            bad = (address < 0) | (address > self.room - size)
+            if bad.any():
+                text = f"{'writes' if writing else 'reads'} {{what}}: {size} bytes outside of its {self.room} bytes"
+                self.tell("out of bounds", text, at, bad, address, size)
+            bad |= self.misaligned(at, address, size)
+            if bad.any():
+                return bad, None, None
+        place = self.machine.of(self.begin) + address
+        return None, place, place
+
+    def describe(self, address, size):
+        """Return the variable at an address, and the place in it."""
+        own = sorted((place, name) for name, (space, place) in self.symbols.items() if space == self.name)
+        place, name = max(((p, k) for p, k in own if p <= address), default=own[0] if own else (0, "__"))
+        if name.startswith(("_cudapy", "__")):  # Numba's, which keeps no names: the n-th that was declared
+            name = f"{self.name} array" + (f" {1 + own.index((place, name))}" if len(own) > 1 else "")
+        name = short_name(name)
+        return name, (address - place) // size
+
+    def count(self, at, mark, size):
+        """Count requests of warps, and how often the bank with most words of four bytes is asked."""
+        if self.name != "shared":
+            return
+        machine, report = self.machine, self.machine.report
+        words = machine.of(machine.warp_key) | mark >> 2
+        words = words if size <= 4 else (words[:, None] + np.arange(size // 4)).ravel()
+        words.sort()
+        keys = words[np.flatnonzero(words[1:] != words[:-1])] if len(words) > 1 else words[:0]
+        keys = np.append(keys, words[-1])
+        counts = np.bincount(((keys >> 48) - (keys[0] >> 48)) * 32 + (keys & 31))
+        report.passes[at] += int(np.maximum.reduceat(counts, np.arange(0, len(counts), 32)).sum())
+        report.shared_requests[at] += machine.at_work()

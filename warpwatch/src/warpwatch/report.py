@@ -1,0 +1,158 @@
+"""What a launch did: findings, told as a person would tell them, and counters; as text and as a page for notebooks."""
+
+import linecache
+from collections import Counter
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from warpwatch.parse import short_name
+
+
+@dataclass
+class Finding:
+    """Something wrong in a launch, at one instruction; `count` says how many accesses of threads showed it.
+
+    Attributes
+    ----------
+    kind : str
+        "race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask" (of
+        a warp's operation), "trap" or "endless".
+    kernel, file, line : str, str and int
+        Where it is: the kernel's name and the line of its source; file is "" where the compiler kept no lines.
+    block, thread : int or tuple
+        Who did it first, in the form in which grid and block were given.
+    other : tuple or None
+        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier; `message` has
+        the name of another launch or copy.
+    array : str or None
+        What was touched: an argument's name, or that of an array in shared or local memory.
+    place : int, tuple or None
+        Where in it: an index; elements are of the access's size where the array's own is not known.
+    instruction : str
+        The instruction, as PTX.
+    """
+
+    kind: str
+    message: str
+    kernel: str
+    file: str
+    line: int
+    block: int | tuple[int, ...]
+    thread: int | tuple[int, ...]
+    other: tuple | None
+    array: str | None
+    place: int | tuple[int, ...] | None
+    instruction: str
+    count: int = 1
+
+    def __str__(self):
+        file = Path(self.file)
+        name = "its cell" if file.parent.name.startswith("ipykernel_") else file.name
+        where = f"{name}, line {self.line}" if self.file else f"at {self.instruction!r}"
+        more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+        return f"{self.kind}: {self.kernel}, {where}: thread {self.thread} of block {self.block} {self.message}{more}"
+
+
+class Report:
+    """What a launch did.
+
+    Attributes
+    ----------
+    findings : list of Finding
+        What is wrong; empty for a kernel that is right.
+    notes : list of Finding
+        What is no fault by itself: threads that write the same value to the same place, or return before a barrier.
+    counters : dict
+        "warp instructions" (a Counter by class), "active lanes" (a share of 32), "sectors per request" (of 32 bytes, of
+        global memory), "shared passes per request", "barriers" (that blocks passed), "atomics" and "multiply-adds" (by
+        threads). Instructions are those of PTX; machine code has others.
+    """
+
+    def __init__(self, program, form):
+        self.program, self.form, self.found = program, form, {}
+        self.findings: list[Finding] = []
+        self.notes: list[Finding] = []
+        self.kernel = short_name(program.kernel.name)
+        self.issued, self.lanes = Counter(), Counter()  # by basic block: per warp, and lanes
+        count = len(program.instructions) + 1
+        self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
+        self.barriers = self.atomics = 0
+        self.unchecked: list[str] = []  # what nobody looked at
+        self.stores = self.work = None  # who stored what, and who multiplied, where that is asked; see `launch`
+
+    def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
+        """Note something; once per key, which begins with the kind, and instruction: others are counted."""
+        kind, key = key[0], (key, at, note)
+        if key in self.found:
+            self.found[key].count += count
+            return
+        i = self.program.instructions[at] if at is not None else None
+        file, line = (i.source if i is not None and i.source else None) or ("", 0)
+        block, thread = self.form(who)
+        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
+                                  *where, i.text if i is not None else "", count)  # fmt: skip
+        (self.notes if note else self.findings).append(self.found[key])
+
+    @property
+    def counters(self) -> dict:
+        """What was counted, by name."""
+        classes, issued, active, fmas = Counter(), 0, 0, 0
+        for n, warps in self.issued.items():
+            block = self.program.kernel.blocks[n]
+            classes.update({name: warps * count for name, count in block.classes.items()})
+            issued += warps * block.count
+            active += self.lanes[n] * block.count
+            fmas += self.lanes[n] * block.fmas
+        share = lambda a, b: float(a.sum() / max(b.sum(), 1))  # noqa: E731
+        return {
+            "warp instructions": classes,
+            "active lanes": active / max(32 * issued, 1),
+            "sectors per request": share(self.sectors, self.requests),
+            "shared passes per request": share(self.passes, self.shared_requests),
+            "barriers": self.barriers,
+            "atomics": self.atomics,
+            "multiply-adds": fmas,
+        }
+
+    def __repr__(self):
+        found = len(self.findings)
+        return f"Report(kernel {self.kernel}: {f'{found} finding' + 's' * (found > 1) if found else 'nothing found'})"
+
+    def __str__(self):
+        c, lines = self.counters, [repr(self)[7:-1]]
+        lines += [f"  {finding}" for finding in self.findings]
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  not checked: {text}" for text in self.unchecked]
+        active = f"{c['active lanes']:.0%} of their lanes active"
+        lines.append(f"  {c['warp instructions'].total()} warp instructions, {active}")
+        lines.append(f"  {c['sectors per request']:.2f} sectors a request of global memory, "
+                     f"{c['shared passes per request']:.2f} passes a request of shared memory")  # fmt: skip
+        lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")
+        return "\n".join(lines)
+
+    def by_line(self) -> dict[tuple[str, int], np.ndarray]:
+        """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
+        made, counts = {}, (self.requests, self.sectors, self.shared_requests, self.passes)
+        for n, warps in self.issued.items():
+            block = self.program.kernel.blocks[n]
+            for at in range(block.first, block.first + block.count):
+                row = made.setdefault(self.program.instructions[at].source or ("", 0), np.zeros(5, int))
+                row += [warps, *(each[at] for each in counts)]
+        return dict(sorted(made.items()))
+
+    def _repr_html_(self):
+        told = {}
+        for finding in self.findings:
+            told.setdefault((finding.file, finding.line), []).append(escape(str(finding)))
+        head = "<tr><th>line<th>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
+        rows = []
+        for (file, line), (issued, requests, sectors, shared, passes) in self.by_line().items():
+            code = escape(linecache.getline(file, line).rstrip()) if file else ""
+            ratio = [f"{a / b:.2f}" if b else "" for a, b in ((sectors, requests), (passes, shared))]
+            found = "".join(f"<div style='color:#b00020'>{text}</div>" for text in told.get((file, line), ()))
+            rows.append(f"<tr><td>{line}<td style='text-align:left'><code style='white-space:pre'>{code}</code>{found}"
+                        f"<td>{issued}<td>{ratio[0]}<td>{ratio[1]}</tr>")  # fmt: skip
+        return f"<pre>{escape(str(self))}</pre><table>{head}{''.join(rows)}</table>"

@@ -1,0 +1,59 @@
+"""A test suite, watched: what a launch does wrong fails the test, fixture or module that launched it."""
+
+import pytest
+
+from warpwatch import program
+
+
+class Suite:
+    """Hooks of pytest, while it watches."""
+
+    def __init__(self, config):
+        self.watch, self.worker = program.begin().own(), hasattr(config, "workerinput")
+        self.outside = []
+
+    def part(self, item):
+        """Let a part of a test run; fail it if something was found, or add that to how it failed."""
+        self.outside += self.watch.take()
+        mark = item.get_closest_marker("warpwatch")
+        self.watch.marked = program.rules(**mark.kwargs) if mark else []
+        try:
+            result = yield
+        except BaseException as error:
+            if text := told(self.watch.take()):
+                error.add_note(text)
+            raise
+        finally:
+            self.watch.marked = []
+        if text := told(self.watch.take()):
+            pytest.fail(text, pytrace=False)
+        return result
+
+    pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(part)
+
+    def pytest_sessionfinish(self, session):
+        """Fail a session in which something was found outside of tests; hand rows over to who shows them."""
+        self.outside += self.watch.take()
+        if told(self.outside) and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.worker:
+            session.config.workeroutput["warpwatch"] = self.watch.rows, self.outside
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        """Take the rows of a worker of pytest-xdist."""
+        rows, outside = getattr(node, "workeroutput", {}).get("warpwatch", ((), ()))
+        self.watch.rows += rows
+        self.outside += outside
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Show what was launched, and what was found where no test was running."""
+        terminalreporter.section("warpwatch")
+        program.tell(self.watch, terminalreporter.write_line)
+        if text := told(self.outside):
+            terminalreporter.write_line("Outside of tests:\n" + text, red=True)
+
+
+def told(rows):
+    """Return what was found, a line each."""
+    return "\n".join(dict.fromkeys(each["text"] for row in rows for each in row["found"]))

@@ -1,0 +1,203 @@
+"""A device that runs compiled kernels on the CPU: while it is on, launches and copies of Numba's `cuda` come here.
+
+Whatever is launched is done when the call returns; what streams and events let it wait for, `streams.py` knows. Numba
+compiles kernels as for a GPU of compute capability 9.0. Launches are caught at its dispatcher; what `host.py` has
+stands in for its driver meanwhile.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from warpwatch import compilers, host
+from warpwatch.launch import Arguments, check_flag, empty, launch
+from warpwatch.memory import owner_of
+from warpwatch.report import Report
+from warpwatch.streams import LEGACY, Stream
+
+_on = []  # the devices that are on, the latest last
+
+
+class Device:
+    """What launches come to while it is on.
+
+    `found(report)` gets the report of each launch that is watched; without it, findings are an AssertionError.
+    """
+
+    def __init__(self, watch=False, found=None):
+        self.watch, self.found, self.before = watch, found, {}
+
+    def turn_on(self):
+        """Take the places of Numba's dispatcher, and of its driver, for each compiler that is there."""
+        there = compilers.present()
+        if not there:
+            raise ModuleNotFoundError(compilers.MISSING, name="numba_cuda")
+        for compiler in there:
+            self.exchange(compiler)
+        _on.append(self)
+
+    def exchange(self, compiler):
+        """Take the places of one compiler's."""
+        kernels = compiler.dispatcher
+        changes = host.places(compiler, self.copy) | {
+            (kernels, "__getitem__"): lambda kernel, launched: self.configured(kernel, *launched),
+            (kernels, "configure"): self.method("configured"),
+            (kernels, "forall"): self.method("forall"),
+            (kernels, "compile"): self.method("declare"),
+        }
+        for place, value in changes.items():
+            self.before.setdefault(place, place[0].__dict__.get(place[1], _NOTHING))
+            setattr(*place, value)
+
+    def method(self, name):
+        """Return one of ours as a method of a class."""
+        return lambda kernel, *args, **how: getattr(self, name)(kernel, *args, **how)
+
+    def turn_off(self):
+        """Give them back."""
+        _on.remove(self)
+        for place, value in self.before.items():
+            delattr(*place) if value is _NOTHING else setattr(*place, value)
+        self.before = {}
+
+    new_stream = staticmethod(Stream)  # for those that are made by other libraries
+
+    def configured(self, kernel, griddim, blockdim, stream=0, sharedmem=0):
+        """Return what launches a kernel."""
+        return partial(self.launch, kernel, griddim, blockdim, stream, sharedmem)
+
+    def forall(self, kernel, ntasks, tpb=0, stream=0, sharedmem=0):
+        """Return what launches a kernel with a thread for each task, at least."""
+        if ntasks < 0:
+            raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
+        block = tpb or host.BLOCK
+        return self.configured(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
+
+    def declare(self, kernel, signature):
+        """Note a signature of a kernel, which is compiled when it is launched."""
+        types, returned = compilers.of(kernel).part("core.sigutils").normalize_signature(signature)
+        if returned is not None and str(returned) not in ("none", "void"):
+            raise TypeError(f"a kernel returns nothing, and {signature} returns {returned}")
+        kernel.overloads[types] = None
+
+    def launch(self, kernel, grid, block, stream, shared, *arguments):
+        """Run a kernel, or record it; an AssertionError tells what it did, unless findings are collected."""
+        taken, after = [], []
+        for argument in arguments:
+            for extension in reversed(kernel.targetoptions.get("extensions") or ()):
+                _, argument = extension.prepare_args(kernel.typeof_pyval(argument), argument, stream=stream, retr=after)
+            taken.append(_taken(argument, after))
+        types = tuple(map(kernel.typeof_pyval, arguments))
+        run = partial(self.run, kernel, grid, block, shared, types)
+        _stream(stream).issue(kernel.py_func.__name__, run, taken)
+        for each in after:
+            each()
+
+    def run(self, kernel, grid, block, shared, types, operation, arguments):
+        """Run a kernel now."""
+        watch = self.watch and (operation or True)
+        report = launch(kernel, grid, block, Arguments(arguments, None, types), shared=shared, watch=watch)
+        if self.watch and self.found:
+            self.found(report)
+        elif report.findings:
+            raise AssertionError(str(report))
+
+    def copy(self, name, source, target, size, stream):
+        """Copy so many bytes, or set one array to another, in a stream."""
+        _stream(stream).issue(name, partial(self.copy_now, size), (np.asarray(source), target))
+
+    def copy_now(self, size, operation, arrays):
+        """Copy; what is written then counts as written."""
+        source, target = arrays
+        if not target.size:
+            return
+        if operation and self.watch:
+            operation.copy(source, target)
+        low, high = np.lib.array_utils.byte_bounds(target)
+        if size is None:
+            target[...] = source
+        else:
+            ctypes.memmove(low, np.lib.array_utils.byte_bounds(source)[0], size)
+            high = low + size
+        if (owner := owner_of(target)) is not None:
+            owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
+
+
+_NOTHING = object()
+
+
+def _stream(stream):
+    """Return one of our streams for what a launch or a copy names."""
+    return stream if isinstance(stream, Stream) else Stream.numbered.get(int(stream or 0), LEGACY)
+
+
+def _taken(argument, after):
+    """Return an argument as `launch` takes it; `after` gets what is to be done after the launch."""
+    if hasattr(argument, "__cuda_array_interface__") or getattr(argument, "__cuda_memory__", False):
+        return host.array_of(argument)
+    if isinstance(argument, tuple):
+        made = [_taken(each, after) for each in argument]
+        return type(argument)(*made) if hasattr(argument, "_fields") else tuple(made)
+    kind = type(argument).__name__
+    if kind in ("In", "Out", "InOut") and hasattr(argument, "value"):  # arrays of the host, and which way they go
+        array = argument.value
+        if kind == "InOut" or not isinstance(array, np.ndarray):
+            return _taken(array, after)
+        if kind == "In":
+            return array.copy()
+        made = empty(array.shape, array.dtype)
+        after.append(lambda: np.copyto(array, made))
+        return made
+    return argument
+
+
+def current():
+    """Return the device that is on, or None."""
+    return _on[-1] if _on else None
+
+
+def turn_on():
+    """Run kernels on the CPU from now on, unless they are already."""
+    if not current():
+        Device().turn_on()
+
+
+@contextmanager
+def device(watch: bool = False) -> Iterator[list[Report]]:
+    """Inside the ``with`` block, run kernels of Numba's `cuda.jit` on the CPU, from their PTX.
+
+    Parameters
+    ----------
+    watch
+        Whether every access is watched, which takes a few times as long: findings raise an AssertionError at the
+        launch. Without it, only accesses outside all arrays end a launch, with the same error.
+
+    Yields
+    ------
+    list
+        The `Report` of every launch, in order, as they come, if accesses are watched.
+    """
+    check_flag("watch", watch)
+    reports = []
+
+    def found(report):
+        reports.append(report)
+        if report.findings:
+            raise AssertionError(str(report))
+
+    made = Device(watch, found)
+    made.turn_on()
+    try:
+        yield reports
+    finally:
+        made.turn_off()
+
+
+def use_without_gpu() -> str:
+    """Run kernels on the CPU from now on if there is no GPU, for notebooks that teach them; say what they run on."""
+    if not any(compiler.cuda.is_available() for compiler in compilers.present()):
+        turn_on()
+    return "the CPU, from their PTX (no GPU was found)" if current() else "the GPU"
