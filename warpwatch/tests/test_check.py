@@ -59,8 +59,7 @@ def test_what_is_wrong_is_said_in_a_line(files, capsys, call, said):
     assert err.startswith("warpwatch check: ") and err.count("\n") == 1 and said in err
 
 
-@pytest.mark.parametrize("call, said", [("--grid x", "--grid: invalid size value: 'x'"), ("--shared -1", "got '-1'")])
-def test_wrong_options_exit_with_2(capsys, call, said):
+def test_wrong_options_exit_with_2(capsys):
     with pytest.raises(SystemExit, match="2"):
-        check("k.ptx", "--grid", "1", "--block", "1", *call.split(), "a=1")
-    assert said in capsys.readouterr().err
+        check("k.ptx", "--grid", "x", "--block", "1", "a=1")
+    assert "--grid: invalid size value: 'x'" in capsys.readouterr().err

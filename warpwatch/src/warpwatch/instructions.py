@@ -42,6 +42,9 @@ REAL = _ANY | {
     # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one
     "min": "np.where({0} == {1}, np.where(np.signbit({0}), {0}, {1}), np.fmin({0}, {1}))",
     "max": "np.where({0} == {1}, np.where(np.signbit({0}), {1}, {0}), np.fmax({0}, {1}))"}  # fmt: skip
+# Of single precision, rounded otherwise than to the nearest: as "fma" does, with one number that changes nothing.
+_ROUNDED = {"add": "fma({0}, np.float32(1), {1}, {mode!r})", "sub": "fma({1}, np.float32(-1), {0}, {mode!r})",
+            "mul": "fma({0}, {1}, np.float32(-0.0), {mode!r})"}  # fmt: skip
 _COMPARE = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
 _WHOLE_COMPARE = _COMPARE | {"lo": "{} < {}", "ls": "{} <= {}", "hi": "{} > {}", "hs": "{} >= {}"}
 # "Floating Point Comparisons": the ordered ones are false where one is NaN, the unordered ones true.
@@ -85,10 +88,12 @@ def _real(i, value, code):
     """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
     mods = set(i.mods[:-1])
     mode = next((m for m in _DIRECTED if m in mods), "rn")
-    known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if i.kind in ("fma", "mad") and code != "f8" else ())}
+    directed = code == "f4" and i.kind in ("fma", "mad", *_ROUNDED)
+    known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if directed else ())}
     if not mods <= known:
         raise LookupError("modifiers")
     args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
+    source = _ROUNDED.get(i.kind, source) if mode != "rn" else source
     if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
         args, source = [f"flushed({a})" for a in args], f"flushed({source})"
     source = source.format(*args, mode=mode)

@@ -16,7 +16,9 @@ from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
 
 LANES = 1 << 16  # at most about so many run at once
-IDLE = 1 << 21  # basic blocks, accesses counting as many, without any of a new place: then a kernel is endless
+# A kernel is endless if it has cost so much, in some four microseconds each, since an access of a new place; where
+# nobody watches these, MANY times as much.
+IDLE, MANY = 5 << 17, 8
 
 
 class Stop(Exception):
@@ -192,7 +194,7 @@ class Machine:
         """Run until every lane has returned, or for so many steps."""
         R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         groups, waiting, report, N = {0: np.arange(self.N)}, self.waiting, self.report, self.N
-        blocks, functions = self.kernel.blocks, self.program.functions
+        blocks, functions, most = self.kernel.blocks, self.program.functions, IDLE if self.watch else MANY * IDLE
         while groups or waiting.warps or waiting.barriers:
             if not groups or self.idle > LOOK:  # others may spin until those have gone on
                 waiting.open(groups)
@@ -206,10 +208,10 @@ class Machine:
             if report.work is not None:
                 report.work[self.first * self.threads + lanes] += blocks[pc].products
             self.steps += 1
-            self.idle += 1
-            if self.idle > IDLE or steps is not None and self.steps > steps:
+            self.idle += (2 + blocks[pc].count) * (1 + n // 1024)
+            if self.steps > steps if steps else self.idle > most:
                 new = ", and has long since touched no place anew" if self.idle > LOOK and self.watch else ""
-                self.end("endless", f"is here after {self.steps} steps{new}", blocks[pc])
+                self.end("endless", f"is here after {self.steps} steps{new}; `steps` can allow more", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))
             self.part(groups, pc, lanes, taken)
 

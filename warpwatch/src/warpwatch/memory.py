@@ -15,7 +15,7 @@ from warpwatch.parse import DTYPES, short_name
 from warpwatch.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
-ACCESS, LOOK = 64, 1 << 16  # what an access adds to a machine's `idle`; from how much on is looked for new places
+ACCESS, LOOK = 18, 1 << 14  # what an access adds to a machine's `idle`; from how much on is looked for new places
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
 FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
@@ -194,7 +194,7 @@ class Space:
         """Take in an access: what it costs, and whether it is of anything new."""
         m = self.machine
         self.count(at, mark, size)
-        m.idle += ACCESS
+        m.idle += ACCESS * (1 + len(mark) // 1024)
         if m.idle > LOOK and self.races is not None and self.races.fresh(mark):
             m.idle = 0
 

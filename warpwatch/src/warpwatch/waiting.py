@@ -84,19 +84,25 @@ class Waiting:
         pcs = [n for n in self.warps if n == pc or barrier and self.blocks[n].end[2] in WARP[:2]]
         lanes = np.concatenate([self.warps[n] for n in pcs])
         mask, team, there = self.mask[lanes], m.team(lanes), self.none
-        if (self.left >= 0).any():
+        gone = self.bits_of(np.flatnonzero(self.left >= 0))[m.warp[lanes]]
+        if gone.any():
             there = there | self.bits_of(np.flatnonzero((self.left >= 0) & ~self.passed(pc)))
         there = together("or", team, self.bit[lanes]) | there[m.warp[lanes]]
         missing = mask & ~there
         ready = (missing == 0) | stuck
         for n in pcs:
             here = ready & np.isin(lanes, self.warps[n])
-            for bad, what in ((mask & self.bit[lanes] == 0, "leaves out its own lane"), (missing != 0, "")):
+            # A barrier waits for lanes that are there ("bar.warp.sync", `__syncwarp`); what is exchanged needs all.
+            over = (missing & ~gone == 0) & barrier
+            for bad, what in ((mask & self.bit[lanes] == 0, "leaves out its own lane"), ((missing != 0) & ~over, ""),
+                              ((missing != 0) & over, "")):  # fmt: skip
                 for k in np.flatnonzero(bad & here)[:1]:
-                    what = what or f"names lane {int(missing[k] & -missing[k]).bit_length() - 1}, which is elsewhere"
+                    where = "has passed by, and returned" if over[k] else "is elsewhere"
+                    what = what or f"names lane {int(missing[k] & -missing[k]).bit_length() - 1}, which {where}"
                     text, count = f"{DID[kind]} with a mask, {mask[k]:#x}, that {what}", np.count_nonzero(bad & here)
                     at = self.blocks[n].at if barrier else self.blocks[n + 1].first
-                    m.report.add(("mask",), text, at, m.thread(lanes[k]), count=int(count))
+                    note = bool(over[k]) and what[0] == "n"
+                    m.report.add(("mask",), text, at, m.thread(lanes[k]), count=int(count), note=note)
         if barrier and ready.any():
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
