@@ -1,57 +1,22 @@
 """The meaning of each instruction that computes: NumPy source for its result, and the dtype of that.
 
-Each has its page in the PTX manual's section "Instructions"; pages are quoted where they say what is not obvious. An
-instruction or a modifier that is not listed here is refused with a LookupError, for a wrong answer is worse than none.
+Each has its page in the PTX manual's section "Instructions", and a line in `instructions.toml`, or a function here. An
+instruction or a modifier that is not listed is refused with a LookupError, for a wrong answer is worse than none.
 Functions take the instruction and `value(operand, dtype)`, which gives an operand's source.
 """
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from warpwatch.parse import DTYPES, SIZES
 
-# In expressions, {0} is the first operand after the result, of the instruction's type, {1:u4} the second, as uint32;
-# `code` is that type's dtype, `wide` the one of twice its size, `bits` how many it has.
-_ANY = {"add": "{0} + {1}", "sub": "{0} - {1}", "neg": "-{0}", "abs": "abs({0})", "selp": "np.where({2:?}, {0}, {1})"}
-WHOLE = _ANY | {
-    "mul.lo": "{0} * {1}", "mul.hi": "high({0}, {1}, {code!r})", "mul.wide": "np.multiply({0}, {1}, dtype={wide!r})",
-    "mad.lo": "{0} * {1} + {2}", "mad.hi": "high({0}, {1}, {code!r}) + {2}",
-    "mad.wide": "np.multiply({0}, {1}, dtype={wide!r}) + {2:{wide}}",
-    # "div", towards zero; by zero, what comes is unspecified. "rem" has the sign of the dividend.
-    "div": "({0} - np.fmod({0}, {1})) // {1}", "rem": "np.fmod({0}, {1})", "min": "np.minimum({0}, {1})",
-    "max": "np.maximum({0}, {1})", "sad": "np.maximum({0}, {1}) - np.minimum({0}, {1}) + {2}",
-    # "shl", "shr": by the width or more everything is shifted out, which is what NumPy does, too.
-    "shl": "{0} << np.minimum({1:u4}, {bits}).astype({code!r})",
-    "shr": "{0} >> np.minimum({1:u4}, {bits}).astype({code!r})",
-    "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}",
-    "popc": "np.bitwise_count({0}).astype('i4')", "clz": "{bits} - 1 - top_bit({0})", "bfind": "top_bit({0})",
-    "bfind.shiftamt": "np.where(top_bit({0}) < 0, -1, {bits} - 1 - top_bit({0}))",
-    "brev": "np.packbits(np.unpackbits({0}.byteswap().view('u1'), bitorder='little')).view({code!r})",
-    "bfe": "extracted({0}, {1:u4}, {2:u4})", "bfi": "inserted({0}, {1}, {2:u4}, {3:u4})",
-    "prmt": "permuted({0}, {1}, {2})", "lop3": "chosen({0}, {1}, {2}, {3})",
-    # "shf": two numbers as one, and the upper or the lower half of what comes
-    "shf.l.wrap": "(({1}.astype('u8') << 32 | {0}) << ({2} & 31) >> 32).astype('u4')",
-    "shf.r.wrap": "(({1}.astype('u8') << 32 | {0}) >> ({2} & 31)).astype('u4')",
-    "shf.l.clamp": "(({1}.astype('u8') << 32 | {0}) << np.minimum({2}, 32) >> 32).astype('u4')",
-    "shf.r.clamp": "(({1}.astype('u8') << 32 | {0}) >> np.minimum({2}, 32)).astype('u4')"}  # fmt: skip
-REAL = _ANY | {
-    "mul": "{0} * {1}", "div": "{0} / {1}", "rcp": "1 / {0}", "fma": "fma({0}, {1}, {2}, {mode!r})",
-    "mad": "fma({0}, {1}, {2}, {mode!r})", "copysign": "np.copysign({1}, {0})", "sqrt": "np.sqrt({0})",
-    "rsqrt": "1 / np.sqrt({0})", "ex2": "np.exp2({0})", "lg2": "np.log2({0})", "sin": "np.sin({0})",
-    "cos": "np.cos({0})", "tanh": "np.tanh({0})",
-    # "min", "max": of a NaN and a number the number; of zeros the negative one, the positive one
-    "min": "np.where({0} == {1}, np.where(np.signbit({0}), {0}, {1}), np.fmin({0}, {1}))",
-    "max": "np.where({0} == {1}, np.where(np.signbit({0}), {1}, {0}), np.fmax({0}, {1}))"}  # fmt: skip
-# Of single precision, rounded otherwise than to the nearest: as "fma" does, with one number that changes nothing.
-_ROUNDED = {"add": "fma({0}, np.float32(1), {1}, {mode!r})", "sub": "fma({1}, np.float32(-1), {0}, {mode!r})",
-            "mul": "fma({0}, {1}, np.float32(-0.0), {mode!r})"}  # fmt: skip
-_COMPARE = {"eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
-_WHOLE_COMPARE = _COMPARE | {"lo": "{} < {}", "ls": "{} <= {}", "hi": "{} > {}", "hs": "{} >= {}"}
-# "Floating Point Comparisons": the ordered ones are false where one is NaN, the unordered ones true.
-_REAL_COMPARE = _COMPARE | {
-    "ne": "({0} < {1}) | ({0} > {1})", "equ": "~(({0} < {1}) | ({0} > {1}))", "neu": "{} != {}", "ltu": "~({} >= {})",
-    "leu": "~({} > {})", "gtu": "~({} <= {})", "geu": "~({} < {})", "num": "({0} == {0}) & ({1} == {1})",
-    "nan": "({0} != {0}) | ({1} != {1})"}  # fmt: skip
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+WHOLE, REAL = TABLES["any"] | TABLES["whole"], TABLES["any"] | TABLES["real"]
+_WHOLE_COMPARE = TABLES["compare"] | TABLES["whole_compare"]
+_REAL_COMPARE = TABLES["compare"] | TABLES["real_compare"]
+_CLASSES = {kind: name for name, kinds in TABLES["classes"].items() for kind in kinds.split()}
 _ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
 _DIRECTED = ("rz", "rm", "rp")
@@ -88,12 +53,12 @@ def _real(i, value, code):
     """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
     mods = set(i.mods[:-1])
     mode = next((m for m in _DIRECTED if m in mods), "rn")
-    directed = code == "f4" and i.kind in ("fma", "mad", *_ROUNDED)
+    directed = code == "f4" and i.kind in ("fma", "mad", *TABLES["rounded"])
     known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if directed else ())}
     if not mods <= known:
         raise LookupError("modifiers")
     args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
-    source = _ROUNDED.get(i.kind, source) if mode != "rn" else source
+    source = TABLES["rounded"].get(i.kind, source) if mode != "rn" else source
     if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
         args, source = [f"flushed({a})" for a in args], f"flushed({source})"
     source = source.format(*args, mode=mode)
@@ -150,12 +115,6 @@ def class_of(i):
         return "warp" if "warp" in i.mods else "barrier"
     number = "float" if i.type[:1] == "f" else "integer"
     return number if (i.kind, number) == ("div", "integer") else _CLASSES.get(i.kind, number)
-
-
-_CLASSES = {kind: name for name, kinds in {
-    "atomic": "atom red", "branch": "bra brx ret exit trap", "warp": "shfl vote match redux activemask",
-    "special": "ex2 lg2 rcp rsqrt sqrt sin cos tanh div vprintf", "setp": "setp", "selp": "selp", "mov": "mov",
-    "cvt": "cvt", "cvta": "cvta", "fma": "fma"}.items() for kind in kinds.split()}  # fmt: skip
 
 
 def space_of(mods):

@@ -12,7 +12,7 @@ import numpy as np
 
 from warpwatch import arithmetic, warps
 from warpwatch.blocks import WARP, copied, parse
-from warpwatch.instructions import class_of, express, space_of
+from warpwatch.instructions import TABLES, class_of, express, space_of
 from warpwatch.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name
 
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
@@ -21,21 +21,9 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sy
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
 _NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
-# What lanes of a team make of what each brings, and threads of a block: its type ("": the instruction's), source, and
-# what type that has.
-_OWN = "m.special('lanemask_eq', 'u4')"
-_TOGETHER = {
-    "activemask": ("", f"together('or', m.of(m.warp), {_OWN})", "u4"),
-    "vote.ballot": ("?", f"together('or', m.team(), np.where({{}}, {_OWN}, 0).astype('u4'))", "u4"),
-    "vote.all": ("?", "together('and', m.team(), {})", "?"),
-    "vote.any": ("?", "together('or', m.team(), {})", "?"),
-    "vote.uni": ("?", "together('and', m.team(), {0}) == together('or', m.team(), {0})", "?"),
-    "match.any": ("", "matched(m, {})", "u4"),
-    "match.all": ("", "unanimous(m, {})", "u4"),
-    "bar.red.and": ("?", "together('and', m.of(m.here), {})", "?"),
-    "bar.red.or": ("?", "together('or', m.of(m.here), {})", "?"),
-    "bar.red.popc": ("?", "together('add', m.of(m.here), {}.astype('i4'))", "i4"),
-} | {f"redux.{how}": ("", f"together({how!r}, m.team(), {{}})", "") for how in _ATOMICS[:6]}
+_TOGETHER = TABLES["together"] | {
+    f"redux.{how}": ("", f"together({how!r}, m.team(), {{}})", "") for how in _ATOMICS[:6]
+}
 
 
 def seen(source, of, to):
