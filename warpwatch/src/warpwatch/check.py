@@ -12,32 +12,9 @@ import numpy as np
 from warpwatch import compilers, control
 from warpwatch.launch import Arguments, empty, launch
 
-DESCRIPTION = """\
-Run a CUDA kernel on the CPU, from the PTX that a GPU would get. Report races, accesses outside of arrays, reads of
-memory that nothing has written, and barriers that not all threads reach. The exit status is 0 if nothing is found, 1 if
-something is, and 2 if the call is wrong. FILE.py is imported; put its program under `if __name__ == "__main__":`."""
-EPILOG = """\
-give the arguments in the kernel's order, each like one of these
-  x:float32[64,3]        an array of random numbers: floats from 0 to 1, integers from 0 to 9
-  out:float32[64]=empty  an array that nothing has written yet, so reading it is reported
-  x:float32[64]=0        an array of zeros, or of another number
-  x=file.npy             an array saved by NumPy
-  n=1000, a:float32=0.5  a number, of Numba's type for it or of the given type
-example
-  warpwatch check kernels.py:saxpy --grid 4 --block 256 n=1000 a=2.0 x:float32[1000] out:float32[1000]=empty"""
 WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
 MOST = 1 << 28  # numbers of an array
 _ARGUMENT = re.compile(r"(\w+)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?(?:=(.+))?")
-
-
-def add_options(add):
-    """Add the options of the command, by `add`, a parser's `add_argument`."""
-    add("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function decorated with Numba's cuda.jit, or PTX")
-    add("arguments", nargs="+", metavar="ARGUMENT", help="see below")
-    add("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks of the grid")
-    add("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
-    add("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory (default: %(default)s)")
-    add("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
 
 
 def run(arguments):
@@ -74,12 +51,6 @@ def _report(arguments):
     control.check()
     values = Arguments(list(given.values()), list(given))
     return launch(kernel, arguments.grid, arguments.block, values, shared=arguments.shared, entry=arguments.entry)
-
-
-def size(text):
-    """Read the size of a grid or block, such as 4 or 4,2."""
-    sizes = tuple(map(int, text.split(",")))
-    return sizes if "," in text else sizes[0]
 
 
 def _argument(text, rng):

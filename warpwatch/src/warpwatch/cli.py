@@ -4,26 +4,29 @@ import argparse
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
-from warpwatch import program
+from warpwatch import check, control, program
 
-RUN = """\
-Run a program; each CUDA kernel that it, or what it starts, launches by Numba runs on the CPU, every access watched.
-The exit status is the program's own, or 1 if it is 0 and something was found."""
+SAID = tomllib.loads(Path(__file__).with_name("check.toml").read_text(encoding="utf-8"))
 
 
 def main(arguments=None):
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser("warpwatch", description="Watch CUDA kernels of Numba, on any machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a program and watch what it launches", description=RUN)
+    run = commands.add_parser("run", help="run a program and watch what it launches", description=SAID["run"])
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM ...",
                      help="a file of Python, -m and a module, or a command, with its arguments")  # fmt: skip
-    from warpwatch import check
-
-    checked = commands.add_parser("check", help="check one kernel", description=check.DESCRIPTION, epilog=check.EPILOG,
-                                  formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    check.add_options(checked.add_argument)
+    one = commands.add_parser("check", help="check one kernel", description=SAID["check"], epilog=SAID["arguments"],
+                              formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    one.add_argument("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function with Numba's cuda.jit, or PTX")
+    one.add_argument("arguments", nargs="+", metavar="ARGUMENT", help="see below")
+    one.add_argument("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks of the grid")
+    one.add_argument("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
+    one.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory (%(default)s)")
+    one.add_argument("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
     given = parser.parse_args(arguments)
     if given.command == "check":
         return check.run(given)
@@ -32,10 +35,14 @@ def main(arguments=None):
     return watched(given.program)
 
 
+def size(text):
+    """Read the size of a grid or block, such as 4 or 4,2."""
+    sizes = tuple(map(int, text.split(",")))
+    return sizes if "," in text else sizes[0]
+
+
 def watched(command):
     """Run a command and tell what was found; return the exit status."""
-    from warpwatch import control
-
     control.check()
     watch = program.Watch().own()
     if command[0].endswith(".py") or command[0].startswith("-"):
@@ -49,7 +56,3 @@ def watched(command):
         status = 130
     found = program.tell(watch)
     return status or int(found > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -101,11 +101,9 @@ def declared(dispatcher, types):
         return types
     if len(signatures) == 1:
         return signatures[0]
-    far = {}
-    for each in signatures:
-        steps = [dispatcher.typingctx.can_convert(*pair) for pair in zip(types, each, strict=False)]
-        if len(each) == len(types) and None not in steps:
-            far[each] = max((int(step) for step in steps), default=0)
-    if not far:
+    steps = {each: [dispatcher.typingctx.can_convert(*pair) for pair in zip(types, each, strict=True)]
+             for each in signatures if len(each) == len(types)}  # fmt: skip
+    steps = {each: max(map(int, far), default=0) for each, far in steps.items() if None not in far}
+    if not steps:
         raise TypeError(f"none of its signatures takes {types}: {', '.join(map(str, signatures))}")
-    return min(far, key=far.get)
+    return min(steps, key=steps.get)

@@ -8,6 +8,7 @@ import ctypes
 import tomllib
 from bisect import bisect_right, insort
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -133,14 +134,25 @@ class Context:
         return ATTRIBUTES["MAX_THREADS_PER_MULTIPROCESSOR"] // blocksize
 
 
-def copies(issue):
-    """Return what copies between host and device, or sets memory, under the compiler's names.
+TITLES = {"host_to_device": "copy_to_device", "device_to_host": "copy_to_host", "device_to_device": "copy_to_device"}
+
+
+def places(compiler, issue):
+    """Return what is exchanged in a compiler's modules while a device is on: (object, name) -> value.
 
     `issue(name, source, target, bytes or None, stream)` copies.
     """
+    driver, devices, cuda = compiler.part("cudadrv.driver"), compiler.part("cudadrv.devices"), compiler.cuda
 
-    def host(thing, size):
-        return bytes_at(thing, size) if isinstance(thing, int) else thing
+    def move(name, dst, src, size, stream=0):
+        source, target = (bytes_at(each, size) if isinstance(each, int) else array_of(each) if of == "device" else each
+                          for each, of in zip((src, dst), name.split("_to_"), strict=True))  # fmt: skip
+        issue(TITLES[name], source, target, size, stream)
+
+    def memset(dst, val, size=None, stream=0):
+        target = array_of(dst)
+        size = target.nbytes if size is None else size
+        issue("memset", np.full(size, val & 255, "u1"), target, size, stream)
 
     def set_item(array, key, value, stream=0):
         key = key if isinstance(key, tuple) else (key,)
@@ -148,22 +160,7 @@ def copies(issue):
         value = array_of(value) if hasattr(value, "__cuda_array_interface__") else np.asarray(value)
         issue("setitem", value, part, None, stream or array.stream)
 
-    return {
-        "host_to_device": lambda dst, src, size, stream=0: issue(
-            "copy_to_device", host(src, size), array_of(dst), size, stream),
-        "device_to_host": lambda dst, src, size, stream=0: issue(
-            "copy_to_host", array_of(src), host(dst, size), size, stream),
-        "device_to_device": lambda dst, src, size, stream=0: issue(
-            "copy_to_device", array_of(src), array_of(dst), size, stream),
-        "device_memset": lambda dst, val, size, stream=0: issue(
-            "memset", np.full(size, val & 255, "u1"), array_of(dst), size, stream),
-    }, set_item  # fmt: skip
-
-
-def places(compiler, issue):
-    """Return what is exchanged in a compiler's modules while a device is on: (object, name) -> value."""
-    driver, devices, cuda = compiler.part("cudadrv.driver"), compiler.part("cudadrv.devices"), compiler.cuda
-    context, lists, (moves, set_item) = Context(driver), type(devices.gpus), copies(issue)
+    context, lists = Context(driver), type(devices.gpus)
     gpus = [devices._DeviceContextManager(context.device)]
     runtime = SimpleNamespace(gpus=gpus, ensure_context=nullcontext, reset=lambda: None,
                               get_or_create_context=lambda n: gpus[n or 0]._device.primary_context)  # fmt: skip
@@ -173,10 +170,8 @@ def places(compiler, issue):
         "cuMemHostGetDevicePointer": lambda pointer, flags: pointer,
         "cuProfilerStart": lambda: None, "cuProfilerStop": lambda: None,
     }  # fmt: skip
-    memset = lambda self, byte, count=None, stream=0: moves["device_memset"](  # noqa: E731
-        self, byte, self.size if count is None else count, stream)  # fmt: skip
     return {
-        **{(driver, name): move for name, move in moves.items()},
+        **{(driver, name): partial(move, name) for name in TITLES}, (driver, "device_memset"): memset,
         **{(driver.driver, name): value for name, value in singleton.items()},
         (devices, "_runtime"): runtime, (lists, "lst"): property(lambda self: gpus),
         (lists, "current"): property(lambda self: gpus[0]), (driver.MemoryPointer, "memset"): memset,

@@ -1,12 +1,10 @@
-"""Whole programs watched, without edits: what they launch, wherever Numba is imported, in child processes too.
+"""Whole programs watched, without edits: what they launch, wherever a compiler is imported, in child processes too.
 
-`begin` waits for a compiler to be imported; then a device is on. One process owns what is found; all others append to
-its file, a launch a line. Only Python's own library is imported before there is something to watch.
+`begin` waits for a compiler to be imported; then a device is on. All processes write what they launch to one file, a
+launch a line, and one of them tells. Only Python's own library is imported before there is something to watch.
 """
 
 import atexit
-import fnmatch
-import importlib
 import importlib.util
 import json
 import os
@@ -15,94 +13,81 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 SITE = str(Path(__file__).with_name("site"))
 KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask",
          "trap", "endless")  # fmt: skip
-MODULES = "numba.cuda", "numba_cuda_mlir.cuda"
+MODULES = "numba.cuda", "numba_cuda_mlir.cuda"  # of compilers
+CONTROL = "a planted race and a planted overrun were found before"
 
 
 class Watch:
-    """What this process and its children launch; `rows` are launches, as dicts, of which `new` were not taken yet."""
+    """What this process and its children launch; `rows` are launches, as dicts, read from a file up to `place`."""
 
     def __init__(self):
-        self.path, self.owner, self.rows, self.new, self.read_to = os.environ.get("WARPWATCH_TO"), None, [], [], 0
-        self.ignore, self.marked = ignored(), []
+        self.path, self.rows, self.place, self.marked = os.environ.get("WARPWATCH_TO"), [], 0, []
+        self.ignore, self.steps = settings()
 
     def own(self):
-        """Let what is found come to this process, from children too, which the environment tells to watch."""
-        folder = tempfile.mkdtemp(prefix="warpwatch-")
-        self.owner, self.path, self.read_to = os.getpid(), os.path.join(folder, "launches"), 0
+        """Have this process read what is launched, in children too, which the environment tells to watch."""
+        folder, self.place = tempfile.mkdtemp(prefix="warpwatch-"), 0
+        self.path = os.path.join(folder, "launches")
         Path(self.path).touch()
         paths = [SITE, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", SITE))]
         os.environ |= {"WARPWATCH": "1", "WARPWATCH_TO": self.path, "PYTHONPATH": os.pathsep.join(paths)}
-        atexit.register(lambda: os.getpid() == self.owner and shutil.rmtree(folder))
+        owner = os.getpid()
+        atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
         return self
 
     def found(self, report):
-        """Take the report of a launch."""
-        told, left = [], 0
-        for each in report.findings:
-            if leaves_out(self.ignore + self.marked, each.kernel, each.kind):
-                left += 1
-            else:
-                told.append({"kind": each.kind, "file": each.file, "line": each.line, "text": str(each)})
-        row = {"kernel": report.kernel, "found": told, "left": left, "unchecked": report.unchecked}
-        if self.owner == os.getpid():
-            self.new.append(row)
-        else:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        """Note the report of a launch."""
+        left = [any(fnmatchcase(f.kernel, one) and kind in ("*", f.kind) for one, kind in self.ignore + self.marked)
+                for f in report.findings]  # fmt: skip
+        row = {"kernel": report.kernel, "left": sum(left), "unchecked": report.unchecked, "found": [
+            {"kind": f.kind, "file": f.file, "line": f.line, "text": str(f)}
+            for f, out in zip(report.findings, left, strict=True) if not out]}  # fmt: skip
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def take(self):
-        """Return what was launched since the last time, here and in children."""
+        """Return what was launched since the last time."""
         with open(self.path, "rb") as file:
-            file.seek(self.read_to)
+            file.seek(self.place)
             lines = file.read()
         lines = lines[: lines.rfind(b"\n") + 1]
-        self.read_to += len(lines)
-        taken = self.new + [json.loads(line) for line in lines.splitlines()]
-        self.new = []
+        self.place += len(lines)
+        taken = [json.loads(line) for line in lines.splitlines()]
         self.rows += taken
         return taken
 
 
-def ignored(folder=None):
-    """Return what `[tool.warpwatch]` of the nearest pyproject.toml leaves out."""
-    here = Path(folder or os.getcwd())
-    for path in (parent / "pyproject.toml" for parent in (here, *here.parents)):
-        if path.is_file():
-            asked = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("warpwatch", {})
-            if unknown := set(asked) - {"ignore"}:
-                raise ValueError(f"{path}: [tool.warpwatch] has no {', '.join(sorted(unknown))}, but ignore")
-            return rules(asked.get("ignore", []), f"{path}: ignore")
-    return []
+def settings():
+    """Return what `[tool.warpwatch]` of the nearest pyproject.toml says: what to leave out, and a limit of steps."""
+    here, asked = Path.cwd(), {}
+    if path := next((path for each in (here, *here.parents) if (path := each / "pyproject.toml").is_file()), None):
+        asked = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("warpwatch", {})
+    if (unknown := set(asked) - {"ignore", "steps"}) or type(asked.get("steps", 1)) is not int:
+        raise ValueError(f"{path}: [tool.warpwatch] has a list `ignore` and a number `steps`, not {unknown or asked}")
+    return rules(asked.get("ignore", ())), asked.get("steps")
 
 
-def rules(ignore=(), name="ignore"):
+def rules(ignore=()):
     """Read a list of what is left out: "KERNEL: KIND" or "KERNEL", with * for any."""
     if not isinstance(ignore, (list, tuple)) or not all(isinstance(each, str) for each in ignore):
-        raise ValueError(f"{name} is a list of texts like 'histogram: race' or 'tests_*', not {ignore!r}")
-    made = []
-    for each in ignore:
-        kernel, _, kind = (part.strip() for part in each.partition(":"))
-        if not kernel or kind not in ("", "*", *KINDS):
-            raise ValueError(f"{name}: {each!r} is not KERNEL or KERNEL: KIND; kinds are {', '.join(KINDS)}")
-        made.append((kernel, kind or "*"))
+        raise ValueError(f"ignore is a list of texts like 'histogram: race' or 'test_*', not {ignore!r}")
+    made = [tuple(part.strip() for part in (*each.split(":", 1), "*")[:2]) for each in ignore]
+    for (kernel, kind), each in zip(made, ignore, strict=True):
+        if not kernel or kind not in ("*", *KINDS):
+            raise ValueError(f"ignore: {each!r} is not KERNEL or KERNEL: KIND; kinds are {', '.join(KINDS)}")
     return made
-
-
-def leaves_out(rules, kernel, kind):
-    """Tell whether a finding is left out."""
-    return any(fnmatch.fnmatchcase(kernel, one) and other in ("*", kind) for one, other in rules)
 
 
 class _Finder:
     """Finds a compiler as others do, and calls a function once it is imported."""
 
-    def __init__(self, then):
-        self.then, self.busy = then, False
+    busy = False
 
     def find_spec(self, name, path=None, target=None):
         """Return what others find, its loader changed."""
@@ -115,7 +100,7 @@ class _Finder:
             self.busy = False
         if spec is not None:
             execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), self.then())
+            spec.loader.exec_module = lambda module: (execute(module), _turn_on())
         return spec
 
 
@@ -125,10 +110,10 @@ _watches = []  # of this process: none or one
 def begin():
     """Watch whatever this process launches from now on, and return the `Watch`; once."""
     if not _watches:
-        _watches.append(Watch())
         if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
             raise ValueError("NUMBA_ENABLE_CUDASIM is set: kernels would run as Python, which nobody watches; unset it")
-        sys.meta_path.insert(0, _Finder(_turn_on))
+        _watches.append(Watch())
+        sys.meta_path.insert(0, _Finder())
         if any(name in sys.modules for name in MODULES):
             _turn_on()
     return _watches[0]
@@ -136,27 +121,25 @@ def begin():
 
 def begin_alone():
     """Watch what this process launches; at its end, tell what was found, unless another process does."""
-    watch = begin()
+    watch, owner = begin(), os.getpid()
+
+    def end():
+        if os.getpid() == owner and tell(watch):
+            shutil.rmtree(os.path.dirname(watch.path))
+            sys.stdout.flush()
+            os._exit(1)  # what else was to be done at the end is done: this was registered first
+
     if watch.path is None:
-        atexit.register(_at_exit, watch.own())
+        watch.own()
+        atexit.register(end)
 
 
 def _turn_on():
     from warpwatch import control, virtual
 
     control.check()
-    if (there := virtual.current()) is None:
-        virtual.Device(True, _watches[0].found).turn_on()
-    else:
-        there.watch, there.found = True, _watches[0].found
-
-
-def _at_exit(watch):
-    if os.getpid() == watch.owner and tell(watch):
-        shutil.rmtree(os.path.dirname(watch.path))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)  # what else was to be done at the end is done: this was registered first
+    device = virtual.turn_on()
+    device.watch, device.found, device.steps = True, _watches[0].found, _watches[0].steps
 
 
 def tell(watch, write=None):
@@ -165,25 +148,18 @@ def tell(watch, write=None):
     To the standard error, unless `write` takes lines, the findings themselves then left out.
     """
     watch.take()
-    found, say = {}, write or (lambda line: print(line, file=sys.stderr))
-    for row in watch.rows:
-        for each in row["found"]:
-            found.setdefault((row["kernel"], each["kind"], each["file"], each["line"]), each)
+    found = {(row["kernel"], f["kind"], f["file"], f["line"]): f for row in reversed(watch.rows) for f in row["found"]}
+    say = write or (lambda line: print(line, file=sys.stderr, flush=True))
     for line in table(watch.rows):
         say(line)
-    for each in found.values():
+    for each in reversed(found.values()):
         if not write:
             say(each["text"])
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            print(annotation(each), flush=True)
+        if os.environ.get("GITHUB_ACTIONS") == "true":  # which shows this beside the line of source
+            file = os.path.relpath(each["file"]) if each["file"] else ""
+            text = each["text"].replace("%", "%25").replace("\n", "%0A")
+            print(f"::error file={file},line={each['line']},title=warpwatch::{text}", flush=True)
     return len(found)
-
-
-def annotation(finding):
-    """Return what GitHub shows beside a line of source."""
-    text = finding["text"].replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    file = os.path.relpath(finding["file"]) if finding["file"] else ""
-    return f"::error file={file},line={finding['line']},title=warpwatch::{text}"
 
 
 def table(rows):
@@ -194,17 +170,13 @@ def table(rows):
     for row in rows:
         kernels.setdefault(row["kernel"], []).append(row)
     wide = max(6, *map(len, kernels))
-    lines.append(f"{'kernel':<{wide}}  launches  found")
     for kernel, launches in sorted(kernels.items()):
-        kinds = Counter(each["kind"] for row in launches for each in row["found"])
-        said = [f"{kind} in {count} launches" if count > 1 else kind for kind, count in kinds.items()] or ["nothing"]
-        if left := sum(row["left"] for row in launches):
-            said.append(f"{left} left out by `ignore`")
+        kinds = Counter(kind for row in launches for kind in {f["kind"] for f in row["found"]})
+        said = [f"{kind} (in {count} of them)" for kind, count in kinds.items()] or ["nothing"]
+        left = sum(row["left"] for row in launches)
+        said += [f"{left} left out by `ignore`"] * bool(left)
         said += dict.fromkeys(f"not checked: {text}" for row in launches for text in row["unchecked"])
         lines.append(f"{kernel:<{wide}}  {len(launches):>8}  {', '.join(said)}")
     faulty = sum(any(row["found"] for row in launches) for launches in kernels.values())
-    lines.append(f"warpwatch: {len(rows)} launches of {len(kernels)} kernels, {faulty} of them faulty; {CONTROL}")
-    return lines
-
-
-CONTROL = "a planted race and a planted overrun were found before"
+    last = f"warpwatch: launches: {len(rows)}; kernels: {len(kernels)}, of which faulty: {faulty}; {CONTROL}"
+    return [f"{'kernel':<{wide}}  launches  found", *lines, last]

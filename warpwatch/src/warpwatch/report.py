@@ -1,9 +1,7 @@
-"""What a launch did: findings, told as a person would tell them, and counters; as text and as a page for notebooks."""
+"""What a launch did: findings, told as a person would tell them, and counters."""
 
-import linecache
 from collections import Counter
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -132,27 +130,3 @@ class Report:
                      f"{c['shared passes per request']:.2f} passes a request of shared memory")  # fmt: skip
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")
         return "\n".join(lines)
-
-    def by_line(self) -> dict[tuple[str, int], np.ndarray]:
-        """Return of each source line (file, line): warp instructions, requests, sectors, shared requests, passes."""
-        made, counts = {}, (self.requests, self.sectors, self.shared_requests, self.passes)
-        for n, warps in self.issued.items():
-            block = self.program.kernel.blocks[n]
-            for at in range(block.first, block.first + block.count):
-                row = made.setdefault(self.program.instructions[at].source or ("", 0), np.zeros(5, int))
-                row += [warps, *(each[at] for each in counts)]
-        return dict(sorted(made.items()))
-
-    def _repr_html_(self):
-        told = {}
-        for finding in self.findings:
-            told.setdefault((finding.file, finding.line), []).append(escape(str(finding)))
-        head = "<tr><th>line<th>source<th>warp instructions<th>sectors / request<th>passes / request</tr>"
-        rows = []
-        for (file, line), (issued, requests, sectors, shared, passes) in self.by_line().items():
-            code = escape(linecache.getline(file, line).rstrip()) if file else ""
-            ratio = [f"{a / b:.2f}" if b else "" for a, b in ((sectors, requests), (passes, shared))]
-            found = "".join(f"<div style='color:#b00020'>{text}</div>" for text in told.get((file, line), ()))
-            rows.append(f"<tr><td>{line}<td style='text-align:left'><code style='white-space:pre'>{code}</code>{found}"
-                        f"<td>{issued}<td>{ratio[0]}<td>{ratio[1]}</tr>")  # fmt: skip
-        return f"<pre>{escape(str(self))}</pre><table>{head}{''.join(rows)}</table>"

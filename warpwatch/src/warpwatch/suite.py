@@ -1,16 +1,18 @@
 """A test suite, watched: what a launch does wrong fails the test, fixture or module that launched it."""
 
+import os
+import shutil
+
 import pytest
 
 from warpwatch import program
 
 
 class Suite:
-    """Hooks of pytest, while it watches."""
+    """Hooks of pytest, while it watches; `outside` is what was found while no test was running."""
 
-    def __init__(self, config):
-        self.watch, self.worker = program.begin().own(), hasattr(config, "workerinput")
-        self.outside = []
+    def __init__(self):
+        self.watch, self.outside = program.begin().own(), []
 
     def part(self, item):
         """Let a part of a test run; fail it if something was found, or add that to how it failed."""
@@ -32,16 +34,17 @@ class Suite:
     pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(part)
 
     def pytest_sessionfinish(self, session):
-        """Fail a session in which something was found outside of tests; hand rows over to who shows them."""
+        """Fail a session in which something was found outside of tests; a worker of pytest-xdist hands rows over."""
         self.outside += self.watch.take()
         if told(self.outside) and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.worker:
+        if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["warpwatch"] = self.watch.rows, self.outside
+            shutil.rmtree(os.path.dirname(self.watch.path))  # for a worker may end at once
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
-        """Take the rows of a worker of pytest-xdist."""
+        """Take the rows of a worker."""
         rows, outside = getattr(node, "workeroutput", {}).get("warpwatch", ((), ()))
         self.watch.rows += rows
         self.outside += outside

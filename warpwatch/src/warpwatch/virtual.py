@@ -28,7 +28,7 @@ class Device:
     """
 
     def __init__(self, watch=False, found=None):
-        self.watch, self.found, self.before = watch, found, {}
+        self.watch, self.found, self.steps, self.before = watch, found, None, {}
 
     def turn_on(self):
         """Take the places of Numba's dispatcher, and of its driver, for each compiler that is there."""
@@ -38,6 +38,7 @@ class Device:
         for compiler in there:
             self.exchange(compiler)
         _on.append(self)
+        return self
 
     def exchange(self, compiler):
         """Take the places of one compiler's."""
@@ -99,7 +100,8 @@ class Device:
     def run(self, kernel, grid, block, shared, types, operation, arguments):
         """Run a kernel now."""
         watch = self.watch and (operation or True)
-        report = launch(kernel, grid, block, Arguments(arguments, None, types), shared=shared, watch=watch)
+        how = {"shared": shared, "watch": watch, "steps": self.steps}
+        report = launch(kernel, grid, block, Arguments(arguments, None, types), **how)
         if self.watch and self.found:
             self.found(report)
         elif report.findings:
@@ -160,9 +162,8 @@ def current():
 
 
 def turn_on():
-    """Run kernels on the CPU from now on, unless they are already."""
-    if not current():
-        Device().turn_on()
+    """Run kernels on the CPU from now on, unless they are already; return the device."""
+    return current() or Device().turn_on()
 
 
 @contextmanager
