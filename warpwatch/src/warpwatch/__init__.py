@@ -12,10 +12,8 @@ PYTEST_DONT_REWRITE
 import os
 from importlib import import_module
 
-_PLACES = {
-    **dict.fromkeys(("assert_clean", "empty", "run"), "launch"), **dict.fromkeys(("Finding", "Report"), "report"),
-    **dict.fromkeys(("device", "use_without_gpu"), "virtual"),
-}  # fmt: skip
+_PLACES = {"assert_clean": "launch", "empty": "launch", "run": "launch", "Finding": "report", "Report": "report",
+           "device": "virtual", "use_without_gpu": "virtual"}  # fmt: skip
 __all__ = sorted(_PLACES)
 __version__ = "0.1.0"
 

@@ -17,46 +17,44 @@ class Compiler:
     """A compiler; `cuda` is the module of that name, and `part` gives one of those that are inside of it."""
 
     def __init__(self, package, cuda, inside):
-        self.package, self._cuda, self._inside = package, cuda, inside
+        self.package, self.cuda_name, self._inside = package, cuda, inside
 
     @cached_property
     def cuda(self):
         """The module that programs call `cuda`."""
         if find_spec(self.package) is None:
             raise ModuleNotFoundError(MISSING, name=self.package)
-        return import_module(self._cuda)
+        return import_module(self.cuda_name)
 
     @cached_property
     def dispatcher(self):
         """The class of its kernels."""
         return type(self.cuda.jit(lambda: None))
 
-    @property
-    def imported(self):
-        """Whether a program has imported it."""
-        return self.package in sys.modules and self._cuda in sys.modules
-
     def part(self, name):
         """Return one of its modules."""
         return import_module(f"{self._inside}.{name}")
 
 
-ALL = (
-    Compiler("numba_cuda", "numba.cuda", "numba.cuda"),
-    Compiler("numba_cuda_mlir", "numba_cuda_mlir.cuda", "numba_cuda_mlir.numba_cuda"),
-)
-MODULES = {each._cuda for each in ALL}  # after whose import a compiler is there
+ALL = (Compiler("numba_cuda", "numba.cuda", "numba.cuda"),
+       Compiler("numba_cuda_mlir", "numba_cuda_mlir.cuda", "numba_cuda_mlir.numba_cuda"))  # fmt: skip
+MODULES = {each.cuda_name for each in ALL}  # after whose import a compiler is there
 
 
 def present():
     """List the compilers that a program has imported, or the first that is installed; there may be none."""
-    return [each for each in ALL if each.imported] or [each for each in ALL if find_spec(each.package)][:1]
+    return imported() or [each for each in ALL if find_spec(each.package)][:1]
+
+
+def imported():
+    """List the compilers that a program has imported."""
+    return [each for each in ALL if {each.package, each.cuda_name} <= sys.modules.keys()]
 
 
 def of(kernel):
     """Return the compiler of a kernel that a decorator has made."""
-    for each in ALL:
-        if each.imported and isinstance(kernel, each.dispatcher) and not kernel.targetoptions.get("device"):
+    for each in imported():
+        if isinstance(kernel, each.dispatcher) and not kernel.targetoptions.get("device"):
             return each
     if not present():
         raise ModuleNotFoundError(MISSING, name=ALL[0].package)

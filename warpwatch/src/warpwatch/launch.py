@@ -3,11 +3,10 @@
 import ctypes
 import inspect
 import os
-from collections.abc import Sequence
+from collections import namedtuple
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +17,8 @@ from warpwatch.memory import Memory, allocate, owner_of
 from warpwatch.parse import DTYPES, SIZES, short_name
 from warpwatch.report import Report
 
-
-class Arguments(NamedTuple):
-    """What a kernel is called with: values, and names and types if they are known."""
-
-    values: Sequence
-    names: list | None = None
-    types: tuple | None = None
-
-
+# What a kernel is called with: values, and names and types if they are known.
+Arguments = namedtuple("Arguments", "values names types", defaults=(None, None))
 Size = int | tuple[int, ...]  # of an array, a grid or a block
 MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
@@ -41,12 +33,6 @@ MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # wha
 def is_integer(value):
     """Tell whether a value is an integer; True and False are none, nor is a time."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
-
-
-def check_flag(name, value):
-    """Raise TypeError unless a value is True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
@@ -66,9 +52,8 @@ def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
     return array
 
 
-def run(
-    kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None, steps: int | None = None
-) -> Report:
+def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None,
+        steps: int | None = None) -> Report:  # fmt: skip
     """Run a CUDA kernel on the CPU, watch every access, and report.
 
     Parameters

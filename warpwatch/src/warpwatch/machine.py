@@ -210,8 +210,8 @@ class Machine:
             self.steps += 1
             self.idle += (2 + blocks[pc].count) * (1 + n // 1024)
             if self.steps > steps if steps else self.idle > most:
-                new = ", and has long since touched no place anew" if self.idle > LOOK and self.watch else ""
-                self.end("endless", f"is here after {self.steps} steps{new}; `steps` can allow more", blocks[pc])
+                why = "" if steps else ", and has long since touched no place anew; `steps` can allow more"
+                self.end("endless", f"is here after {self.steps} steps{why}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))
             self.part(groups, pc, lanes, taken)
 

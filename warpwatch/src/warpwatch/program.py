@@ -17,8 +17,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 SITE = str(Path(__file__).with_name("site"))
-KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask",
-         "trap", "endless")  # fmt: skip
 MODULES = "numba.cuda", "numba_cuda_mlir.cuda"  # of compilers
 CONTROL = "a planted race and a planted overrun were found before"
 
@@ -77,6 +75,8 @@ def rules(ignore=()):
     """Read a list of what is left out: "KERNEL: KIND" or "KERNEL", with * for any."""
     if not isinstance(ignore, (list, tuple)) or not all(isinstance(each, str) for each in ignore):
         raise ValueError(f"ignore is a list of texts like 'histogram: race' or 'test_*', not {ignore!r}")
+    from warpwatch.report import KINDS
+
     made = [tuple(part.strip() for part in (*each.split(":", 1), "*")[:2]) for each in ignore]
     for (kernel, kind), each in zip(made, ignore, strict=True):
         if not kernel or kind not in ("*", *KINDS):

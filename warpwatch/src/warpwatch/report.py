@@ -8,6 +8,9 @@ import numpy as np
 
 from warpwatch.parse import short_name
 
+KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask",
+         "trap", "endless")  # fmt: skip
+
 
 @dataclass
 class Finding:
@@ -16,19 +19,16 @@ class Finding:
     Attributes
     ----------
     kind : str
-        "race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask" (of
-        a warp's operation), "trap" or "endless".
+        One of `KINDS`; a "mask" is that of a warp's operation.
     kernel, file, line : str, str and int
         Where it is: the kernel's name and the line of its source; file is "" where the compiler kept no lines.
     block, thread : int or tuple
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
-        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier; `message` has
-        the name of another launch or copy.
-    array : str or None
-        What was touched: an argument's name, or that of an array in shared or local memory.
-    place : int, tuple or None
-        Where in it: an index; elements are of the access's size where the array's own is not known.
+        (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier.
+    array, place : str or None, and int, tuple or None
+        What was touched: an argument, or an array in shared or local memory; and an index, by the access's size
+        where that of elements is not known.
     instruction : str
         The instruction, as PTX.
     """
@@ -105,15 +105,10 @@ class Report:
             active += self.lanes[n] * block.count
             fmas += self.lanes[n] * block.fmas
         share = lambda a, b: float(a.sum() / max(b.sum(), 1))  # noqa: E731
-        return {
-            "warp instructions": classes,
-            "active lanes": active / max(32 * issued, 1),
-            "sectors per request": share(self.sectors, self.requests),
-            "shared passes per request": share(self.passes, self.shared_requests),
-            "barriers": self.barriers,
-            "atomics": self.atomics,
-            "multiply-adds": fmas,
-        }
+        return {"warp instructions": classes, "active lanes": active / max(32 * issued, 1),
+                "sectors per request": share(self.sectors, self.requests),
+                "shared passes per request": share(self.passes, self.shared_requests),
+                "barriers": self.barriers, "atomics": self.atomics, "multiply-adds": fmas}  # fmt: skip
 
     def __repr__(self):
         found = len(self.findings)

@@ -8,12 +8,12 @@ stands in for its driver meanwhile.
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 
 from warpwatch import compilers, host
-from warpwatch.launch import Arguments, check_flag, empty, launch
+from warpwatch.launch import Arguments, empty, launch
 from warpwatch.memory import owner_of
 from warpwatch.report import Report
 from warpwatch.streams import LEGACY, Stream
@@ -44,18 +44,12 @@ class Device:
         """Take the places of one compiler's."""
         kernels = compiler.dispatcher
         changes = host.places(compiler, self.copy) | {
-            (kernels, "__getitem__"): lambda kernel, launched: self.configured(kernel, *launched),
-            (kernels, "configure"): self.method("configured"),
-            (kernels, "forall"): self.method("forall"),
-            (kernels, "compile"): self.method("declare"),
-        }
+            (kernels, "__getitem__"): lambda kernel, launched: self.configure(kernel, *launched),
+            **{(kernels, name): partialmethod(_called, getattr(self, name))
+               for name in ("configure", "forall", "compile")}}  # fmt: skip
         for place, value in changes.items():
             self.before.setdefault(place, place[0].__dict__.get(place[1], _NOTHING))
             setattr(*place, value)
-
-    def method(self, name):
-        """Return one of ours as a method of a class."""
-        return lambda kernel, *args, **how: getattr(self, name)(kernel, *args, **how)
 
     def turn_off(self):
         """Give them back."""
@@ -66,7 +60,7 @@ class Device:
 
     new_stream = staticmethod(Stream)  # for those that are made by other libraries
 
-    def configured(self, kernel, griddim, blockdim, stream=0, sharedmem=0):
+    def configure(self, kernel, griddim, blockdim, stream=0, sharedmem=0):
         """Return what launches a kernel."""
         return partial(self.launch, kernel, griddim, blockdim, stream, sharedmem)
 
@@ -75,9 +69,9 @@ class Device:
         if ntasks < 0:
             raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
         block = tpb or host.BLOCK
-        return self.configured(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
+        return self.configure(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
 
-    def declare(self, kernel, signature):
+    def compile(self, kernel, signature):
         """Note a signature of a kernel, which is compiled when it is launched."""
         types, returned = compilers.of(kernel).part("core.sigutils").normalize_signature(signature)
         if returned is not None and str(returned) not in ("none", "void"):
@@ -129,6 +123,7 @@ class Device:
 
 
 _NOTHING = object()
+_called = lambda kernel, method, *args, **how: method(kernel, *args, **how)  # noqa: E731
 
 
 def _stream(stream):
@@ -181,7 +176,8 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
     list
         The `Report` of every launch, in order, as they come, if accesses are watched.
     """
-    check_flag("watch", watch)
+    if not isinstance(watch, (bool, np.bool_)):
+        raise TypeError(f"watch must be True or False, got {watch!r}")
     reports = []
 
     def found(report):
