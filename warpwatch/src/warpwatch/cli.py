@@ -17,7 +17,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser("warpwatch", description="Watch CUDA kernels of Numba, on any machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a program and watch what it launches", description=SAID["run"])
-    run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM ...",
+    run.add_argument("program", nargs="+", metavar="PROGRAM ...",
                      help="a file of Python, -m and a module, or a command, with its arguments")  # fmt: skip
     one = commands.add_parser("check", help="check one kernel", description=SAID["check"], epilog=SAID["arguments"],
                               formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
@@ -27,12 +27,10 @@ def main(arguments=None):
     one.add_argument("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
     one.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory (%(default)s)")
     one.add_argument("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
-    given = parser.parse_args(arguments)
-    if given.command == "check":
-        return check.run(given)
-    if not given.program:
-        run.error("which program is to be run? For one: warpwatch run program.py")
-    return watched(given.program)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"] and arguments[1:] and arguments[1] not in ("-h", "--help"):
+        return watched(arguments[1:])  # none of which is an option of this command
+    return check.run(parser.parse_args(arguments))
 
 
 def size(text):
@@ -56,3 +54,7 @@ def watched(command):
         status = 130
     found = program.tell(watch)
     return status or int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -200,7 +200,8 @@ def _flat(values, names=None, types=None, path=""):
         elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
             made += [(f"{name}.real", value.real), (f"{name}.imag", value.imag)]
         elif "Record" in of:
-            made.append((name, value if isinstance(value, np.ndarray) else _as_array(value)))
+            value = value if isinstance(value, np.ndarray) else _as_array(value)
+            made.append((name, value.view(np.recarray)))
         elif kind and isinstance(value, (np.datetime64, np.timedelta64)):
             made.append((name, value.view("i8")))
         elif isinstance(value, np.float16) or "Float" in of and kind.bitwidth == 16:
@@ -253,7 +254,8 @@ def _parameters(kernel, text, arguments, memory):
         given[form] = [
             (label, value, bool(address))
             for (label, argument), address in zip(arguments, at, strict=True)
-            for value in (FORMS[form](argument, address) if address else [argument])
+            for value in (FORMS["pointers" if isinstance(argument, np.recarray) and not argument.ndim else form](argument, address)
+                          if address else [argument])  # fmt: skip
         ]
         if len(given[form]) == wanted:
             for label, a in arguments if form == "numba-cuda-mlir" else ():

@@ -6,7 +6,10 @@ import os
 import sys
 
 if importlib.util.find_spec("warpwatch"):
-    import warpwatch  # noqa: F401  # which sees WARPWATCH=1
+    try:
+        import warpwatch  # noqa: F401  # which sees WARPWATCH=1
+    except Exception as error:  # which Python would only print, and go on
+        sys.exit(f"warpwatch: {error}")
 
 # The one that this hides, if there is one.
 others = [place for place in sys.path if os.path.realpath(place or ".") != os.path.dirname(os.path.realpath(__file__))]
