@@ -14,6 +14,7 @@ import bppsa_nb as bp
 from bppsa_nb.papers import provenance
 
 REPO = Path(__file__).resolve().parents[1]
+PATHS = os.pathsep.join([str(REPO), str(REPO / "warpwatch/src")])
 # A tiny step, whose losses are those of NumPy.
 STEP = """
 import sys
@@ -176,7 +177,7 @@ def sanitize(part):
         for cell in ("RNN", "GRU")
         for method in METHODS
     ]
-    plain = os.environ | {"PYTHONPATH": str(REPO), "BPPSA_NB_CUDA_GRAPH": "0"}
+    plain = os.environ | {"PYTHONPATH": PATHS, "BPPSA_NB_CUDA_GRAPH": "0"}
 
     def check(item, command, arguments):
         if not part.begins(item):
@@ -215,7 +216,7 @@ def counted(part, counter, cell, method):
     log = part.path.with_name(f"ncu-{cell}-{method}.txt")
     options = "--set basic --csv --launch-count 200 --clock-control none".split()  # whose card it is sets its clocks
     command = [counter, *options, sys.executable, "-c", STEP]
-    environment = os.environ | {"PYTHONPATH": str(REPO), "BPPSA_NB_CUDA_GRAPH": "0"}
+    environment = os.environ | {"PYTHONPATH": PATHS, "BPPSA_NB_CUDA_GRAPH": "0"}
     with open(log, "w", encoding="utf-8") as file:
         how = {"env": environment, "cwd": REPO, "stdout": file, "stderr": file, "timeout": max(part.left() - 1, 1)}
         status = subprocess.run([*command, cell, method, "20"], **how).returncode

@@ -27,7 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPO))
+PATHS = os.pathsep.join([str(REPO), str(REPO / "warpwatch/src")])
+sys.path[:0] = PATHS.split(os.pathsep)
 
 import parts  # noqa: E402
 import stages  # noqa: E402
@@ -135,7 +136,7 @@ class Minutes:
         command = [sys.executable, WORKER, name, "--seconds", f"{seconds:.1f}"]
         path, running, since = self.folder / f"{name}.jsonl", None, begun
         with open(self.folder / f"{name}.txt", "ab") as log:
-            how = {"cwd": files.root(), "env": os.environ | {"PYTHONPATH": str(REPO)}, "start_new_session": True}
+            how = {"cwd": files.root(), "env": os.environ | {"PYTHONPATH": PATHS}, "start_new_session": True}
             process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, **how)
         try:
             while (status := process.poll()) is None:

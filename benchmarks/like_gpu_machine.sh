@@ -40,7 +40,7 @@ END
 done
 
 cd "$tree"
-export PATH="$where/bin:$PATH" BPPSA_NB_CACHE="$where/cache" PYTHONPATH="$tree" PYTHONUNBUFFERED=1
+export PATH="$where/bin:$PATH" BPPSA_NB_CACHE="$where/cache" PYTHONPATH="$tree:$tree/warpwatch/src" PYTHONUNBUFFERED=1
 # PyTorch looks for GPUs by a runtime that the stand-in is too small for.
 export CUDA_VISIBLE_DEVICES= PYTORCH_NVML_BASED_CUDA_CHECK=1
 say() { printf '\n=== %s, %s s\n' "$*" "$SECONDS"; }

@@ -250,11 +250,12 @@ def _parameters(kernel, text, arguments, memory):
     """Return the bytes of each parameter by name; arrays are registered."""
     name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
     at = [isinstance(a, np.ndarray) and _register(label, a, memory, owners) for label, a in arguments]
+    records = {label for label, a in arguments if isinstance(a, np.recarray) and not a.ndim}
     for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
         given[form] = [
             (label, value, bool(address))
             for (label, argument), address in zip(arguments, at, strict=True)
-            for value in (FORMS["pointers" if isinstance(argument, np.recarray) and not argument.ndim else form](argument, address)
+            for value in (FORMS[form if label not in records else "pointers"](argument, address)
                           if address else [argument])  # fmt: skip
         ]
         if len(given[form]) == wanted:
