@@ -198,7 +198,7 @@ def _flat(values, names=None, types=None, path=""):
         if isinstance(value, tuple):
             made += _flat(value, None, kind and tuple(kind), name)
         elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
-            made += [(f"{name}.real", value.real), (f"{name}.imag", value.imag)]
+            made.append((name, np.dtype(f"c{kind.bitwidth // 8}" if kind else "c16").type(value)))
         elif "Record" in of:
             value = value if isinstance(value, np.ndarray) else _as_array(value)
             made.append((name, value.view(np.recarray)))
@@ -250,13 +250,11 @@ def _parameters(kernel, text, arguments, memory):
     """Return the bytes of each parameter by name; arrays are registered."""
     name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
     at = [isinstance(a, np.ndarray) and _register(label, a, memory, owners) for label, a in arguments]
-    records = {label for label, a in arguments if isinstance(a, np.recarray) and not a.ndim}
     for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
         given[form] = [
             (label, value, bool(address))
             for (label, argument), address in zip(arguments, at, strict=True)
-            for value in (FORMS[form if label not in records else "pointers"](argument, address)
-                          if address else [argument])  # fmt: skip
+            for value in _spread(form, argument, address)
         ]
         if len(given[form]) == wanted:
             for label, a in arguments if form == "numba-cuda-mlir" else ():
@@ -265,6 +263,14 @@ def _parameters(kernel, text, arguments, memory):
             return {p[0]: _bytes(name, p, *each) for p, each in zip(kernel.params, given[form], strict=True)}
     made = ", ".join(f"{len(each)} ({form})" for form, each in given.items())
     raise TypeError(f"kernel {name} has {wanted} parameters; {len(arguments)} arguments came, which would be {made}")
+
+
+def _spread(form, argument, address):
+    """List the parameters that an argument becomes; a record is passed by its address, as an array without axes."""
+    if isinstance(argument, np.complexfloating):
+        return [argument.real, argument.imag] if form == "numba-cuda" else [argument.tobytes()]
+    record = isinstance(argument, np.recarray) and not argument.ndim
+    return FORMS["pointers" if record else form](argument, address) if address else [argument]
 
 
 def _register(label, array, memory, owners):

@@ -32,25 +32,19 @@ class Device:
         self.watch, self.found, self.steps, self.before = watch, found, None, {}
 
     def turn_on(self):
-        """Take the places of Numba's dispatcher, and of its driver, for each compiler that is there."""
-        there = compilers.present()
-        if not there:
+        """Take the places of each compiler's dispatcher and driver, where they are not taken yet; return the device."""
+        if not (there := compilers.present()):
             raise ModuleNotFoundError(compilers.MISSING, name="numba_cuda")
-        for compiler in there:
-            self.exchange(compiler)
-        _on.append(self)
+        for kernels, places in ((each.dispatcher, host.places(each, self.copy)) for each in there):
+            places[kernels, "__getitem__"] = lambda kernel, launched: self.configure(kernel, *launched)
+            for name in ("configure", "forall", "compile"):
+                places[kernels, name] = partialmethod(_called, getattr(self, name))
+            for place in places if (kernels, "compile") not in self.before else ():
+                self.before[place] = vars(place[0]).get(place[1], _NOTHING)
+                setattr(*place, places[place])
+        if self not in _on:
+            _on.append(self)
         return self
-
-    def exchange(self, compiler):
-        """Take the places of one compiler's."""
-        kernels = compiler.dispatcher
-        changes = host.places(compiler, self.copy) | {
-            (kernels, "__getitem__"): lambda kernel, launched: self.configure(kernel, *launched),
-            **{(kernels, name): partialmethod(_called, getattr(self, name))
-               for name in ("configure", "forall", "compile")}}  # fmt: skip
-        for place, value in changes.items():
-            self.before.setdefault(place, place[0].__dict__.get(place[1], _NOTHING))
-            setattr(*place, value)
 
     def turn_off(self):
         """Give them back."""
@@ -72,8 +66,10 @@ class Device:
         block = tpb or host.BLOCK
         return self.configure(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
 
-    def compile(self, kernel, signature):
-        """Note a signature of a kernel, which is compiled when it is launched."""
+    def compile(self, kernel, signature, **how):
+        """Note a signature of a kernel, which is compiled when it is launched: then, numba-cuda-mlir says how."""
+        if how:
+            return self.before[compilers.of(kernel).dispatcher, "compile"](kernel, signature, **how)
         types, _ = compilers.of(kernel).part("core.sigutils").normalize_signature(signature)
         kernel.overloads[types] = SimpleNamespace(entry_point=None)  # nothing that would be freed
 
@@ -157,7 +153,7 @@ def current():
 
 def turn_on():
     """Run kernels on the CPU from now on, unless they are already; return the device."""
-    return current() or Device().turn_on()
+    return (current() or Device()).turn_on()
 
 
 @contextmanager
