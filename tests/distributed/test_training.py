@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from on_mpi import ENVIRONMENT, FAULTY, command, start
 from rings import more
+from trainers import curve
 
 import bppsa_nb as bp
 from bppsa_nb.distributed.ranks import checksum
@@ -79,11 +80,6 @@ def test_a_checkpoint_is_of_no_number_of_ranks(on_ranks, tmp_path):
 
 
 TRAIN = ["train", "--length", "20", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
-
-
-def curve(path):
-    with np.load(path, allow_pickle=False) as kept:
-        return kept["loss"]
 
 
 def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_path, capsys):
