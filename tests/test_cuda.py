@@ -7,6 +7,7 @@ import pytest
 from chain_draws import METHODS, TOLERANCE, cast, chain, error
 from rings import large, more
 from scipy import sparse
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.cells import layer as plain_layer
@@ -265,26 +266,9 @@ def test_what_arrays_on_the_gpu_are_refused_for():
     J, g, x, weights = cast(np.float32, *map(np.ones, ((T, B, H, H), (B, H), (T, B, 2), (1, H, H))))
     model = bp.RNN(2, 3, 4, rng=0)
     saved, nan = model.forward(put(x)), np.where(np.arange(H) > 0, *np.float32([np.nan, 1]))
-    refused = {
-        "grad_output must be in the GPU's memory": lambda: bp.backprop(put(J), g),
-        "jacobians_T must be in the GPU's memory": lambda: bp.backprop(J, put(g)),
-        "local_grads must be in the GPU's": lambda: bp.backprop(put(J), put(g), local_grads=np.ones((T + 1, B, H))),
-        "got list": lambda: bp.backprop([J[0, 0]], put(g)),
-        "backend must be 'cuda' or 'auto'": lambda: bp.backprop(put(J), put(g), backend="cpu"),
-        "grad_output must have dtype float64": lambda: bp.backprop(put(J.astype(np.float64)), put(g)),
-        r"shape \(B, H\) = \(2, 3\) to fit": lambda: bp.backprop(put(np.ones((T, B, 3, 3), np.float32)), put(g)),
-        r"jacobians_T must be finite, got nan at \[0, 0, 0, 1\]": lambda: bp.backprop(put(J * nan), put(g)),
-        "slopes must be in the GPU's memory": lambda: bp.StructuredChain(put(weights), x[None]),
-        "slopes must have shape": lambda: bp.StructuredChain(put(weights), put(np.stack([x, x]))),
-        "at least one step": lambda: model.forward(put(x)[:0]),
-        "x must have dtype float32, as the RNN has": lambda: model.forward(put(x.astype(np.float64))),
-        r"x must be finite, got nan at \[0, 0, 1\]": lambda: model.forward(put(x * nan)),
-        "grad_logits must be in the GPU's memory": lambda: model.backward(saved, np.ones((B, 4))),
-        "grad_logits must be finite": lambda: model.backward(saved, put(np.full((B, 4), np.inf, np.float32))),
-    }
-    for match, call in refused.items():
+    for text, match in beside(__file__)["refused"]:
         with pytest.raises((TypeError, ValueError), match=match):
-            call()
+            eval(text, globals() | locals())
 
 
 def test_an_axis_of_one_may_have_any_stride(monkeypatch):
