@@ -79,14 +79,11 @@ def test_gates_that_are_open_or_closed(dtype):
         assert np.allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("gates", "split", "T", "B", "H", "I", "dtype"),
-    [
-        (1, 0, 100, 16, 20, 1, np.float32), more(3, 1, 50, 7, 20, 1, np.float64), (3, 1, 1, 3, 5, 38, np.float32),
-        more(4, 2, 5, 3, 6, 2, np.float64), more(1, 0, 3, 2, 150, 70, np.float64),
-        large(1, 0, 1000, 256, 20, 1, np.float32), large(3, 1, 259, 16, 600, 38, np.float32),
-    ],
-)
+@pytest.mark.parametrize(("gates", "split", "T", "B", "H", "I", "dtype"), [
+    (1, 0, 100, 16, 20, 1, np.float32), more(3, 1, 50, 7, 20, 1, np.float64), (3, 1, 1, 3, 5, 38, np.float32),
+    more(4, 2, 5, 3, 6, 2, np.float64), more(1, 0, 3, 2, 150, 70, np.float64),
+    large(1, 0, 1000, 256, 20, 1, np.float32), large(3, 1, 259, 16, 600, 38, np.float32),
+])  # fmt: skip
 def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeypatch):
     monkeypatch.setattr(weight_gradients, "PARTS", 3 if backends.emulated() else 264)
     rng, cell = np.random.default_rng(0), Cell(None, None, gates, split)

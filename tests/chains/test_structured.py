@@ -88,14 +88,11 @@ def test_equals_the_oracle(T, B, H, K, carry):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("T", "B", "H", "K", "dtype"),
-    [
-        (0, 2, 3, 1, np.float32), more(1, 1, 3, 0, np.float64), (7, 2, 3, 3, np.float32), (5, 1, 3, 1, np.float32),
-        more(5, 1, 3, 1, np.float64), large(7, 2, 3, 0, np.float64), large(1000, 16, 20, 1, np.float32),
-        large(259, 5, 33, 3, np.float32), large(100, 2, 128, 3, np.float64),
-    ],
-)
+@pytest.mark.parametrize(("T", "B", "H", "K", "dtype"), [
+    (0, 2, 3, 1, np.float32), more(1, 1, 3, 0, np.float64), (7, 2, 3, 3, np.float32), (5, 1, 3, 1, np.float32),
+    more(5, 1, 3, 1, np.float64), large(7, 2, 3, 0, np.float64), large(1000, 16, 20, 1, np.float32),
+    large(259, 5, 33, 3, np.float32), large(100, 2, 128, 3, np.float64),
+])  # fmt: skip
 def test_a_gpu_equals_the_oracle(T, B, H, K, dtype, few_threads, monkeypatch):
     *arrays, start, terms = make(K, T, B, H, K != 1, np.random.default_rng([T, B, H, K]))
     oracle, (start, terms) = naive.structured_backprop(*arrays, start, terms), cast(dtype, start, terms)
@@ -239,14 +236,11 @@ def test_products_of_chunks(K, carry, count, length):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("count", "length", "H", "K", "dtype"),
-    [
-        (1, 3, 3, 1, np.float32), (3, 2, 3, 3, np.float32), more(3, 2, 3, 3, np.float64), more(2, 1, 3, 0, np.float64),
-        more(1, 2, 20, 1, np.float32), more(2, 1, 21, 1, np.float32), more(1, 2, 20, 3, np.float32),
-        more(1, 2, 33, 3, np.float32), large(1, 500, 20, 1, np.float32), large(7, 40, 33, 3, np.float64),
-    ],
-)
+@pytest.mark.parametrize(("count", "length", "H", "K", "dtype"), [
+    (1, 3, 3, 1, np.float32), (3, 2, 3, 3, np.float32), more(3, 2, 3, 3, np.float64), more(2, 1, 3, 0, np.float64),
+    more(1, 2, 20, 1, np.float32), more(2, 1, 21, 1, np.float32), more(1, 2, 20, 3, np.float32),
+    more(1, 2, 33, 3, np.float32), large(1, 500, 20, 1, np.float32), large(7, 40, 33, 3, np.float64),
+])  # fmt: skip
 def test_products_of_chunks_on_a_gpu(count, length, H, K, dtype):
     check_products(K, K != 1, count, length, H, ["cuda"], [dtype])
 

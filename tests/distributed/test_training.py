@@ -114,13 +114,10 @@ def test_the_command_trains_residual_layers_on_ranks_with_the_bits_of_one(rank_s
         assert all((one[name] == other[name]).all() for name in one.files if name not in ("seconds", "note"))
 
 
-@pytest.mark.parametrize(
-    "arguments, code, said",
-    [
-        (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
-        more(["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
-    ],
-)
+@pytest.mark.parametrize("arguments, code, said", [
+    (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
+    more(["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
+])  # fmt: skip
 def test_what_is_wrong_is_said_once(arguments, code, said):
     done = start(3, "-m", "bppsa_nb.papers.cli", *TRAIN, *arguments)
     assert done.returncode == code

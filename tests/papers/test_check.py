@@ -55,14 +55,11 @@ def next_seed(monkeypatch):
     monkeypatch.setattr(experiments, "generator", lambda seed, name: generator(seed + 1, name))
 
 
-@pytest.mark.parametrize(
-    "name, plant",
-    [
-        more("steps_and_work", one_more_product),  # every cell of the table counts for all of its claims
-        ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
-        large("figure_07", next_seed),  # claims about differences, which hold with any seed: losses tell
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, plant", [
+    more("steps_and_work", one_more_product),  # every cell of the table counts for all of its claims
+    ("fast_forward", no_modulo), ("reorder_gradients", next_seed),
+    large("figure_07", next_seed),  # claims about differences, which hold with any seed: losses tell
+])  # fmt: skip
 def test_a_planted_error_is_found_and_nothing_else(monkeypatch, capsys, name, plant):
     entries_of = [entry for entry in entries() if entry.experiment == name]
     assert outcomes(name) == {entry.number: check.WITHIN for entry in entries_of}

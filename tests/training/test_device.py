@@ -55,19 +55,16 @@ def check_same(host, device, tolerance):
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
-    [
-        ("rnn", 1, "adam", "chunked", None, np.float32), ("rnn", 1, "momentum", "blelloch", None, np.float32),
-        ("gru", 1, "sgd", "truncated", 1, np.float32),
-        more("gru", 2, "adam", "chunked", None, np.float64),
-        ("gru", 1, "adam", "linear", None, np.float32),
-        *(
-            large(cell, layers, optimizer, *method, dtype)
-            for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
-        ),
-    ],
-)
+@pytest.mark.parametrize(("cell", "num_layers", "optimizer", "method", "levels", "dtype"), [
+    ("rnn", 1, "adam", "chunked", None, np.float32), ("rnn", 1, "momentum", "blelloch", None, np.float32),
+    ("gru", 1, "sgd", "truncated", 1, np.float32),
+    more("gru", 2, "adam", "chunked", None, np.float64),
+    ("gru", 1, "adam", "linear", None, np.float32),
+    *(
+        large(cell, layers, optimizer, *method, dtype)
+        for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
+    ),
+])  # fmt: skip
 def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels, dtype):
     host, device = pair(cell, num_layers, optimizer, method, levels, dtype)
     rng, tolerance = np.random.default_rng(0), 2e-5 if dtype == np.float32 else 1e-12

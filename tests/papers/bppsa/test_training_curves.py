@@ -57,14 +57,11 @@ def shortcut(monkeypatch):
     monkeypatch.setattr(Network, "backward", backward)
 
 
-@pytest.mark.parametrize(
-    "name, reference, params, watched",
-    [
-        more("figure_06", "ordinary", LeNet5().params, ["training_loss", "test_loss"]),
-        ("figure_07", "linear", RNN(1, 2, 3).params, ["fixed_loss"]),
-        ("figure_13", "linear", GRU(2, 2, 2).params, ["training_loss", "accuracy"]),
-    ],
-)
+@pytest.mark.parametrize("name, reference, params, watched", [
+    more("figure_06", "ordinary", LeNet5().params, ["training_loss", "test_loss"]),
+    ("figure_07", "linear", RNN(1, 2, 3).params, ["fixed_loss"]),
+    ("figure_13", "linear", GRU(2, 2, 2).params, ["training_loss", "accuracy"]),
+])  # fmt: skip
 def test_both_methods_learn_the_same_and_the_control_too(tiny, name, reference, params, watched):
     table = tiny[name]
     worst = training_curves.differences(table).filter(regex="^(gradient|loss|control)$").max()
@@ -86,14 +83,11 @@ def test_backends_train_the_same_model_on_the_same_samples(tiny):
     assert tiny["figure_06"].attrs["data"] == "stand-in" and set(tiny["figure_06"]["images"]) == {"stand-in"}
 
 
-@pytest.mark.parametrize(
-    "model, param, train",
-    [
-        (Network, "conv2.bias", train_lenet),
-        (RNN, "weight_hh_l0", lambda: figure_07.train({"backend": "numpy", "T": 12, "iterations": 3}, 0)),
-        (GRU, "bias_hh_l0", lambda: train_gru(3)),
-    ],
-)
+@pytest.mark.parametrize("model, param, train", [
+    (Network, "conv2.bias", train_lenet),
+    (RNN, "weight_hh_l0", lambda: figure_07.train({"backend": "numpy", "T": 12, "iterations": 3}, 0)),
+    (GRU, "bias_hh_l0", lambda: train_gru(3)),
+])  # fmt: skip
 def test_a_wrong_gradient_is_seen_at_once(model, param, train, monkeypatch):
     right = model.backward
 
