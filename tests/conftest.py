@@ -119,6 +119,14 @@ def foreground():
 
 
 @pytest.fixture
+def handlers(foreground):
+    """SIGTERM, too, as a program finds it that a shell starts in the foreground."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
 def few_threads(from_ptx, monkeypatch):
     """Fewer threads than numbers where there is no GPU, so that every loop over them goes round."""
     if backends.emulated():

@@ -274,10 +274,8 @@ def pairs(n, d):
 
 def matmul(left, right):
     """Product of two matrices (lists of rows) of Python numbers."""
-    return [
-        [sum(left[i][k] * right[k][j] for k in range(len(right))) for j in range(len(right[0]))]
-        for i in range(len(left))
-    ]
+    inner, columns = range(len(right)), range(len(right[0]))
+    return [[sum(row[k] * right[k][j] for k in inner) for j in columns] for row in left]
 
 
 def pattern_product(left, right):
@@ -290,6 +288,11 @@ def pattern_product(left, right):
                     structure[i][j] = 1
                     multiply_adds += 1
     return structure, multiply_adds
+
+
+def structured_backprop(weights, slopes, carry, grad_output, local_grads=None):
+    """Gradients at all points of a structured chain, along its transposed Jacobians."""
+    return backprop(structured_jacobians_T(weights, slopes, carry), grad_output, local_grads)
 
 
 def structured_jacobians_T(weights, slopes, carry=None):

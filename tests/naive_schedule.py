@@ -184,13 +184,8 @@ def list_schedule(problem, rank):
         busy = {worker[operation] for operation in start if operation not in over}
         begins = []
         for who in set(worker.values()) - busy:
-            ready = [
-                operation
-                for operation in duration
-                if worker[operation] == who
-                and operation not in start
-                and all(before in over for before in needs[operation])
-            ]
+            own = [operation for operation in duration if worker[operation] == who and operation not in start]
+            ready = [operation for operation in own if all(before in over for before in needs[operation])]
             if ready:
                 begins.append(min(ready, key=lambda operation: rank[operation]))
         for operation in begins:

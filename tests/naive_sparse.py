@@ -34,11 +34,8 @@ def windows(x, kernel, stride):
     for c in range(channels):
         for i in range((height - kernel[0]) // stride[0] + 1):
             for j in range((width - kernel[1]) // stride[1] + 1):
-                found[c, i, j] = [
-                    float(x[c, i * stride[0] + a, j * stride[1] + b])
-                    for a in range(kernel[0])
-                    for b in range(kernel[1])
-                ]
+                rows = [x[c, i * stride[0] + a, j * stride[1] :] for a in range(kernel[0])]
+                found[c, i, j] = [float(row[b]) for row in rows for b in range(kernel[1])]
     return found
 
 

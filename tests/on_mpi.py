@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from texts import beside
 
 pytest.importorskip("mpi4py")
 
@@ -29,24 +30,7 @@ def command(ranks, *arguments):
     return [*launcher, sys.executable, "-W", "error", *map(str, arguments)]
 
 
-# A program that is `main` of a module, but for a fault on one rank at a call of something.
-FAULTY = """
-import os, signal, sys
-from pkgutil import resolve_name
-from mpi4py import MPI
-
-owner, main = resolve_name("bppsa_nb.{owner}"), resolve_name("bppsa_nb.{main}")
-kept, calls = owner.{name}, []
-
-def fault(*arguments, **named):
-    calls.append(1)
-    if len(calls) == {number} and MPI.COMM_WORLD.rank == {rank}:
-        {fault}
-    return kept(*arguments, **named)
-
-owner.{name} = fault
-sys.exit(main(sys.argv[1:]))
-"""
+FAULTY = beside(__file__)["FAULTY"]
 
 
 def start(ranks, *arguments, seconds=100):

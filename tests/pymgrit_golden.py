@@ -3,20 +3,15 @@
 It needs PyMGRIT 1.0.6 (``pip install pymgrit``), and NumPy below 2.4, which it was written for.
 """
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 
 # Layers, coarsening and levels; c divides the layers of every level but the coarsest, as PyMGRIT wants it.
 HIERARCHIES = [(64, 4, 2), (64, 4, 3), (64, 2, 5), (81, 3, 4)]
-CASES = [
-    (activation, *hierarchy, cycle, nested, relaxation)
-    for activation in ("tanh", "relu")
-    for hierarchy in HIERARCHIES
-    for cycle in "VF"
-    for nested in (False, True)
-    for relaxation in ("F", "FCF")
-]
+CHOICES = itertools.product(("tanh", "relu"), HIERARCHIES, "VF", (False, True), ("F", "FCF"))
+CASES = [(activation, *hierarchy, *how) for activation, hierarchy, *how in CHOICES]
 
 
 def problem(depth):

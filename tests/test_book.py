@@ -14,15 +14,14 @@ from urllib.parse import unquote
 import on_browser
 import puzzle_answers
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, explain, notebooks
 
 SITE = files.root() / "build/book/html"
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="needs what `make book` builds"),
-]
+built = pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="needs what `make book` builds")
+pytestmark = [pytest.mark.full, built]
 in_browser = pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 READ = [name for name in PAGES if not name.startswith("_modules")]
@@ -69,22 +68,7 @@ def page(browser, root):
     assert [error for error in browser.errors if root.startswith("http") or "Failed to fetch" not in error] == []
 
 
-LOOK = """(async () => {
-  const images = [...document.images];
-  for (const image of images) image.loading = "eager";
-  await Promise.all(images.map((image) => image.decode().catch(() => 0)));
-  const text = document.querySelector("article")?.innerText ?? "";
-  return {
-    unsaid: images.filter((image) => image.closest("article"))
-      .filter((image) => image.alt.length < 20 || /[.](png|svg)$/.test(image.alt)).map((image) => image.src),
-    broken: images.filter((image) => !image.naturalWidth).map((image) => image.src),
-    sideways: Math.max(0, document.documentElement.scrollWidth - innerWidth),
-    formulas: (text.match(/\\\\(frac|partial|mathrm|begin)/) ?? [""])[0],
-    cut: innerWidth < 1200 ? 0 : [...document.querySelectorAll(".cell_input pre")].filter((code) =>
-      code.offsetParent && code.scrollWidth > code.clientWidth).length,
-    untold: [...document.querySelectorAll("article svg[role=img]")].filter((s) => !s.getAttribute("aria-label")).length,
-  };
-})()"""
+LOOK = beside(__file__)["LOOK"]
 
 
 @in_browser

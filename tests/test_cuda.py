@@ -7,6 +7,7 @@ import pytest
 from chain_draws import METHODS, TOLERANCE, cast, chain, error
 from rings import large, more
 from scipy import sparse
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.cells import layer as plain_layer
@@ -78,14 +79,11 @@ def test_gates_that_are_open_or_closed(dtype):
         assert np.allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("gates", "split", "T", "B", "H", "I", "dtype"),
-    [
-        (1, 0, 100, 16, 20, 1, np.float32), more(3, 1, 50, 7, 20, 1, np.float64), (3, 1, 1, 3, 5, 38, np.float32),
-        more(4, 2, 5, 3, 6, 2, np.float64), more(1, 0, 3, 2, 150, 70, np.float64),
-        large(1, 0, 1000, 256, 20, 1, np.float32), large(3, 1, 259, 16, 600, 38, np.float32),
-    ],
-)
+@pytest.mark.parametrize(("gates", "split", "T", "B", "H", "I", "dtype"), [
+    (1, 0, 100, 16, 20, 1, np.float32), more(3, 1, 50, 7, 20, 1, np.float64), (3, 1, 1, 3, 5, 38, np.float32),
+    more(4, 2, 5, 3, 6, 2, np.float64), more(1, 0, 3, 2, 150, 70, np.float64),
+    large(1, 0, 1000, 256, 20, 1, np.float32), large(3, 1, 259, 16, 600, 38, np.float32),
+])  # fmt: skip
 def test_weight_gradients_of_many_tiles(gates, split, T, B, H, I, dtype, monkeypatch):
     monkeypatch.setattr(weight_gradients, "PARTS", 3 if backends.emulated() else 264)
     rng, cell = np.random.default_rng(0), Cell(None, None, gates, split)
@@ -265,26 +263,9 @@ def test_what_arrays_on_the_gpu_are_refused_for():
     J, g, x, weights = cast(np.float32, *map(np.ones, ((T, B, H, H), (B, H), (T, B, 2), (1, H, H))))
     model = bp.RNN(2, 3, 4, rng=0)
     saved, nan = model.forward(put(x)), np.where(np.arange(H) > 0, *np.float32([np.nan, 1]))
-    refused = {
-        "grad_output must be in the GPU's memory": lambda: bp.backprop(put(J), g),
-        "jacobians_T must be in the GPU's memory": lambda: bp.backprop(J, put(g)),
-        "local_grads must be in the GPU's": lambda: bp.backprop(put(J), put(g), local_grads=np.ones((T + 1, B, H))),
-        "got list": lambda: bp.backprop([J[0, 0]], put(g)),
-        "backend must be 'cuda' or 'auto'": lambda: bp.backprop(put(J), put(g), backend="cpu"),
-        "grad_output must have dtype float64": lambda: bp.backprop(put(J.astype(np.float64)), put(g)),
-        r"shape \(B, H\) = \(2, 3\) to fit": lambda: bp.backprop(put(np.ones((T, B, 3, 3), np.float32)), put(g)),
-        r"jacobians_T must be finite, got nan at \[0, 0, 0, 1\]": lambda: bp.backprop(put(J * nan), put(g)),
-        "slopes must be in the GPU's memory": lambda: bp.StructuredChain(put(weights), x[None]),
-        "slopes must have shape": lambda: bp.StructuredChain(put(weights), put(np.stack([x, x]))),
-        "at least one step": lambda: model.forward(put(x)[:0]),
-        "x must have dtype float32, as the RNN has": lambda: model.forward(put(x.astype(np.float64))),
-        r"x must be finite, got nan at \[0, 0, 1\]": lambda: model.forward(put(x * nan)),
-        "grad_logits must be in the GPU's memory": lambda: model.backward(saved, np.ones((B, 4))),
-        "grad_logits must be finite": lambda: model.backward(saved, put(np.full((B, 4), np.inf, np.float32))),
-    }
-    for match, call in refused.items():
+    for text, match in beside(__file__)["refused"]:
         with pytest.raises((TypeError, ValueError), match=match):
-            call()
+            eval(text, globals() | locals())
 
 
 def test_an_axis_of_one_may_have_any_stride(monkeypatch):

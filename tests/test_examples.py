@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from texts import beside
 
 import bppsa_nb
 
@@ -70,20 +71,7 @@ def test_every_public_name_loads(module):
         module.backprob  # noqa: B018
 
 
-WRONG = {
-    'bp.explain("x", 1, 1)': 'Argument 1 to "explain" has incompatible type "str"; expected "int"',
-    'bp.backprop([], np.ones(2), method="tree")': 'Argument "method" to "backprop" has incompatible type',
-    "bp.RNN(1, 20)": 'Missing positional argument "num_classes" in call to "RNN"',
-    "bp.RNN(1, 20, 10).units": '"RNN" has no attribute "units"',
-    "bp.backprob": "Module has no attribute",
-    'bp.Adam(lr="fast")': 'Argument "lr" to "Adam" has incompatible type',
-    'bppsa_nb.torch.GRU(1, 20, forward="tree")': 'Argument "forward" to "GRU" has incompatible type',
-    "sparse.Conv3d": "Module has no attribute",
-    'sparse.Tanh("t").jacobian_T("x")': 'Argument 1 to "jacobian_T" of "Operator" has incompatible type "str"',
-    'sparse.Conv2d("c", 3, "2", 3)': 'Argument 3 to "Conv2d" has incompatible type',
-    "schedule.pipeline(4)": 'Argument 1 to "pipeline" has incompatible type "int"; expected "Network"',
-    "graphs.Graph(3)": 'Argument 1 to "Graph" has incompatible type "int"; expected "str"',
-}
+WRONG = beside(__file__)["wrong"]
 
 
 @pytest.mark.outer

@@ -13,10 +13,8 @@ import bppsa_nb.torch as ours
 
 pytestmark = pytest.mark.peers
 KINDS = {
-    "tanh": (torch.nn.RNN, ours.RNN, {}),
-    "relu": (torch.nn.RNN, ours.RNN, {"nonlinearity": "relu"}),
-    "GRU": (torch.nn.GRU, ours.GRU, {}),
-    "LSTM": (torch.nn.LSTM, ours.LSTM, {}),
+    "tanh": (torch.nn.RNN, ours.RNN, {}), "relu": (torch.nn.RNN, ours.RNN, {"nonlinearity": "relu"}),
+    "GRU": (torch.nn.GRU, ours.GRU, {}), "LSTM": (torch.nn.LSTM, ours.LSTM, {}),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 INPUTS = "batch", "one sample", "packed", "packed, unsorted"

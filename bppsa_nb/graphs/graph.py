@@ -15,11 +15,8 @@ Values = Mapping[str, Annotated[np.ndarray, "floating[...]"]]
 
 _COMPUTE = {
     "sum": lambda *terms: reduce(np.add, terms),
-    "multiply": np.multiply,
     "one_minus": lambda a: 1 - a,
-    "negate": np.negative,
-    "sigmoid": expit,
-    "tanh": np.tanh,
+    **{"multiply": np.multiply, "negate": np.negative, "sigmoid": expit, "tanh": np.tanh},
     "relu": lambda a: np.maximum(a, 0),
     "step": lambda a: (a > 0).astype(a.dtype),
     "total": lambda a: a.sum(axis=0),

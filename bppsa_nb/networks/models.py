@@ -22,19 +22,10 @@ class LeNet5(Network):
 
     def __init__(self, rng: Rng = 0, dtype: Dtype = np.float32):
         operators = [
-            Conv2d("conv1", 3, 6, 5),
-            ReLU("relu1"),
-            MaxPool2d("pool1", 2),
-            Conv2d("conv2", 6, 16, 5),
-            ReLU("relu2"),
-            MaxPool2d("pool2", 2),
-            Flatten("flatten"),
-            Linear("fc1", 400, 120),
-            ReLU("relu3"),
-            Linear("fc2", 120, 84),
-            ReLU("relu4"),
-            Linear("fc3", 84, 10),
-        ]
+            Conv2d("conv1", 3, 6, 5), ReLU("relu1"), MaxPool2d("pool1", 2),
+            Conv2d("conv2", 6, 16, 5), ReLU("relu2"), MaxPool2d("pool2", 2), Flatten("flatten"),
+            Linear("fc1", 400, 120), ReLU("relu3"), Linear("fc2", 120, 84), ReLU("relu4"), Linear("fc3", 84, 10),
+        ]  # fmt: skip
         super().__init__((3, 32, 32), operators, rng=rng, dtype=dtype)
 
 
@@ -65,11 +56,7 @@ class VGG11(Network):
                 channels = entry
         scan_until = operators[-1].name
         operators += [
-            Flatten("flatten"),
-            Linear("classifier.1", 512, 512),
-            ReLU("classifier.2"),
-            Linear("classifier.4", 512, 512),
-            ReLU("classifier.5"),
-            Linear("classifier.6", 512, 10),
-        ]
+            Flatten("flatten"), Linear("classifier.1", 512, 512), ReLU("classifier.2"),
+            Linear("classifier.4", 512, 512), ReLU("classifier.5"), Linear("classifier.6", 512, 10),
+        ]  # fmt: skip
         super().__init__((3, 32, 32), operators, scan_until=scan_until, init="he", rng=rng, dtype=dtype)

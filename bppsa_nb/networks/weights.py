@@ -15,9 +15,7 @@ SCHEMES = get_args(Scheme)
 
 
 @checked
-def prune(
-    params: Params, rate: Annotated[float, ">= 0, < 1"], scheme: Scheme = "class_blind"
-) -> dict[str, np.ndarray]:
+def prune(params: Params, rate: Annotated[float, ">= 0, < 1"], scheme: Scheme = "class_blind") -> dict[str, np.ndarray]:
     """Set the weights of smallest magnitude to zero, in place.
 
     Only arrays of two or more axes are pruned; biases stay. Weights that are zero already count as pruned. Of weights

@@ -21,14 +21,11 @@ def case(cell, T, B, H, layers=1, growth=1.0, dtype=np.float32):
 
 
 @pytest.mark.parametrize("cell", MODELS)
-@pytest.mark.parametrize(
-    ("T", "B", "H", "layers", "length", "growth", "dtype"),
-    [
-        (1, 1, 3, 1, 1, 1, np.float32), (7, 2, 3, 1, 3, 1, np.float32), more(7, 2, 3, 1, 3, 1, np.float64),
-        more(45, 1, 3, 2, 20, 5, np.float32), large(1000, 16, 20, 1, 50, 1, np.float32),
-        large(997, 5, 20, 2, 31, 5, np.float64), large(300, 2, 300, 1, 40, 3, np.float32),
-    ],
-)
+@pytest.mark.parametrize(("T", "B", "H", "layers", "length", "growth", "dtype"), [
+    (1, 1, 3, 1, 1, 1, np.float32), (7, 2, 3, 1, 3, 1, np.float32), more(7, 2, 3, 1, 3, 1, np.float64),
+    more(45, 1, 3, 2, 20, 5, np.float32), large(1000, 16, 20, 1, 50, 1, np.float32),
+    large(997, 5, 20, 2, 31, 5, np.float64), large(300, 2, 300, 1, 40, 3, np.float32),
+])  # fmt: skip
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, length, growth, dtype, monkeypatch):
     model, x, h0 = case(cell, T, B, H, layers, growth, dtype)
     for any_size in (False, True):

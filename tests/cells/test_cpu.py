@@ -14,7 +14,6 @@ from bppsa_nb.chains.methods import go_back
 from bppsa_nb.machine import workers
 
 CELLS = {"rnn": RNN.cell, "gru": GRU.cell, "lstm": LSTM.cell}
-DTYPES = [np.float32, np.float64]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 # Steps around those that a block has, samples around those that a group has.
 SHAPES = [(0, 3, 2, 4), (1, 9, 1, 1), (31, 8, 2, 5), (32, 16, 1, 20), (33, 17, 3, 7), (70, 1, 38, 20), (65, 10, 20, 33)]

@@ -16,8 +16,6 @@ from bppsa_nb.machine.pointwise import tanh
 from bppsa_nb.training.loss import cross_entropy
 
 METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
-
-
 KINDS = {"minimal gated unit": MinimalGatedUnit, "relu": partial(RNN, nonlinearity="relu"), "peephole": PeepholeLSTM}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 

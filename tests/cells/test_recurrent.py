@@ -104,14 +104,11 @@ def test_gradients_equal_the_oracle(shape, dtype, cell, monkeypatch):
 
 @pytest.mark.gpu
 @each_cell
-@pytest.mark.parametrize(
-    ("shape", "num_layers", "dtype"),
-    [
-        ((0, 2, 2, 3), 2, np.float32), more((1, 1, 2, 3), 1, np.float64), ((3, 2, 2, 3), 2, np.float32),
-        more((5, 1, 2, 3), 1, np.float64), more((4, 2, 2, 3), 2, np.float32), large((259, 16, 2, 20), 2, np.float32),
-        large((1000, 16, 2, 20), 1, np.float32), large((100, 3, 2, 600), 1, np.float64),
-    ],
-)
+@pytest.mark.parametrize(("shape", "num_layers", "dtype"), [
+    ((0, 2, 2, 3), 2, np.float32), more((1, 1, 2, 3), 1, np.float64), ((3, 2, 2, 3), 2, np.float32),
+    more((5, 1, 2, 3), 1, np.float64), more((4, 2, 2, 3), 2, np.float32), large((259, 16, 2, 20), 2, np.float32),
+    large((1000, 16, 2, 20), 1, np.float32), large((100, 3, 2, 600), 1, np.float64),
+])  # fmt: skip
 def test_a_gpu_gives_what_numpy_does(shape, num_layers, dtype, cell, few_threads, monkeypatch):
     model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
     expected, activations = (model.forward(x, h0, backend) for backend in ("numpy", "cuda"))

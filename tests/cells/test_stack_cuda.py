@@ -52,13 +52,10 @@ def flat(found):
 
 
 @pytest.mark.parametrize("cell", NAMES)
-@pytest.mark.parametrize(
-    ("T", "B", "H", "L", "dtype", "length"),
-    [
-        (5, 2, 3, 1, np.float32, 2), more(1, 1, 3, 1, np.float64, None), more(4, 1, 3, 2, np.float64, None),
-        large(500, 16, 20, 2, np.float32, 50), large(100, 3, 300, 1, np.float64, None),
-    ],
-)
+@pytest.mark.parametrize(("T", "B", "H", "L", "dtype", "length"), [
+    (5, 2, 3, 1, np.float32, 2), more(1, 1, 3, 1, np.float64, None), more(4, 1, 3, 2, np.float64, None),
+    large(500, 16, 20, 2, np.float32, 50), large(100, 3, 300, 1, np.float64, None),
+])  # fmt: skip
 def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, length):
     here, there, x, h0, at_last, at_each = case(cell, T, B, H, L, dtype)
     options = SolverOptions("chunked", length, 0) if length else SolverOptions("linear")

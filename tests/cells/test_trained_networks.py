@@ -21,13 +21,10 @@ def trained(kind, rate, iterations):
             yield i + 1, model, x
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate", "most"),
-    [
-        *(pytest.param("RNN", rate, 3000, marks=pytest.mark.full) for rate in (1e-5, 1e-4, 1e-3)),
-        *(("RNN", 1e-3, 1000), more("LSTM", 1e-2, 300), pytest.param("LSTM", 1e-2, 3000, marks=pytest.mark.full)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "rate", "most"), [
+    *(pytest.param("RNN", rate, 3000, marks=pytest.mark.full) for rate in (1e-5, 1e-4, 1e-3)),
+    *(("RNN", 1e-3, 1000), more("LSTM", 1e-2, 300), pytest.param("LSTM", 1e-2, 3000, marks=pytest.mark.full)),
+])  # fmt: skip
 def test_states_and_gradients_are_the_loops(kind, rate, most):
     for iterations, model, x in trained(kind, rate, most):
         at_logits = np.ones((B, 10), np.float32) / B

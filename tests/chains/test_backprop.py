@@ -50,14 +50,11 @@ MANY = itertools.product([0, 1, 2, 3, 5, 10, 100, 500], [1, 3, 20, 33, 64, 128],
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("T", "H", "B", "local", "dtype", "methods"),
-    [
-        *((T, 3, B, local, np.float32, FEW) for T, B, local in SMALL),
-        more(1, 3, 1, True, np.float64, FEW), more(10, 3, 1, False, np.float64, FEW),
-        *(large(*size, size[0] <= 100, dtype, METHODS) for size in MANY for dtype in TOLERANCE),
-    ],
-)
+@pytest.mark.parametrize(("T", "H", "B", "local", "dtype", "methods"), [
+    *((T, 3, B, local, np.float32, FEW) for T, B, local in SMALL),
+    more(1, 3, 1, True, np.float64, FEW), more(10, 3, 1, False, np.float64, FEW),
+    *(large(*size, size[0] <= 100, dtype, METHODS) for size in MANY for dtype in TOLERANCE),
+])  # fmt: skip
 def test_a_gpu_equals_the_oracle(T, H, B, local, dtype, methods):
     check(T, H, B, local, ["cuda"], [dtype], methods)
 
@@ -405,14 +402,11 @@ def test_a_list_of_links_of_a_batch(method, shared, terms):
             np.testing.assert_allclose(here[b], there, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("links", "grad_output", "terms"),
-    [
-        (J[:, 0], G[0], C[:, 0]), (J[:, :1], G[0], C[:, 0]),
-        (bp.StructuredChain(J[:1, 0], np.ones((1, 4, 1, 3))), G[0], C[:, 0]),
-        ([bp.BatchedCSR(np.ones((1, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))] * 4, G[0], list(C[:, 0])),
-    ],
-)
+@pytest.mark.parametrize(("links", "grad_output", "terms"), [
+    (J[:, 0], G[0], C[:, 0]), (J[:, :1], G[0], C[:, 0]),
+    (bp.StructuredChain(J[:1, 0], np.ones((1, 4, 1, 3))), G[0], C[:, 0]),
+    ([bp.BatchedCSR(np.ones((1, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))] * 4, G[0], list(C[:, 0])),
+])  # fmt: skip
 def test_one_sample_becomes_a_batch_as_the_error_says(links, grad_output, terms):
     for _ in range(8):
         try:

@@ -269,7 +269,6 @@ def test_two_cores_share_the_time_loop_of_one_group_if_it_has_many_units(monkeyp
         assert work.written == 10 * min(B, 8) * H * 9
 
 
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("B", [1, 16])
 @pytest.mark.parametrize("T", [0, 1, 31, 32, 63, 64, 65, 1000, 30001])

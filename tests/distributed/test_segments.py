@@ -3,10 +3,12 @@
 import naive
 import numpy as np
 import pytest
+from chain_draws import error
 from hypothesis import given
 from hypothesis import strategies as st
 from random_chains import TOLERANCE, Chain
 from scipy import sparse
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
@@ -25,10 +27,6 @@ def test_parts_are_consecutive_and_even(steps, ranks):
     assert [t for part in parts for t in range(part.start, part.stop)] == list(range(steps))
     lengths = [part.stop - part.start for part in parts]
     assert len(parts) == ranks and max(lengths) - min(lengths) <= 1
-
-
-def gap(found, expected):
-    return np.abs(found - expected).max() / np.abs(expected).max()
 
 
 def make(kind, T, dtype, seed=0):
@@ -55,10 +53,10 @@ def test_what_a_segment_is_reduced_to_does_what_its_sweep_does(kind, backend, wo
             oracle = naive.backprop(written, start, below)
             swept = segment.sweep(start, local)
             assert swept.dtype == dtype and swept.shape == oracle.shape
-            assert gap(swept, oracle) < TOLERANCE[dtype]
-            assert gap(segment.sweep(start, below), swept) == 0
+            assert error(swept, oracle) < TOLERANCE[dtype]
+            assert error(segment.sweep(start, below), swept) == 0
             found = segment.reduce(end, local)
-            assert gap(found @ g[0], oracle[0]) < TOLERANCE[dtype] and (found @ g[0]).dtype == dtype
+            assert error(found @ g[0], oracle[0]) < TOLERANCE[dtype] and (found @ g[0]).dtype == dtype
             assert found.offset.any() == (end is not None or local is not None)
 
 
@@ -83,14 +81,7 @@ def test_a_product_that_cannot_be_kept(kind, backend):
         DenseSegment(links, 2, backend).reduce(None, None)
 
 
-@pytest.mark.parametrize(
-    "ranks, size, batch, matrices, method",
-    [
-        *((2, 20, 16, 16, "linear"), (21, 20, 16, 16, "linear"), (22, 20, 16, 16, "chunked")),
-        # Of Jacobians that samples share, there is one product for all of them.
-        *((2, 20, 16, 1, "linear"), (3, 20, 16, 1, "chunked"), (4, 20, 1, 1, "linear"), (1, 1, 16, 1, "linear")),
-    ],
-)
+@pytest.mark.parametrize("ranks, size, batch, matrices, method", beside(__file__)["chosen"])
 def test_auto_multiplies_where_ranks_have_less_to_do_than_all_of_them_in_turn(ranks, size, batch, matrices, method):
     assert choose("auto", ranks, size, batch, matrices) == method
     assert choose("linear", ranks, size, batch, matrices) == "linear"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from on_mpi import ENVIRONMENT, FAULTY, command, start
 from rings import more
+from trainers import curve
 
 import bppsa_nb as bp
 from bppsa_nb.distributed.ranks import checksum
@@ -81,11 +82,6 @@ def test_a_checkpoint_is_of_no_number_of_ranks(on_ranks, tmp_path):
 TRAIN = ["train", "--length", "20", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
 
 
-def curve(path):
-    with np.load(path, allow_pickle=False) as kept:
-        return kept["loss"]
-
-
 def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_path, capsys):
     one, four, two = (tmp_path / f"{name}.npz" for name in ("one", "four", "two"))
     assert cli.main([*TRAIN, "--epochs", "2", "--save", str(one)]) == 0
@@ -118,13 +114,10 @@ def test_the_command_trains_residual_layers_on_ranks_with_the_bits_of_one(rank_s
         assert all((one[name] == other[name]).all() for name in one.files if name not in ("seconds", "note"))
 
 
-@pytest.mark.parametrize(
-    "arguments, code, said",
-    [
-        (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
-        more(["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
-    ],
-)
+@pytest.mark.parametrize("arguments, code, said", [
+    (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
+    more(["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
+])  # fmt: skip
 def test_what_is_wrong_is_said_once(arguments, code, said):
     done = start(3, "-m", "bppsa_nb.papers.cli", *TRAIN, *arguments)
     assert done.returncode == code

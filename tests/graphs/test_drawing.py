@@ -91,12 +91,9 @@ def test_ends_of_wires_carry_their_names(direction, prefix, ax):
 
 def test_junctions_are_where_wires_part():
     graph = library.gru_moved_reset()
-    assert drawing.junctions(drawing.routes(graph, graph["h"])) == {
-        (0.9, 1.1): {(1, 0), (0, 1)},
-        (0.9, 2.5): {(1, 0), (0, 1)},
-        (0.9, 3.9): {(1, 0), (0, 1)},
-    }
-    assert drawing.junctions(drawing.routes(graph, graph["z"])) == {(13.1, 1.1): {(1, 0), (0, 1)}}
+    both = {(1, 0), (0, 1)}  # to the right, and up
+    assert drawing.junctions(drawing.routes(graph, graph["h"])) == {(0.9, y): both for y in (1.1, 2.5, 3.9)}
+    assert drawing.junctions(drawing.routes(graph, graph["z"])) == {(13.1, 1.1): both}
     assert drawing.junctions(drawing.routes(graph, graph["r"])) == {}
 
 

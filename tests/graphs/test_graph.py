@@ -32,12 +32,8 @@ def lstm():
 
 
 GRAPHS = {
-    "fully connected": library.fully_connected,
-    "vanilla RNN": library.vanilla_rnn,
-    "GRU": library.gru,
-    "GRU, reset moved": library.gru_moved_reset,
-    "GRU, reset moved, bias": lambda: library.gru_moved_reset(bias=True),
-    "LSTM": lstm,
+    "fully connected": library.fully_connected, "vanilla RNN": library.vanilla_rnn, "LSTM": lstm, "GRU": library.gru,
+    "GRU, reset moved": library.gru_moved_reset, "GRU, reset moved, bias": lambda: library.gru_moved_reset(bias=True),
     **{name: (lambda name=name: library.operations()[name]) for name in library.operations()},
 }
 GRUS = [name for name in GRAPHS if name.startswith("GRU")]

@@ -1,19 +1,13 @@
 import numpy as np
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import checks
 
 
-@pytest.mark.parametrize(
-    "array, expected",
-    [
-        (np.ones(3), True), (np.zeros((0, 2), np.float32), True), (np.float32([[0, np.inf]]), False),
-        (np.float32([3e38, -3e38]), True),  # whose squares are not in range
-        (np.float32([-np.inf, np.inf]), False), (np.ones((4, 3)).T, True), (np.array([0.0, np.nan])[::-1], False),
-    ],
-)
+@pytest.mark.parametrize("array, expected", beside(__file__)["finite"])
 def test_all_finite(array, expected):
-    assert checks.all_finite(array) is expected
+    assert checks.all_finite(eval(array)) is expected
 
 
 @pytest.mark.parametrize("size", [3, 10**5, 2**20])

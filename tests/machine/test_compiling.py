@@ -48,13 +48,10 @@ def test_the_first_compilation_says_so_and_no_other(says, capsys):
     assert capsys.readouterr() == ("", "bppsa_nb: compiling, once\n")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "terminal", "notebook", "watched"),
-    [
-        ((0, 1), False, False, False), ((0, 1), True, False, True), ((0, 1), False, True, True),
-        ((0, 3), False, False, True), ((1, 3), True, True, False), ((0, 3), None, True, False),
-    ],
-)
+@pytest.mark.parametrize(("ranks", "terminal", "notebook", "watched"), [
+    ((0, 1), False, False, False), ((0, 1), True, False, True), ((0, 1), False, True, True),
+    ((0, 3), False, False, True), ((1, 3), True, True, False), ((0, 3), None, True, False),
+])  # fmt: skip
 def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):
     monkeypatch.setattr("bppsa_nb.machine.compiling.rank_and_size", lambda: ranks)
     stream = None if terminal is None else types.SimpleNamespace(isatty=lambda: terminal)

@@ -84,8 +84,6 @@ def test_of_all_compiled_functions_it_can_be_told_what_they_depend_on():
     assert len(bodies) == 5 and len(kept) > 30 and len({compiling.digest(value.py_func) for value in kept}) == len(kept)
 
 
-
-
 def test_an_edit_of_another_module_is_seen_by_the_next_process_and_a_moved_folder_is_the_same(tmp_path):
     """Numba's own rule looks at the time of the file that the function stands in."""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}

@@ -8,8 +8,7 @@ from numba import from_dtype, njit
 
 from bppsa_nb.machine import elementary, pointwise
 
-DTYPES = [np.float32, np.float64]
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 def compiled(function):

@@ -5,18 +5,8 @@ import pytest
 from bppsa_nb.machine import process
 from bppsa_nb.machine.process import interrupts_held
 
+pytestmark = pytest.mark.usefixtures("handlers")
 BOTH = (signal.SIGINT, signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def usual():
-    """Signals as a program finds them that a shell starts in the foreground."""
-    before = {number: signal.getsignal(number) for number in BOTH}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", BOTH)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from llvmlite import binding, ir
 from numba import njit
+from texts import beside
 
 import bppsa_nb as bp
 from bppsa_nb.machine import intrinsics
 from bppsa_nb.machine.intrinsics import flush, restore
 
-DTYPES = [np.float32, np.float64]
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 here = pytest.mark.skipif(intrinsics._KIND is None, reason="this processor has no such state that is known")
 
 
@@ -74,13 +74,7 @@ def test_other_threads_do_not_notice():
     assert seen == [False]
 
 
-@pytest.mark.parametrize(
-    "kind, triple, instructions",
-    [
-        ("x86", "x86_64-unknown-linux-gnu", ["stmxcsr", "ldmxcsr"]),
-        ("arm", "aarch64-unknown-linux-gnu", ["mrs", "FPCR", "msr"]),
-    ],
-)
+@pytest.mark.parametrize("kind, triple, instructions", beside(__file__)["processors"])
 def test_machine_code(kind, triple, instructions, monkeypatch):
     """The instructions of both kinds of processors, whichever this one is."""
     monkeypatch.setattr(intrinsics, "_KIND", kind)

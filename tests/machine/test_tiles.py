@@ -13,9 +13,7 @@ from rings import more
 
 from bppsa_nb.machine import second_core, tiles
 
-DTYPES = [np.float32, np.float64]
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
-
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 call_parts = njit(lambda *arguments: tiles.multiply(*arguments))
 call_parts_T = njit(lambda *arguments: tiles.multiply_T(*arguments))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from comparing import assert_gradients
+from texts import beside, refuses
 
 from bppsa_nb import SGD, Adam, Trainer, sparse
 from bppsa_nb.multigrid import ResidualModel
@@ -194,24 +195,12 @@ def test_solver_may_change_and_is_not_shared():
     assert model.h == 1 / 10 and build(DENSE, h=0.5).h == 0.5  # times the depth, one by default
 
 
-FEW = {"solver": {"cycles": 4}}
-
-
 @each_kind
-@pytest.mark.parametrize(
-    "name, value, error, said, settings",
-    [
-        ("closing.bias", 0, RuntimeError, "tol=0 is not reached", {"depth": 40, "solver": {"tol": 0.0}}),
-        ("residual.weight", 1, FloatingPointError, "leaves the range", {"h": 1e5, "depth": 64} | FEW),
-        ("residual.bias", np.inf, ValueError, r"params\['residual.bias'\] must be finite, got inf at \[3, 2\]", {}),
-        ("closing.weight", 3e38, FloatingPointError, "output of 'closing' overflows float32", FEW),
-    ],
-)
-def test_what_cannot_be_solved_is_an_error_that_says_why(kind, name, value, error, said, settings):
+@pytest.mark.parametrize("name, value, said, settings", beside(__file__)["unsolved"])
+def test_what_cannot_be_solved_is_an_error_that_says_why(kind, name, value, said, settings):
     model = build(kind, dtype=np.float32, activation="relu", **settings)
     model.params[name][(3, 2) if value == np.inf else ...] = value
-    with pytest.raises(error, match=said):
-        model.forward(np.abs(samples(model)[0]), "numpy")
+    refuses("model.forward(np.abs(samples(model)[0]), 'numpy')", said, globals() | locals())
 
 
 def test_no_scan_of_images_is_to_be_had():

@@ -35,13 +35,8 @@ def start(net, batch=2, seed=1):
 hierarchies = st.tuples(st.integers(1, 21), st.integers(2, 5), st.integers(1, 4)).filter(
     lambda drawn: drawn[2] == 1 or drawn[1] ** (drawn[2] - 2) < drawn[0]
 )
-options = st.fixed_dictionaries(
-    {
-        "relaxation": st.sampled_from(["F", "FC", "FCF"]),
-        "cycle": st.sampled_from("VF"),
-        "cycles": st.integers(1, 3),
-    }
-)
+relaxations, kinds = st.sampled_from(["F", "FC", "FCF"]), st.sampled_from("VF")
+options = st.fixed_dictionaries({"relaxation": relaxations, "cycle": kinds, "cycles": st.integers(1, 3)})
 
 
 @given(hierarchies, options, st.sampled_from(["tanh", "relu"]), st.integers(0, 99))
@@ -107,10 +102,7 @@ def test_one_level_is_serial_propagation_to_the_last_bit():
 
 
 @given(
-    hierarchies,
-    st.sampled_from(["F", "FC", "FCF"]),
-    st.sampled_from("VF"),
-    st.sampled_from(["", "nested_iteration", "skip_downcycle"]),
+    *(hierarchies, relaxations, kinds, st.sampled_from(["", "nested_iteration", "skip_downcycle"])),
     st.sampled_from([network, convolutions]),
 )
 def test_states_and_gradients_converge_to_the_serial_ones(hierarchy, relaxation, cycle, begin, make):
@@ -159,10 +151,8 @@ def test_the_estimated_error_says_when_to_stop(T, make, begin):
     how = {"coarsening": 3} | ({begin: True} if begin else {})
     solvers = partial(multigrid.solve, net, u0), partial(multigrid.solve_adjoint, net, states, grad)
     for solver, right in zip(solvers, (states, net.backward(states, grad)), strict=True):
-        errors = [
-            np.linalg.norm(solver(cycles=cycles, **how).states - right) / np.linalg.norm(right)
-            for cycles in range(1, 9)
-        ]
+        found = (solver(cycles=cycles, **how).states for cycles in range(1, 9))
+        errors = [np.linalg.norm(states - right) / np.linalg.norm(right) for states in found]
         counts = []
         for error in 1e-1, 1e-2, 1e-4, 1e-6:
             found = solver(error=error, **how)

@@ -94,8 +94,9 @@ def test_flattening_is_the_identity():
 
 
 def test_relu_is_flat_at_zero():
-    found = ReLU("op").jacobian_T(np.array([-1.0, -0.0, 0.0, 1e-300, 2.0]))
-    np.testing.assert_array_equal(found.data, [0, 0, 0, 1, 1])
+    operator, x = ReLU("op"), np.array([-1.0, -0.0, 0.0, 1e-300, 2.0])
+    backward = operator.backward(np.ones((1, 5)), x[None], operator.forward(x[None]))
+    np.testing.assert_array_equal([operator.jacobian_T(x).data, *backward], [[0, 0, 0, 1, 1]] * 2)
 
 
 @pytest.mark.peers
@@ -144,9 +145,7 @@ def operators():
     return {
         "convolution": (Conv2d("op", 2, 3, 3, padding=1).jacobian(plane), (3, 2, 3, 3)),
         "linear": (Linear("op", 5, 4).jacobian((5,)), (4, 5)),
-        "relu": (ReLU("op").jacobian(plane), plane),
-        "tanh": (Tanh("op").jacobian(plane), plane),
-        "sigmoid": (Sigmoid("op").jacobian(plane), plane),
+        **{kind.__name__.lower(): (kind("op").jacobian(plane), plane) for kind in (ReLU, Tanh, Sigmoid)},
         "max": (MaxPool2d("op", 2).jacobian(plane), plane),
         "overlapping max": (MaxPool2d("op", 3, stride=2).jacobian(plane), plane),
     }
@@ -183,12 +182,9 @@ def test_threads_change_nothing(monkeypatch):
         convolution = Conv2d("op", 3, 4, 3, padding=1).jacobian((3, 9, 9), weight > -1)
         dense = Linear("op", 9, 12).jacobian((9,), weight.reshape(12, 9) > -1)
         pools = [MaxPool2d("op", size, stride=2).jacobian((4, 9, 9)) for size in (2, 3)]
-        return [
-            convolution.pattern.indices,
-            convolution.fill(np.where(weight > -1, weight, 0)),
-            dense.fill(np.where(weight > -1, weight, 0).reshape(12, 9)),
-            *(pool.fill(x) for pool in pools),
-        ]
+        kept = np.where(weight > -1, weight, 0)
+        filled = convolution.fill(kept), dense.fill(kept.reshape(12, 9)), *(pool.fill(x) for pool in pools)
+        return [convolution.pattern.indices, *filled]
 
     alone = everything()
     monkeypatch.setattr(jacobians, "_THRESHOLD", 0)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import beside
 
 from bppsa_nb.sparse import masks_of, prune
 
@@ -110,16 +111,9 @@ def test_masks_of_pruned_weights():
     np.testing.assert_array_equal(found["w"], masks["w"])
 
 
-@pytest.mark.parametrize(
-    "last, how, message",
-    [
-        (np.ones((2, 2)), {"rate": 1.0}, "rate must be at least 0 and below 1, got 1.0"),
-        (np.array([[1, np.nan]]), {}, r"params\['z'\] must be finite, got nan"),
-        (np.broadcast_to(np.ones(1), (2, 2)), {}, r"params\['z'\] must be writable"),
-    ],
-)
+@pytest.mark.parametrize("last, how, message", beside(__file__)["refused"])
 def test_refused_pruning_changes_nothing(last, how, message):
-    params = {"a": np.array([[0.5, 1.0]]), "b": np.ones(2), "z": last}
+    params = {"a": np.array([[0.5, 1.0]]), "b": np.ones(2), "z": eval(last)}
     before = {name: np.array(param) for name, param in params.items()}
     with pytest.raises(ValueError, match=message):
         prune(params, **{"rate": 0.5} | how)

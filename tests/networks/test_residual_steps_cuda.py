@@ -26,16 +26,13 @@ def assert_close(found, expected, dtype):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("state", "kernel", "depth", "coarsening", "activation", "dtype"),
-    [
-        more((2, 5), 0, 5, 2, "tanh", np.float32), ((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
-        more((5, 18), 0, 5, 2, "tanh", np.float32), more((2, 2, 2, 3), 3, 5, 2, "relu", np.float64),
-        large((1, 1), 0, 10, 2, "tanh", np.float32),
-        large((64, 256), 0, 250, 4, "tanh", np.float32), large((33, 300), 0, 250, 4, "relu", np.float64),
-        large((5, 8, 28, 28), 7, 62, 4, "tanh", np.float32), large((3, 5, 9, 33), 3, 62, 4, "relu", np.float64),
-    ],
-)
+@pytest.mark.parametrize(("state", "kernel", "depth", "coarsening", "activation", "dtype"), [
+    more((2, 5), 0, 5, 2, "tanh", np.float32), ((1, 1, 3, 2), 7, 5, 2, "tanh", np.float32),
+    more((5, 18), 0, 5, 2, "tanh", np.float32), more((2, 2, 2, 3), 3, 5, 2, "relu", np.float64),
+    large((1, 1), 0, 10, 2, "tanh", np.float32),
+    large((64, 256), 0, 250, 4, "tanh", np.float32), large((33, 300), 0, 250, 4, "relu", np.float64),
+    large((5, 8, 28, 28), 7, 62, 4, "tanh", np.float32), large((3, 5, 9, 33), 3, 62, 4, "relu", np.float64),
+])  # fmt: skip
 def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
     """Three levels, a last block that is shorter, and the gradients of everything."""
     rng, units = np.random.default_rng(state), state[1]

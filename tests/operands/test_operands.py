@@ -31,8 +31,7 @@ def offset(matrix, rng):
 
 
 MAKERS = {  # of a matrix
-    "dense": lambda m, rng: Dense(m),
-    "csr": lambda m, rng: csr(m),
+    "dense": lambda m, rng: Dense(m), "csr": lambda m, rng: csr(m),
     "planned": lambda m, rng: planned_one(csr(m).matrix),
     "scaled": lambda m, rng: Scaled(Dense(m), rng.integers(-300, 300)),
     "scaled_csr": lambda m, rng: Scaled(csr(m), rng.integers(-300, 300)),

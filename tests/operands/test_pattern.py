@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from texts import beside
 
 from bppsa_nb.sparse import CSRPattern
 
@@ -42,15 +43,7 @@ def test_the_last_column_of_the_widest_pattern():
     assert CSRPattern([0, 1], [2**31 - 1], (1, 2**31)).indices[0] == 2**31 - 1
 
 
-@pytest.mark.parametrize(
-    "indptr, indices, canonical",
-    [
-        ([0, 2, 2, 4], [1, 3, 0, 2], True),
-        ([0, 2, 2, 4], [3, 1, 0, 2], False),  # not sorted
-        ([0, 2, 2, 4], [1, 3, 2, 2], False),  # twice
-        ([0, 0, 0, 0], [], True), ([0, 0, 0, 2], [0, 3], True), ([0, 2, 2, 2], [3, 0], False),
-    ],
-)
+@pytest.mark.parametrize("indptr, indices, canonical", beside(__file__)["patterns"])
 def test_sorted_rows_without_repetition_are_canonical(indptr, indices, canonical):
     assert CSRPattern(indptr, np.array(indices, int), (3, 4)).canonical is canonical
 

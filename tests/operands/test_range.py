@@ -16,7 +16,7 @@ from bppsa_nb.operands import scaled_cpu
 from bppsa_nb.operands.kinds import Dense, Scaled
 from bppsa_nb.operands.range import DynamicRangeError
 
-BACKENDS = "numpy", "cpu"
+BACKENDS, by_hand = ("numpy", "cpu"), naive.structured_backprop
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 pytestmark = pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:underflow")
@@ -32,10 +32,6 @@ def rotations(T, B, H, rng, dtype, size=1.0):
     weights = np.linalg.qr(rng.standard_normal((1, H, H)))[0]
     slopes = rng.choice([-1.0, 1.0], (1, T, B, H)) * np.broadcast_to(size, T)[:, None, None]
     return weights.astype(dtype), slopes.astype(dtype)
-
-
-def by_hand(weights, slopes, carry, g, c=None):
-    return naive.backprop(naive.structured_jacobians_T(weights, slopes, carry), g, c)
 
 
 def gap(found, oracle):

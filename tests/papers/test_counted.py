@@ -83,11 +83,10 @@ def test_steps_and_work_follow_equations_6_and_7(counted):
     assert shared["hillis_steele"][256] < shared["blelloch"][256] < 2 * 8
 
 
-@pytest.mark.parametrize(
-    "column, missed",
-    [("fewer", []), ("steps", [0, 1, 3]), ("work", [2]), ("mm", [2]), ("blelloch", [4])]
-    + [("matrices", [5]), ("activations", [6])],
-)
+@pytest.mark.parametrize("column, missed", [
+    ("fewer", []), ("steps", [0, 1, 3]), ("work", [2]), ("mm", [2]), ("blelloch", [4]), ("matrices", [5]),
+    ("activations", [6]),
+])  # fmt: skip
 def test_claims_hold_for_scans_that_run_and_are_missed_where_counts_are_larger(counted, column, missed):
     found = steps_and_work.facts(counted.assign(**{column: counted["p"].fillna(2) * counted[column]}))
     verdicts = [judge(claim, steps_and_work, found)[2] for claim in steps_and_work.FIGURE.claims]

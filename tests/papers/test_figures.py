@@ -61,10 +61,8 @@ def test_foot_says_caption_machine_scale_and_data_and_is_not_stacked():
     figures.save(fig, "up", provenance=PROVENANCE, origin="timed", **TEXT)
     figures.save(fig, "up", provenance=PROVENANCE | {"data": "real"}, origin="timed", **TEXT)
     (foot,) = feet(fig)
-    assert foot.get_text().split("\n") == [
-        TEXT["caption"],
-        "Timed on Fine Processor (2 cores) · scale: quick · data: real",
-    ]
+    said = "Timed on Fine Processor (2 cores) · scale: quick · data: real"
+    assert foot.get_text().split("\n") == [TEXT["caption"], said]
 
 
 def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():

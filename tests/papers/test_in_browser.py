@@ -4,6 +4,7 @@ import shutil
 
 import on_browser
 import pytest
+from texts import beside
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import explain
@@ -12,9 +13,7 @@ pytestmark = [pytest.mark.full, pytest.mark.skipif(on_browser.CHROMIUM is None, 
 NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
 NOTEBOOKS = (*NOTEBOOKS, "02b_solve_kernel_puzzles", "02c_climb_a_ladder_of_kernels")
 WIDGET = "[...jupyterapp.shell.widgets('main')][0]"
-ERRORS = f"""{WIDGET}.content.widgets.flatMap((cell) => cell.model.outputs ? cell.model.outputs.toJSON() : [])
-    .filter((output) => output.output_type == "error" || output.name == "stderr")
-    .filter((output) => !/^bppsa_nb: compiling, once/.test(output.text))"""
+ERRORS, WRONG = (WIDGET + script for script in beside(__file__).values())
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +63,8 @@ def test_an_address_goes_to_the_cell_that_draws_a_figure(lab):
     page.wait(f"window.jupyterapp && {WIDGET} && {WIDGET}.content && {WIDGET}.content.widgets.length > 5")
     page.wait("!document.querySelector('#jupyterlab-splash')")
     there = f"{WIDGET}.content.widgets[{cell.number - 1}]"
-    assert page.run(f"[{there}.model.id, {there}.model.sharedModel.getSource().includes('\"figure_08\"')]") == [
-        cell.identifier,
-        True,
-    ]
+    found = page.run(f"[{there}.model.id, {there}.model.sharedModel.getSource().includes('\"figure_08\"')]")
+    assert found == [cell.identifier, True]
     top = f"{there}.node.getBoundingClientRect().top"
     assert page.run(top) > 1500
     page.call("Page.navigate", url=f"{opened}#cell-id={cell.identifier}")
@@ -76,16 +73,7 @@ def test_an_address_goes_to_the_cell_that_draws_a_figure(lab):
 
 def test_a_wrong_answer_shows_the_red_square(lab):
     page = run_all(lab, "00_solve_scan_puzzles")
-    page.run(f"""{WIDGET}.content.widgets.map((cell) => cell.model.sharedModel)
-        .find((model) => model.getSource().startsWith('def down_sweep'))
-        .setSource(`def down_sweep(a, op, pairs, levels):
-    for d in reversed(range(levels)):
-        for l, r in pairs(d):
-            a[l], a[r] = a[r], op(a[l], a[r])
-        yield
-
-
-check("down_sweep", down_sweep)`)""")
+    page.run(WRONG)
     page.run("jupyterapp.commands.execute('notebook:run-all-cells')")
     page.wait(
         "[...document.querySelectorAll('p')].some((p) => p.textContent.includes(\"place 3: 'cab' should be 'abc'\"))"

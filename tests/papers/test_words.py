@@ -8,20 +8,11 @@ from texts import beside
 from bppsa_nb.papers import words
 
 FACTS = {
-    "n": 1234,
-    "bytes": 3 * 2**29,
-    "gain": 2.0,
-    "seconds": pandas.Series([0.002, 0.4]),
-    "drop": -0.0125,
-    "by": pandas.Series({32: 1.0, 64: 3.0}),
-    "cell": {"GRU": {"B": [4, 1, 4, 2]}},
-    "names": ["loop", "tree", "loop"],
-    "name": "tree",
-    "rates": {1e-05: 0.9, "all": np.array([0.5, np.nan])},
+    "n": 1234, "bytes": 3 * 2**29, "gain": 2.0, "seconds": pandas.Series([0.002, 0.4]), "drop": -0.0125,
+    "by": pandas.Series({32: 1.0, 64: 3.0}), "cell": {"GRU": {"B": [4, 1, 4, 2]}}, "names": ["loop", "tree", "loop"],
+    "name": "tree", "rates": {1e-05: 0.9, "all": np.array([0.5, np.nan])},
     "rows": pandas.DataFrame({"ms": [0.001, 0.02], "T": [10, 20]}, index=["loop", "tree"]),
-    "none": [],
-    "empty": {},
-    "missing": float("nan"),
+    "none": [], "empty": {}, "missing": float("nan"),
 }
 
 

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from rings import large, more
+from texts import beside
 from trainers import Scaled, state
 
 import bppsa_nb as bp
@@ -54,19 +55,16 @@ def check_same(host, device, tolerance):
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
-    [
-        ("rnn", 1, "adam", "chunked", None, np.float32), ("rnn", 1, "momentum", "blelloch", None, np.float32),
-        ("gru", 1, "sgd", "truncated", 1, np.float32),
-        more("gru", 2, "adam", "chunked", None, np.float64),
-        ("gru", 1, "adam", "linear", None, np.float32),
-        *(
-            large(cell, layers, optimizer, *method, dtype)
-            for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
-        ),
-    ],
-)
+@pytest.mark.parametrize(("cell", "num_layers", "optimizer", "method", "levels", "dtype"), [
+    ("rnn", 1, "adam", "chunked", None, np.float32), ("rnn", 1, "momentum", "blelloch", None, np.float32),
+    ("gru", 1, "sgd", "truncated", 1, np.float32),
+    more("gru", 2, "adam", "chunked", None, np.float64),
+    ("gru", 1, "adam", "linear", None, np.float32),
+    *(
+        large(cell, layers, optimizer, *method, dtype)
+        for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
+    ),
+])  # fmt: skip
 def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels, dtype):
     host, device = pair(cell, num_layers, optimizer, method, levels, dtype)
     rng, tolerance = np.random.default_rng(0), 2e-5 if dtype == np.float32 else 1e-12
@@ -159,22 +157,14 @@ def test_a_step_that_overflows_changes_nothing():
     assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
 
 
-@pytest.mark.parametrize(
-    "optimizer, change, what",
-    [
-        ("adam", lambda t: t.model.params["fc.weight"][0].fill(1e21), "exp_avg_sq of weight_ih_l0"),
-        ("adam", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
-        ("sgd", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
-        ("momentum", lambda t: t.optimizer.state["momentum_buffer"]["fc.bias"].fill(np.inf), "momentum_buffer of fc.b"),
-    ],
-)
+@pytest.mark.parametrize("optimizer, change, what", beside(__file__)["overflows"])
 def test_an_update_that_overflows_changes_nothing(optimizer, change, what):
     trainers = pair("rnn", optimizer=optimizer)
     x, y = draw(3, 2, np.random.default_rng(0))
     for trainer in trainers:
         trainer.step(x, y)
         usual, good = trainer.optimizer.lr, {name: param.copy() for name, param in trainer.model.params.items()}
-        change(trainer)
+        exec(change, {"np": np, "t": trainer})
         before = {name: param.copy() for name, param in trainer.model.params.items()}
         unlikely = trainer.model.forward(x, backend="numpy").logits.argmin(axis=1)
         with pytest.raises(FloatingPointError, match=f"^{what}.* leaves the range of float32 in step 2"):

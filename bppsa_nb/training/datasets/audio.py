@@ -149,9 +149,7 @@ class Instruments(ArrayDataset):
     """
 
     @checked
-    def __init__(
-        self, folder: Path, features: Set = "S", workers: Size | None = None, progress: bool = True
-    ):
+    def __init__(self, folder: Path, features: Set = "S", workers: Size | None = None, progress: bool = True):
         self.features = FEATURES[features]
         names = _clips_in(folder)
         _fill(self, _load(folder, names, features, workers, progress), names)

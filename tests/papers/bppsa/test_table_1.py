@@ -6,11 +6,8 @@ from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import table_1
 
 SECONDS = {  # one thread, two threads
-    "copy": (1.0, 1.0),
-    "values": (2.0, 1.0),
-    "pattern and values": (10.0, 8.0),
-    "autograd": (400.0, 800.0),
-    "autograd, stored": (500.0, 100.0),
+    "copy": (1.0, 1.0), "values": (2.0, 1.0), "pattern and values": (10.0, 8.0),
+    "autograd": (400.0, 800.0), "autograd, stored": (500.0, 100.0),
 }
 
 

@@ -7,14 +7,8 @@ from measuring import measure
 
 from bppsa_nb.papers import experiment
 from bppsa_nb.papers.experiment import MISSED, REPRODUCED
-from bppsa_nb.papers.forward import (
-    corrections_over_length,
-    forward_speed,
-    lyapunov_turn,
-    networks,
-    newton_and_chunks,
-    slider,
-)
+from bppsa_nb.papers.forward import corrections_over_length, forward_speed, lyapunov_turn, networks, newton_and_chunks
+from bppsa_nb.papers.forward.slider import slider
 
 
 def weighted(weight):
@@ -126,7 +120,7 @@ def test_methods_take_turns_on_every_network():
 
 
 def test_a_radius_is_dragged_and_drawn():
-    box = slider.slider(0.5)
+    box = slider(0.5)
     control, image = box.children
     before = bytes(image.value)
     assert before.startswith(b"\x89PNG")

@@ -15,11 +15,9 @@ from bppsa_nb.papers.gru import gru_variants, small_products
 def tiny(monkeypatch):
     for name, value in {"SIZES": (8, 16), "STEPS": 2, "SECONDS": 0.0}.items():
         monkeypatch.setattr(gru_variants, name, {"quick": value})
-    monkeypatch.setattr(small_products, "SIZES", (2, 4, 8, 16, 32))
-    monkeypatch.setattr(small_products, "BATCHES", (1, 2, 3, 4))
-    monkeypatch.setattr(small_products, "COMPARED", (2, 3, 4))
-    monkeypatch.setattr(small_products, "SECONDS", {"quick": 0.0})
-    monkeypatch.setattr(small_products, "LARGE", {"matrix": 16, "vector": 1000})
+    small = {"SIZES": (2, 4, 8, 16, 32), "BATCHES": (1, 2, 3, 4), "COMPARED": (2, 3, 4), "SECONDS": {"quick": 0.0}}
+    for name, value in (small | {"LARGE": {"matrix": 16, "vector": 1000}}).items():
+        monkeypatch.setattr(small_products, name, value)
 
 
 def test_all_variants_are_timed_in_the_same_rounds():
@@ -57,13 +55,11 @@ def test_relative_time_is_compared_within_a_round(monkeypatch):
     assert rows[0]["seconds_high"] > 40
 
 
-@pytest.mark.parametrize(
-    "variant, products, serial, launches, multiply_adds, kept",
-    [
-        ("original", 9, 4, 44, 18, 4), ("concatenated", 4, 4, 30, 18, 4),
-        ("moved", 3, 2, 30, 19, 4), ("saved", 2, 2, 31, 18, 5),
-    ],
-)
+STEPS = [("original", 9, 4, 44, 18, 4), ("concatenated", 4, 4, 30, 18, 4)]
+STEPS += [("moved", 3, 2, 30, 19, 4), ("saved", 2, 2, 31, 18, 5)]
+
+
+@pytest.mark.parametrize("variant, products, serial, launches, multiply_adds, kept", STEPS)
 def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, kept):
     expected = {"products": products, "serial": serial, "launches": launches}
     assert gru_variants.count_step(variant) == expected | {"multiply_adds": multiply_adds, "kept": kept}
@@ -96,9 +92,8 @@ def test_calls_take_turns():
 
 
 def test_what_small_products_makes_of_seconds(tiny, monkeypatch):
-    monkeypatch.setattr(
-        small_products, "take_turns", lambda runs, *how: np.array([[1, 3], [2, 4], [2, 8]])[:, : len(runs)]
-    )
+    took = np.array([[1, 3], [2, 4], [2, 8]])
+    monkeypatch.setattr(small_products, "take_turns", lambda runs, *how: took[:, : len(runs)])
     found = small_products.time_product({"threads": "one", "H": 4, "B": 2}, np.random.default_rng(0), 0)
     assert found == {"seconds": 2, "ratio": 3, "ratio_low": 2.5, "ratio_high": 3.5}
     found = small_products.limits(np.random.default_rng(0))

@@ -67,10 +67,8 @@ def test_the_scan_goes_forward_layer_by_layer_and_back_in_levels(width):
     forward = [event for event in road.events if event.kind == "F"]
     assert [event.start for event in forward] == [n * (1 + methods.LATENCY + methods.TRANSFER) for n in range(depth)]
     # With a layer on every worker, the longest chain of tasks is that of steps and products.
-    ends = []
-    for event, before in zip(road.events, road.needs, strict=True):
-        ends.append((event.kind not in ("message", "loss"), before))
-    assert _longest(ends) == road.steps
+    counts = [event.kind not in ("message", "loss") for event in road.events]
+    assert _longest(list(zip(counts, road.needs, strict=True))) == road.steps
     assert road.backward >= road.steps - depth
     assert road.memory == 3 + width
     last = [event.kind for event in road.events].index("loss")
@@ -122,12 +120,8 @@ def test_what_is_sent_takes_its_size():
 def test_products_are_where_they_stand():
     run, road = trace(16, "blelloch"), methods.scan(16, 2, 6)
     holder = [1] * 9 + [0] * 9  # of positions: the gradient, and layers 15 to 8; then layers 7 to 0
-    up = [
-        pair
-        for level in run.levels
-        if level.level.phase == "up"
-        for pair in zip(level.products, level.level.pairs, strict=True)
-    ]
+    ups = [level for level in run.levels if level.level.phase == "up"]
+    up = [pair for level in ups for pair in zip(level.products, level.level.pairs, strict=True)]
     crossing = [pair for product, pair in up if product.product == "mm" and holder[pair[0]] != holder[pair[1]]]
     # Jacobians go over once for every product of two that stand on different sides.
     assert sum(event.label == "what J gives" for event in road.events) == len(crossing) > 0

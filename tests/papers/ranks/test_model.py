@@ -2,16 +2,8 @@ import numpy as np
 import pytest
 
 from bppsa_nb.papers import timelines
-from bppsa_nb.papers.ranks.model import (
-    Costs,
-    Interconnect,
-    OperatorCosts,
-    exscan,
-    longest_at_the_loss,
-    pipeline,
-    scan,
-    sequential,
-)
+from bppsa_nb.papers.ranks import model
+from bppsa_nb.papers.ranks.model import Costs, Interconnect, OperatorCosts, exscan, pipeline, scan, sequential
 from bppsa_nb.schedule import events as timeline
 
 LINK = Interconnect(3.0, 4.0)
@@ -96,7 +88,7 @@ def test_four_ranks_reduce_scan_and_replay():
 def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
     ratio = (FREE.jacobian + FREE.product) / FREE.sweep
     steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
-    seconds, factor = longest_at_the_loss(steps, ranks, FREE, AT_ONCE)
+    seconds, factor = model.longest_at_the_loss(steps, ranks, FREE, AT_ONCE)
     if ranks == 2:  # of which none multiplies
         assert seconds == scan(steps, 2, FREE, AT_ONCE)
         return

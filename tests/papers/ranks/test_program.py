@@ -1,5 +1,6 @@
 """``python -m bppsa_nb.papers.ranks``: what it measures of chains and of layers, and how it ends."""
 
+import itertools
 import json
 import re
 import sys
@@ -95,12 +96,8 @@ def test_layers_are_the_same_on_any_number_of_ranks(rank_session, tmp_path, kind
     assert one["residuals"] == three["residuals"] and three["residuals"][-1]["residual"] <= 1e-9
     assert {row["of"] for row in one["residuals"]} == {"states", "gradients"}
     assert [row["layers"] for row in three["layers"]] == [8, 8, 5]
-    assert [(row["rank"], row["method"], row["task"], row["round"]) for row in three["rows"]] == [
-        (rank, method, task, 0)
-        for rank in range(3)
-        for method in ("multigrid", "serial")
-        for task in ("inference", "training")
-    ]
+    wanted = itertools.product(range(3), ("multigrid", "serial"), ("inference", "training"), [0])
+    assert [(row["rank"], row["method"], row["task"], row["round"]) for row in three["rows"]] == list(wanted)
     assert all(0 < row["communication"] <= row["seconds"] for row in three["rows"])
     assert all(0 <= row[name] < 1e-8 for row in three["differences"] for name in ("states", "gradients"))
 

@@ -9,8 +9,7 @@ from bppsa_nb.training.datasets import ArrayDataset, Bitstream
 def test_bits_follow_equation_8():
     data = Bitstream(length=200, num_samples=5000)
     x, y = data.batch(np.arange(5000))
-    assert x.shape == (200, 5000, 1)
-    assert x.dtype == np.float32
+    assert x.shape == (200, 5000, 1) and x.dtype == np.float32
     assert set(np.unique(x)) == {0, 1}
     np.testing.assert_array_equal(y, data.labels)
     counts = np.bincount(y, minlength=10)
@@ -45,10 +44,8 @@ def test_the_first_bits_never_change():
     """Recorded results name a seed; the same seed must give the same data in every version."""
     x, y = Bitstream(length=16, num_samples=4, rng=0).batch([0, 3])
     assert y.tolist() == [4, 9]
-    assert ["".join(str(int(bit)) for bit in sample) for sample in x[:, :, 0].T] == [
-        "1111001100000000",
-        "1111111111111111",
-    ]
+    bits = ["".join(str(int(bit)) for bit in sample) for sample in x[:, :, 0].T]
+    assert bits == ["1111001100000000", "1111111111111111"]
 
 
 def test_only_a_batch_is_in_memory():

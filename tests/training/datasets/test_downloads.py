@@ -67,13 +67,10 @@ def test_fetch_downloads_checks_and_unpacks_once(project, start):
     assert server.asked == [NAME]
 
 
-@pytest.mark.parametrize(
-    "key, place, files",
-    [
-        ("cifar10", "cifar-10-binary.tar.gz", {"cifar-10-binary.tar.gz": pack(CIFAR10)}),
-        ("mnist", "mnist", {f"mnist/{name}": content for name, content in MNIST.items()}),
-    ],
-)
+@pytest.mark.parametrize("key, place, files", [
+    ("cifar10", "cifar-10-binary.tar.gz", {"cifar-10-binary.tar.gz": pack(CIFAR10)}),
+    ("mnist", "mnist", {f"mnist/{name}": content for name, content in MNIST.items()}),
+])  # fmt: skip
 def test_images_are_fetched_and_what_is_damaged_is_fetched_again(project, start, key, place, files):
     server, first = start(key, **files), next(iter(files))
     path = fetch(key)
