@@ -5,10 +5,6 @@ it says. Nobody waits for threads that have returned, but those that have passed
 told. Where nobody can go on, what is wrong is told, and all go on.
 """
 
-import ast
-import linecache
-from functools import lru_cache
-
 import numpy as np
 
 from warpwatch.blocks import WARP
@@ -133,9 +129,7 @@ class Waiting:
         Where it opens (in `full` blocks), as others have returned, that is a note, unless they have passed it by.
         """
         m, at = self.machine, self.blocks[pc].at
-        file, line = m.program.instructions[at].source or ("", 0)
-        returned = returns_before("".join(linecache.getlines(file)), line, m.report.kernel)
-        bad = full & (np.bincount(m.here[self.passed(pc) if returned else self.left >= 0], minlength=len(full)) > 0)
+        bad = full & (np.bincount(m.here[self.passed(pc)], minlength=len(full)) > 0)
         note = not (stuck or bad.any())
         if any(each.kind == "barrier" for each in (m.report.notes if note else m.report.findings)):
             return
@@ -154,29 +148,6 @@ class Waiting:
             parts.append(f"{count(where < 0)} have returned" + ", for which it does not wait" * note)
         other = (block, int(np.flatnonzero(where != pc)[0])) if (where != pc).any() else None
         m.report.add(("barrier",), ", ".join(parts), at, (block, thread), other=other, note=note)
-
-
-@lru_cache(64)
-def returns_before(text, line, name):
-    """Tell whether a kernel's source has a `return` before a line, or in a loop around it.
-
-    Without one, threads that do not come to the line pass it by. Where no source can be read, there may be one.
-    """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):  # not Python's
-        return True
-    has = lambda node: node.lineno <= line <= node.end_lineno  # noqa: E731
-    kernels = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name and has(node)]
-    before = []
-    for node in ast.walk(kernels[-1]) if kernels else ():
-        before += [node] if isinstance(node, ast.For | ast.While) and has(node) else []
-        if isinstance(node, ast.If) and has(node):  # the other part, if it ends so
-            before += [part[-1] for part in (node.body, node.orelse) if part and isinstance(part[-1], ast.Return)]
-        for body in (getattr(node, "body", ()), getattr(node, "orelse", ())):
-            if isinstance(body, list) and any(map(has, body)):
-                before += [each for each in body if each.end_lineno < line]
-    return not kernels or any(isinstance(each, ast.Return) for one in before for each in ast.walk(one))
 
 
 def join(groups, pc, lanes):
