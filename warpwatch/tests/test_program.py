@@ -37,6 +37,10 @@ def test_left_out(): flipped(X)
 @pytest.mark.warpwatch(ignore=["reverse: barrier"])
 def test_another_kind(): flipped(X)
 def test_nothing(): pass
+
+class Case(__import__("unittest").TestCase):
+    def test_case(self): flipped(X)
+    def test_failing_case(self): self.assertEqual(flipped(X)[0], 1)
 """
 LOOPS = """
 import numpy as np
@@ -51,8 +55,8 @@ flipped(np.ones(64, 'f'))
 count[1, 1](np.zeros(3))
 """
 OUTCOMES = {
-    "FAILED": "race wrong_and_race child fork caught another_kind", "ERROR": "fixture", "XFAIL": "expected",
-    "PASSED": "left_out nothing",
+    "FAILED": "race wrong_and_race child fork caught another_kind case failing_case",
+    "ERROR": "fixture", "XFAIL": "expected", "PASSED": "left_out nothing",
 }  # fmt: skip
 
 
@@ -69,10 +73,11 @@ def test_what_is_found_fails_the_test_that_launched_it(folder, workers):
     status, said = go(folder, "pytest", "-v", "-rA", "-p", "no:cacheprovider", "--warpwatch", *workers)
     for outcome, names in OUTCOMES.items():
         for name in names.split():
-            assert f"{outcome} test_kernels.py::test_{name}" in said, said
+            assert f"{outcome} test_kernels.py::{'Case::' * ('case' in name)}test_{name}" in said, said
     assert status == 1 and re.search(r"E +assert np.float32\(63.0\) == 1\n(E .*\n)*E +race: reverse", said), said
-    assert "reverse         9  race (in 8 of them), 1 left out by `ignore`" in said
-    assert "launches: 9; kernels: 1, of which faulty: 1; a planted race and a planted overrun were found before" in said
+    assert re.search(r"AssertionError: np.float32.63.0. != 1\n(E .*\n)*E? *race: reverse", said), said
+    assert "reverse        11  race (in 10 of them), 1 left out by `ignore`" in said
+    assert "launches: 11; kernels: 1, of which faulty: 1; a planted race and a planted overrun were found" in said
 
 
 @pytest.mark.outer

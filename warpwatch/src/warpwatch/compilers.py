@@ -70,7 +70,7 @@ def ptx_of(compiler, kernel, types):
     what, key = (kernel.py_func, types, options), (kernel.py_func, types, str(options))
     if key not in _TEXTS:
         if kernel.targetoptions.get("link"):
-            raise TypeError("it is linked with other files (link=...), which are not read here")
+            raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
         with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
             warnings.filterwarnings("ignore", "Could not find source for function")
             compiled = lambda: _compiled(compiler, *what)  # noqa: E731
@@ -103,5 +103,6 @@ def declared(dispatcher, types):
              for each in signatures if len(each) == len(types)}  # fmt: skip
     steps = {each: max(map(int, far), default=0) for each, far in steps.items() if None not in far}
     if not steps:
-        raise TypeError(f"none of its signatures takes {types}: {', '.join(map(str, signatures))}")
+        name = dispatcher.py_func.__name__
+        raise TypeError(f"none of the signatures of {name} takes {types}: {', '.join(map(str, signatures))}")
     return min(steps, key=steps.get)

@@ -6,7 +6,6 @@ that the compiler has for it. Memory of the device is NumPy's (`memory.Allocatio
 
 import ctypes
 import tomllib
-from bisect import bisect_right, insort
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,27 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from warpwatch.compilers import GENERATION
-from warpwatch.memory import Allocation, allocate
+from warpwatch.memory import Allocation, allocate, found_at, register
 from warpwatch.streams import LEGACY, Event, Stream
 
 FREE = 1 << 36  # bytes of memory that are said to be free
 BLOCK = 256  # threads of a block where `forall` may choose
 ATTRIBUTES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_starts, _memories = [], {}  # addresses on the device, in order, and the arrays of bytes that begin there
-
-
-def register(array):
-    """Let an array of bytes have an address on the device; return that, and what ends it."""
-    start = array.ctypes.data
-    if start not in _memories:
-        insort(_starts, start)
-    _memories[start] = array
-
-    def end():
-        if _memories.pop(start, None) is not None:
-            del _starts[bisect_right(_starts, start) - 1]
-
-    return start, end
 
 
 def array_of(thing):
@@ -52,11 +36,10 @@ def array_of(thing):
     shape = getattr(about, "shape", ())
     if 0 in shape:
         return np.empty(shape, about.dtype)
-    n = bisect_right(_starts, address) - 1
-    if n < 0 or address - _starts[n] > len(_memories[_starts[n]]):
+    if (owner := found_at(address)) is None:
         raise ValueError(f"{address:#x} is no address of the device that runs on the CPU")
-    place = address - _starts[n]
-    return Allocation(shape, about.dtype, _memories[_starts[n]], place, getattr(about, "strides", None) or None)
+    place = address - owner.ctypes.data
+    return Allocation(shape, about.dtype, owner, place, getattr(about, "strides", None) or None)
 
 
 def bytes_at(address, size):

@@ -3,8 +3,10 @@
 import ctypes
 import inspect
 import os
+import re
 from collections import namedtuple
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import numpy as np
 from warpwatch import compilers
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
-from warpwatch.memory import Memory, allocate, owner_of
+from warpwatch.memory import Memory, allocate, found_at, owner_of
 from warpwatch.parse import DTYPES, SIZES, short_name
 from warpwatch.report import Report
 
@@ -134,6 +136,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         return tuple(_form(n, size, came) for n, size, came in
                      zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
 
+    _known(text, given, memory)
     made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
     if watch == "stores":
         made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
@@ -194,7 +197,8 @@ def _flat(values, names=None, types=None, path=""):
     for n, (value, kind) in enumerate(zip(values, types or (None,) * len(values), strict=True)):
         name = names[n] if names else f"{path}[{n}]" if path else f"argument {n}"
         of = {each.__name__ for each in type(kind).__mro__}
-        value = value.value if "EnumMember" in of else value
+        if "EnumMember" in of:
+            value, kind = value.value, kind.dtype
         if isinstance(value, tuple):
             made += _flat(value, None, kind and tuple(kind), name)
         elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
@@ -242,6 +246,8 @@ def _compiled(kernel, given):
     except ModuleNotFoundError:
         raise
     except Exception as error:  # whatever the compiler stumbles over
+        if given.types is not None:  # on a device, as it says that itself
+            raise
         why = f"{type(error).__name__}: {error}"
         raise TypeError(f"{title} does not compile for these arguments: {why}") from error
 
@@ -279,12 +285,26 @@ def _register(label, array, memory, owners):
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     first = owner.ctypes.data
-    shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
     whole = owner_of(array)
+    begins = first - first % 16 if whole is not None else low  # one of the host would be copied, to where it is aligned
+    shift = owners.setdefault(first, (len(owners) + 1 << 40) - begins)
     known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
     memory.add(low + shift, high - low, label, array=np.asarray(array), **known)
     return array.ctypes.data + shift
+
+
+def _known(text, given, memory):
+    """Register memory of the device that a kernel knows by its address: a number that came, or stands in the text."""
+    numbers = _numbers(text) | {n for n in given.values if type(n) is int}
+    for owner in {id(at): at for n in numbers if (at := found_at(n)) is not None}.values():
+        at = owner_of(owner)
+        memory.add(owner.ctypes.data, owner.nbytes, "an array of the device", owner=at)
+
+
+@lru_cache(256)
+def _numbers(text):
+    return {int(number) for number in re.findall(r"(?<![\w.])\d{13,16}(?![\w.])", text)}
 
 
 def _bytes(kernel, param, label, value, pointer):

@@ -175,15 +175,18 @@ class Machine:
             return made.decode(errors="replace")
 
         for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
-            self.idx, made = np.array([lane]), re.split(r"(%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
+            self.idx, made = np.array([lane]), re.split(r"(%%|%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
             for n in range(1, len(made), 2):
+                if made[n] == "%%":
+                    made[n] = "%"
+                    continue
                 size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
                 place = -(-place // size) * size
                 code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
                 value = load(place, code)
                 made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
                 place += size
-            print("".join(made).replace("%%", "%"), end="")
+            print("".join(made), end="")
             counts.append(len(made) // 2)
         self.idx, self.watch = saved, watch
         return np.array(counts, "i4")

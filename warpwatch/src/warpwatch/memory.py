@@ -6,6 +6,7 @@ each block or lane. In a watched launch accesses are counted and compared with t
 """
 
 import ctypes
+from bisect import bisect_right, insort
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -49,6 +50,29 @@ def owner_of(array):
     while isinstance(array, np.ndarray) and getattr(array, "touched", None) is None:
         array = array.base
     return array if isinstance(array, np.ndarray) else None
+
+
+_starts, _memories = [], {}  # addresses on the device, in order, and the arrays of bytes that begin there
+
+
+def register(array):
+    """Let an array of bytes have an address on the device; return that, and what ends it."""
+    start = array.ctypes.data
+    if start not in _memories:
+        insort(_starts, start)
+    _memories[start] = array
+
+    def end():
+        if _memories.pop(start, None) is not None:
+            del _starts[bisect_right(_starts, start) - 1]
+
+    return start, end
+
+
+def found_at(address):
+    """Return the array of bytes that has an address on the device, or None."""
+    n = bisect_right(_starts, address) - 1
+    return _memories[_starts[n]] if n >= 0 and address - _starts[n] <= len(_memories[_starts[n]]) else None
 
 
 @dataclass

@@ -36,7 +36,7 @@ _PARAM = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(?:\[(\d*)\])?"
 )
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
-NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*")
+NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*(?![\w$.])")
 
 
 class Instruction(NamedTuple):
@@ -153,7 +153,7 @@ class Reader:
 
     def directive(self, text):
         """Take in a declaration. A name that is no register's, or is known in these braces only, gets one's."""
-        if found := re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.S):
+        if found := re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.S):
             for given, count in re.findall(r"(%?[\w$]+)(?:<(\d+)>)?", found[2]):
                 for name in [f"{given}{n}" for n in range(int(count))] if count else [given]:
                     self.function.registers[self.own(name)] = DTYPES[found[1]].replace("u", "i")

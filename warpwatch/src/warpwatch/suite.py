@@ -28,7 +28,10 @@ class Suite:
         finally:
             self.watch.marked = []
         if text := told(self.watch.take()):
-            pytest.fail(text, pytrace=False)
+            if failed := getattr(item, "_excinfo", None):  # of a `unittest.TestCase`, which pytest raises later
+                failed[0].value.add_note(text)
+            else:
+                pytest.fail(text, pytrace=False)
         return result
 
     pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(part)
