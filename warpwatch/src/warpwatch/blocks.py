@@ -11,6 +11,8 @@ from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
 WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
 _JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
+BUILT_IN = {"vprintf": (1, 2), "cudaCGGetIntrinsicHandle": (1, 1), "cudaCGSynchronize": (1, 2)}  # results, arguments
+GRID = "grid"  # the number of the barrier for which all blocks of a launch wait
 GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
 
 
@@ -35,6 +37,7 @@ class Kernel:
 
     def __init__(self, reader, name):
         self.name, self.functions, self.blocks, self.labels, self.copies = name, reader.functions, [Block()], {}, 0
+        self.cooperative = False  # whether all its blocks must be there at once
         function = self.functions[name]
         self.params, self.head = function.params, function.head
         self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, []
@@ -73,10 +76,8 @@ class Kernel:
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
         results, names, params = [*lists, [], []][:3]
         name = names[0] if names else ""
-        if name == "vprintf" and (len(results), len(params)) == (1, 2):  # which every GPU has
-            made = [f"{each}_0" for each in results + params]
-            self.registers[made[0][1:]] = "i4"
-            self.add(item._replace(kind=name, mods=(), operands=made))
+        if (len(results), len(params)) == BUILT_IN.get(name):  # which every GPU has
+            self.built_in(item, name, [f"{each}_0" for each in results + params])
             return
         function = self.functions.get(name)
         why = "is guarded" if item.guard else "calls itself" if name in within else ""
@@ -91,6 +92,17 @@ class Kernel:
         suffix = f"__{self.copies}"
         self.add_function(function, suffix, formal, within)
         self.label("$after" + suffix)
+
+    def built_in(self, item, name, made):
+        """Add a call of what is not in the text; `made` are its result, a register, and its arguments."""
+        handle = name == "cudaCGGetIntrinsicHandle"  # of the grid, for which there is one: 1
+        self.registers[made[0][1:]] = "i8" if handle else "i4"
+        if name == "cudaCGSynchronize":
+            self.blocks[-1].end, self.blocks[-1].last, self.cooperative = ("bar", GRID, None), item, True
+            self.blocks.append(Block())
+        number = {"kind": "mov", "mods": ("b64" if handle else "b32",), "operands": [made[0], str(int(handle))]}
+        given = {"kind": name, "mods": (), "operands": made}
+        self.add(item._replace(**(given if name == "vprintf" else number)))
 
     def label(self, name):
         """Begin a block."""

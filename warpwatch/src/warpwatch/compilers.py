@@ -71,7 +71,9 @@ def ptx_of(compiler, kernel, types):
     if key not in _TEXTS:
         if kernel.targetoptions.get("link"):
             raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
-        with warnings.catch_warnings():  # of source that was never in a file: its lines are right all the same
+        from warpwatch.virtual import standing_in  # which launches what is compiled here
+
+        with standing_in(compiler), warnings.catch_warnings():  # of source that was never in a file: lines are right
             warnings.filterwarnings("ignore", "Could not find source for function")
             compiled = lambda: _compiled(compiler, *what)  # noqa: E731
             _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)

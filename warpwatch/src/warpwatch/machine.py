@@ -39,7 +39,7 @@ class Launch:
     def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        each = max(1, LANES // (-(-threads // 32) * 32))
+        each = blocks if self.program.kernel.cooperative else max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
@@ -72,12 +72,13 @@ class Machine:
         self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)
-        self.waiting = Waiting(self)
+        self.waiting, self.races = Waiting(self), []
         for space in (launch.space, OwnSpace(self, "shared", self.room, self.here, self.kernel.symbols),
                       OwnSpace(self, "local", self.kernel.local, lanes, self.kernel.symbols)):  # fmt: skip
             space.machine = self
             if space.races:
                 space.races.order = self.order if self.order.parts else None
+                self.races.append(space.races)
             for what in ("load", "store", "atomic"):
                 setattr(self, f"{what}_{space.name}", getattr(space, what))
                 setattr(self, f"{what}_generic", partial(self.generic, what))

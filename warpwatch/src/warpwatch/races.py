@@ -143,7 +143,7 @@ class Races:
         grains = -(-size // grain)
         self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
         self.wrote = np.zeros(grains, "i4")  # by which instructions
-        self.updaters, self.order = Seen(grains) if atomics else None, None
+        self.updaters, self.order, self.past = Seen(grains) if atomics else None, None, None
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
@@ -162,13 +162,27 @@ class Races:
                 else:
                     seen.high[grains], seen.low[grains] = stamp, stamp ^ FLIP
 
+    def touched(self):
+        """Return which grains threads of the launch have read, written and updated, as masks."""
+        seen, none = lambda seen: seen.low >= OTHERS - 1 << BLOCK, np.zeros_like(self.writers, bool)
+        wrote = (self.writers > 0) & (self.writers < OTHERS + 1 << BLOCK)
+        now = seen(self.readers), wrote, seen(self.updaters) if self.updaters else none
+        return [new | old for new, old in zip(now, self.past or (none,) * 3, strict=True)]
+
+    def forget(self):
+        """Let all that the launch has done come before what is to come, as after a barrier of its grid."""
+        self.past = self.touched()
+        self.writers[self.past[1]] = 0
+        for seen, mask in ((self.readers, self.past[0]), (self.updaters, self.past[2])):
+            if seen:
+                seen.high[mask & (seen.high < OTHERS + 1 << BLOCK)], seen.table = 0, None
+                seen.low[mask] = np.where(seen.high[mask], seen.high[mask] ^ FLIP, 0)
+
     def runs(self, start, end):
         """Return which runs of a part of memory threads of the launch have read, written and updated."""
         part = slice(start // self.grain, -(-end // self.grain))
-        writers, seen = self.writers[part], lambda seen: seen.low[part] >= OTHERS - 1 << BLOCK
-        wrote = (writers > 0) & (writers < OTHERS + 1 << BLOCK)
-        for mask in (seen(self.readers), wrote, seen(self.updaters) if self.updaters else wrote[:0]):
-            edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
+        for mask in self.touched():
+            edges = np.flatnonzero(np.diff(mask[part], prepend=False, append=False))
             yield (part.start + edges.reshape(-1, 2)) * self.grain
 
     def pieces(self, mark, size):

@@ -7,7 +7,8 @@ told. Where nobody can go on, what is wrong is told, and all go on.
 
 import numpy as np
 
-from warpwatch.blocks import WARP
+from warpwatch.blocks import GRID, WARP
+from warpwatch.races import TIME, TIMES
 from warpwatch.warps import together
 
 ALL = 0xFFFFFFFF
@@ -103,9 +104,27 @@ class Waiting:
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
 
+    def meet_in_grid(self, groups):
+        """Open barriers of the grid if all its threads are there that have not returned: all before is over then."""
+        m, pcs = self.machine, [pc for pc in self.barriers if self.blocks[pc].end[1] == GRID]
+        lanes = np.concatenate([self.barriers[pc] for pc in pcs])
+        if len(lanes) + np.count_nonzero(self.left >= 0) < m.N:
+            return
+        if gone := {*range(m.N // m.threads)}.difference(m.here[lanes].tolist()):
+            what = f"waits at a barrier of the grid for block {m.first + min(gone)}, of which no thread comes"
+            m.report.add(("barrier",), what, self.blocks[pcs[0]].at, m.thread(lanes[0]))
+        m.stamp[:] = m.stamp & ~(TIMES << TIME) | (m.stamp >> TIME & TIMES).max() + 1 << TIME
+        m.report.barriers += 1
+        for races in m.races:
+            races.forget()
+        self.go(groups, self.barriers, pcs, lanes, np.ones(len(lanes), bool))
+
     def meet_in_blocks(self, groups, pc, stuck=False):
         """Open a barrier in those blocks where all are there, or all; of those that count threads a number is one."""
         m, end = self.machine, self.blocks[pc].end
+        if end[1] == GRID and not stuck:
+            self.meet_in_grid(groups)
+            return
         pcs = [n for n in self.barriers if n == pc or stuck or end[2] and self.blocks[n].end == end]
         lanes, blocks = np.concatenate([self.barriers[n] for n in pcs]), m.N // m.threads
         arrived, gone = (np.bincount(m.here[some], minlength=blocks) for some in (lanes, self.left >= 0))
