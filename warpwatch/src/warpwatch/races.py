@@ -162,12 +162,12 @@ class Races:
                 else:
                     seen.high[grains], seen.low[grains] = stamp, stamp ^ FLIP
 
-    def touched(self):
+    def touched(self, part=slice(None)):
         """Return which grains threads of the launch have read, written and updated, as masks."""
-        seen, none = lambda seen: seen.low >= OTHERS - 1 << BLOCK, np.zeros_like(self.writers, bool)
-        wrote = (self.writers > 0) & (self.writers < OTHERS + 1 << BLOCK)
-        now = seen(self.readers), wrote, seen(self.updaters) if self.updaters else none
-        return [new | old for new, old in zip(now, self.past or (none,) * 3, strict=True)]
+        writers, seen = self.writers[part], lambda seen: seen.low[part] >= OTHERS - 1 << BLOCK
+        wrote = (writers > 0) & (writers < OTHERS + 1 << BLOCK)
+        now = seen(self.readers), wrote, seen(self.updaters) if self.updaters else np.zeros_like(wrote)
+        return [new | old[part] for new, old in zip(now, self.past, strict=True)] if self.past else list(now)
 
     def forget(self):
         """Let all that the launch has done come before what is to come, as after a barrier of its grid."""
@@ -181,8 +181,8 @@ class Races:
     def runs(self, start, end):
         """Return which runs of a part of memory threads of the launch have read, written and updated."""
         part = slice(start // self.grain, -(-end // self.grain))
-        for mask in self.touched():
-            edges = np.flatnonzero(np.diff(mask[part], prepend=False, append=False))
+        for mask in self.touched(part):
+            edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
             yield (part.start + edges.reshape(-1, 2)) * self.grain
 
     def pieces(self, mark, size):
