@@ -139,7 +139,8 @@ class Copy:
     def run(self, edit, edited, tests, ring, left_out):
         """Run tests until one fails; return it, and whether it "fails", "hangs" or "crashes"; or None if all pass."""
         self.write(edit, edited)
-        command = [sys.executable, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-m", RINGS[ring]]
+        command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-x", "-v", "-p", "no:cacheprovider"]
+        command += ["-m", RINGS[ring]]
         command += [*(f"--deselect={test}" for test in left_out), *(test for test in tests if test not in left_out)]
         with open(self.log, "wb") as log:
             how = {"cwd": self.folder, "env": self.environment, "stdout": log, "stderr": log}
