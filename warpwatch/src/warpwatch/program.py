@@ -25,7 +25,7 @@ class Watch:
     """What this process and its children launch; `rows` are launches, as dicts, read from a file up to `place`."""
 
     def __init__(self):
-        self.path, self.rows, self.place, self.marked = os.environ.get("WARPWATCH_TO"), [], 0, []
+        self.path, self.rows, self.place = os.environ.get("WARPWATCH_TO"), [], 0
         self.ignore, self.steps = settings()
 
     def own(self):
@@ -41,22 +41,23 @@ class Watch:
 
     def found(self, report):
         """Note the report of a launch."""
-        left = [any(fnmatchcase(f.kernel, one) and kind in ("*", f.kind) for one, kind in self.ignore + self.marked)
-                for f in report.findings]  # fmt: skip
-        row = {"kernel": report.kernel, "left": sum(left), "unchecked": report.unchecked, "found": [
-            {"kind": f.kind, "file": f.file, "line": f.line, "text": str(f)}
-            for f, out in zip(report.findings, left, strict=True) if not out]}  # fmt: skip
+        found = [{"kind": f.kind, "file": f.file, "line": f.line, "text": str(f)} for f in report.findings]
+        row = {"kernel": report.kernel, "unchecked": report.unchecked, "found": found}
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-    def take(self):
-        """Return what was launched since the last time."""
+    def take(self, marked=()):
+        """Return what was launched since the last time, but for findings that are left out, which are counted."""
         with open(self.path, "rb") as file:
             file.seek(self.place)
             lines = file.read()
         lines = lines[: lines.rfind(b"\n") + 1]
         self.place += len(lines)
         taken = [json.loads(line) for line in lines.splitlines()]
+        for row in taken:
+            rules = [kind for one, kind in (*self.ignore, *marked) if fnmatchcase(row["kernel"], one)]
+            told = [f for f in row["found"] if not {"*", f["kind"]}.intersection(rules)]
+            row["left"], row["found"] = len(row["found"]) - len(told), told
         self.rows += taken
         return taken
 

@@ -18,16 +18,14 @@ class Suite:
         """Let a part of a test run; fail it if something was found, or add that to how it failed."""
         self.outside += self.watch.take()
         mark = item.get_closest_marker("warpwatch")
-        self.watch.marked = program.rules(**mark.kwargs) if mark else []
+        marked = program.rules(**mark.kwargs) if mark else ()
         try:
             result = yield
         except BaseException as error:
-            if text := told(self.watch.take()):
+            if text := told(self.watch.take(marked)):
                 error.add_note(text)
             raise
-        finally:
-            self.watch.marked = []
-        if text := told(self.watch.take()):
+        if text := told(self.watch.take(marked)):
             if failed := getattr(item, "_excinfo", None):  # of a `unittest.TestCase`, which pytest raises later
                 failed[0].value.add_note(text)
             else:
