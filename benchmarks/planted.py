@@ -148,12 +148,14 @@ class Copy:
         if status in (0, 5):  # 5: there are none in this ring
             return None
         text = self.log.read_text(encoding="utf-8", errors="replace")
-        failed = re.findall(r"^((?:warpwatch/)?tests/.*::.*) (?:FAILED|ERROR) +\[ *\d+%\]$", text, re.MULTILINE)  # may hold " - "
-        if failed := failed or re.findall(r"^(?:FAILED|ERROR) ((?:warpwatch/)?tests/.*?)(?: - .*)?$", text, re.MULTILINE):
+        # A name may hold " - ".
+        failed = re.findall(r"^((?:\w+/)?tests/.*::.*) (?:FAILED|ERROR) +\[ *\d+%\]$", text, re.MULTILINE)
+        failed = failed or re.findall(r"^(?:FAILED|ERROR) ((?:\w+/)?tests/.*?)(?: - .*)?$", text, re.MULTILINE)
+        if failed:
             return failed[0], "fails"
         if status in (1, 2, 3, 4):  # pytest has something else to say, of conftest.py for one
             return f"pytest: {text.strip().splitlines()[-1]}", "fails"
-        begun = re.findall(r"^((?:warpwatch/)?tests/\S+?\.py::.*?)(?: [A-Z]{4,}.*|Fatal.*)?$", text, re.MULTILINE)
+        begun = re.findall(r"^((?:\w+/)?tests/\S+?\.py::.*?)(?: [A-Z]{4,}.*|Fatal.*)?$", text, re.MULTILINE)
         return begun[-1].strip() if begun else tests[0], "hangs" if status is None else "crashes"
 
     def _wait(self, process):
