@@ -108,7 +108,9 @@ def test_a_program_s_own_status_and_annotations(folder):
     assert go(folder, "warpwatch", "run", "fails.py", "7")[0] == 7
     status, said = go(folder, "warpwatch", "run", "-m", "kernels", GITHUB_ACTIONS="true")
     assert status == 1 and "::error file=kernels.py,line=8,title=warpwatch::race: reverse" in said
-    assert go(folder, "warpwatch", "run", "python", "-c", "")[1].endswith("warpwatch: no kernel was launched\n")
+    status, said = go(folder, "warpwatch", "run", "-m", "pytest", "-p", "no:cacheprovider", "-k", "test_race")
+    assert status == 1 and said.count("reverse         1  race (in 1 of them)") == 2  # by pytest, and after it
+    assert go(folder, "warpwatch", "run", "-c", "")[1].endswith("warpwatch: no kernel was launched\n")
     status, said = go(folder, "warpwatch", "run", "./none", "--help")
     assert status == 2 and "warpwatch: ./none cannot be run: No such file or directory" in said
 
