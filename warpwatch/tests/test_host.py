@@ -147,12 +147,26 @@ def test_signatures_are_compiled_late_and_cast(signature, step, watched):
     assert d.copy_to_host()[::step].tolist() == [3.0] * (8 // step)
 
 
+def test_the_nearest_signature_is_taken():
+    @cuda.jit(["void(f8[:], i8)", "void(f8[:], f8)", "void(f8[:], c16)"])
+    def fill(x, value):
+        x[0] = abs(value + 0.5)
+
+    x = np.zeros(1)
+    for value in (np.int32(2), np.float32(2.25), np.complex64(3.5 + 3j), 2, 2.25):
+        fill[1, 1](x, value)
+        assert x[0] == abs(value + 0.5)
+    several = cuda.jit(["void(f8[:], f4, f8)", "void(f8[:], f8, f4)"])(lambda x, a, b: None)
+    with pytest.raises(TypeError, match="several of the signatures of <lambda> take"):
+        several[1, 1](x, 1.0, 2.0)
+
+
 def test_what_no_signature_takes_is_refused():
     @cuda.jit(["void(f4[:], f4)", "void(f8[:], f8)"])
     def fill(x, value):
         x[0] = value
 
-    with pytest.raises(TypeError, match="none of the signatures of fill takes"):
+    with pytest.raises(TypeError, match="none of the signatures of fill take"):
         fill[1, 1](np.zeros((2, 2)), 1)
     with pytest.raises(TypeError, match=r"fill takes 2 arguments \(x, value\), 1 came"):
         fill[1, 1](np.zeros(2))
@@ -172,26 +186,29 @@ def test_complex_numbers(kind):
 
 
 def test_records_dates_enumerations_and_tuples():
-    from enum import IntEnum
+    from enum import Enum, IntEnum
 
     class Way(IntEnum):
         UP = 3
 
+    class Side(Enum):
+        LEFT, RIGHT = 1, 2
+
     @cuda.jit
-    def take(one, many, when, since, pair, out):
+    def take(one, many, when, since, pair, side, out):
         i = cuda.grid(1)
         if i == 0:
             one["b"] += 1
         many[i].a = pair[0][i] + pair[1]
-        out[i] = Way.UP + (when > since)
+        out[i] = Way.UP + (when > since) + (side == Side.RIGHT)
 
     many, days = np.rec.array(np.zeros(3, RECORD)), (np.datetime64("2026-06-02"), np.datetime64("2026-06-01"))
     many["b"] = 4
     one, out = many[1], np.zeros(3)
-    take[1, 3](one, cuda.to_device(many), *days, (np.arange(3.0), 2.5), out)
-    assert out.tolist() == [4] * 3 and many["b"].tolist() == [4, 5, 4]
+    take[1, 3](one, cuda.to_device(many), *days, (np.arange(3.0), 2.5), Side.RIGHT, out)
+    assert out.tolist() == [5] * 3 and many["b"].tolist() == [4, 5, 4]
     d = cuda.to_device(many)
-    take[1, 3](d[0], d, *days, (cuda.to_device(np.arange(3.0)), 2.5), out)
+    take[1, 3](d[0], d, *days, (cuda.to_device(np.arange(3.0)), 2.5), Side.LEFT, out)
     back = d.copy_to_host()
     assert back["a"].tolist() == [2.5, 3.5, 4.5] and back["b"].tolist() == [5, 5, 4] and from_dtype(RECORD)
 
@@ -217,10 +234,46 @@ def test_memory_that_a_kernel_knows_by_its_address(watched):
         captured[1, 5](out)
 
 
-def test_arrays_of_the_host_are_aligned_as_a_copy_would_be():
-    x = np.ndarray(9, "f8", buffer=np.zeros(80, "u1")[4:])
+@pytest.mark.parametrize("start", [1, 4, 7])
+def test_arrays_of_the_host_that_are_not_aligned_are_copied_to_and_fro(start):
+    raw = np.zeros(80, "u1")
+    x = np.ndarray(9, "f8", buffer=raw[start:])
+    x[:] = np.arange(9)
     double[1, 32](x)
-    assert not x.flags.aligned
+    assert not x.flags.aligned and x.tolist() == [2.0 * n for n in range(9)] and not raw[:start].any()
+    y, out = np.ndarray(3, "f8", buffer=raw[start + 8 :]), np.zeros(1)  # which the same launch has, too
+    cuda.jit(lambda x, y, out: sum_of(x, y, out))[1, 1](x, y, out)
+    x.flags.writeable = False
+    assert out[0] == x[1] + y[1]
+
+
+@cuda.jit(device=True)
+def sum_of(x, y, out):
+    out[0] = x[1] + y[1]
+
+
+def test_what_a_launch_may_not_have_is_refused():
+    bounded = cuda.jit(launch_bounds=64)(lambda x: None)
+    bounded[2, 64](np.zeros(1))
+    with pytest.raises(ValueError, match="block has 65 threads 65; the kernel's launch_bounds allow 64"):
+        bounded[2, 65](np.zeros(1))
+    with pytest.raises(ValueError, match="is no address of the device"):
+        array = type("Foreign", (), {"__cuda_array_interface__": {"shape": (2,), "typestr": "<f8", "data": (8, False)}})
+        double[1, 2](array())
+
+
+def test_memory_that_is_set_in_part_is_written_in_part():
+    d = cuda.device_array(8, np.uint8)
+    d.gpu_data.memset(3, 4)
+    double[1, 32](d[:4])
+    assert d.copy_to_host()[:4].tolist() == [6] * 4
+    with pytest.raises(AssertionError, match=r"uninitialized: double, .* thread 4 of block 0 reads x\[4\]"):
+        double[1, 32](d)
+
+
+def test_kernels_print_percent_signs(capsys):
+    cuda.jit(lambda x: print("50% of", x))[1, 1](3)
+    assert capsys.readouterr().out == "50% of 3\n"
 
 
 def test_in_goes_in_and_out_comes_out(watched):

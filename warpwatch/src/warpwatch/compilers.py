@@ -103,8 +103,10 @@ def declared(dispatcher, types):
         return signatures[0]
     steps = {each: [dispatcher.typingctx.can_convert(*pair) for pair in zip(types, each, strict=True)]
              for each in signatures if len(each) == len(types)}  # fmt: skip
-    steps = {each: max(map(int, far), default=0) for each, far in steps.items() if None not in far}
-    if not steps:
+    steps = {each: sorted(map(int, far), reverse=True) for each, far in steps.items() if None not in far}
+    best = [each for each, far in steps.items() if far == min(steps.values())]
+    if len(best) != 1:
         name = dispatcher.py_func.__name__
-        raise TypeError(f"none of the signatures of {name} takes {types}: {', '.join(map(str, signatures))}")
-    return min(steps, key=steps.get)
+        how = "several" if best else "none"
+        raise TypeError(f"{how} of the signatures of {name} take {types}: {', '.join(map(str, signatures))}")
+    return best[0]

@@ -5,6 +5,7 @@ that the compiler has for it. Memory of the device is NumPy's (`memory.Allocatio
 """
 
 import ctypes
+import logging
 import tomllib
 from contextlib import nullcontext
 from functools import partial
@@ -156,7 +157,8 @@ def places(compiler, issue):
     return {
         **{(driver, name): partial(move, name) for name in TITLES}, (driver, "device_memset"): memset,
         **{(driver.driver, name): value for name, value in singleton.items()},
-        (devices, "_runtime"): runtime, (lists, "lst"): property(lambda self: gpus),
+        (devices, "_runtime"): runtime, (driver, "_logger"): logging.getLogger("numba.cuda.cudadrv.driver"),
+        (lists, "lst"): property(lambda self: gpus),
         (lists, "current"): property(lambda self: gpus[0]), (driver.MemoryPointer, "memset"): memset,
         (compiler.part("cudadrv.devicearray").DeviceNDArray, "_do_setitem"): set_item,
         (cuda, "event_elapsed_time"): Event.elapsed_time, (cuda, "is_available"): lambda: True,

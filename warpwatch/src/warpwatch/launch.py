@@ -115,22 +115,23 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         raise ValueError(f"shared is a number of bytes, not {shared!r}")
     if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
         raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
+    options = getattr(kernel, "targetoptions", {})
     if hasattr(kernel, "py_func"):
         text, given = _compiled(kernel, given)
     else:
         text = _text(kernel)
     with _understood():
         program = program_of(text, entry)
-    own = program.kernel.shared - sum(end - start for start, end in program.kernel.gaps)
-    room = own + int(shared)
-    if own > 48 * 1024:
-        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
-    if room > MOST_SHARED:
-        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
-    if program.kernel.local > MOST_LOCAL:
-        raise ValueError(f"a thread needs {program.kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
+    _check_room(program.kernel, shared)
+    if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
+        raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     memory = Memory()
-    params = _parameters(program.kernel, text, _flat(*given), memory)
+    flat = _flat(*given)
+    # A GPU gets copies of the host's arrays in one piece, and these are aligned.
+    copies = [(n, array.copy("K")) for n, (_, array) in enumerate(flat) if isinstance(array, np.ndarray)
+              and array.flags.forc and not array.flags.aligned and owner_of(array) is None]  # fmt: skip
+    moved = {n: (flat[n][0], copy) for n, copy in copies}
+    params = _parameters(program.kernel, text, [moved.get(n, each) for n, each in enumerate(flat)], memory)
 
     def form(who):
         return tuple(_form(n, size, came) for n, size, came in
@@ -142,13 +143,27 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
     elif watch not in (True, False):
         made.space.begin(watch)
-    if hasattr(kernel, "py_func") and kernel.targetoptions.get("debug"):
+    if options.get("debug"):
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
         report = made.run(steps)
+        for n, copy in copies:
+            if flat[n][1].flags.writeable:
+                flat[n][1][...] = copy
         if watch == "stores":
             report.stores = made.space.stored()
         return report
+
+
+def _check_room(kernel, shared):
+    """Raise a ValueError if a kernel needs more memory of its own than a GPU has."""
+    own = kernel.shared - sum(end - start for start, end in kernel.gaps)
+    if own > 48 * 1024:
+        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
+    if (room := own + int(shared)) > MOST_SHARED:
+        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if kernel.local > MOST_LOCAL:
+        raise ValueError(f"a thread needs {kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
 
 
 @contextmanager
@@ -287,8 +302,7 @@ def _register(label, array, memory, owners):
     first = owner.ctypes.data
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
     whole = owner_of(array)
-    begins = first - first % 16 if whole is not None else low  # one of the host would be copied, to where it is aligned
-    shift = owners.setdefault(first, (len(owners) + 1 << 40) - begins)
+    shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
     memory.add(low + shift, high - low, label, array=np.asarray(array), **known)
     return array.ctypes.data + shift
