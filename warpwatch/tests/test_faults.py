@@ -73,6 +73,7 @@ def test_nothing_is_found_in_what_is_right(name):
 @pytest.mark.parametrize(("name", "which"), FAULTS)
 def test_a_fault_is_found_in_its_line(name, which, monkeypatch):
     monkeypatch.setattr("warpwatch.machine.IDLE", 1 << 14)
+    monkeypatch.setattr("warpwatch.machine.SECONDS", 0)
     report, (line, kind, wanted) = go(name, which), FAULTS[name, which]
     if kind == "endless":
         assert report.findings[0].kind == kind
@@ -171,6 +172,7 @@ def test_a_kernel_that_goes_on_to_new_places_is_not_taken_for_endless(monkeypatc
                 out[k] = x[k]
 
     monkeypatch.setattr("warpwatch.machine.IDLE", 1 << 14)
+    monkeypatch.setattr("warpwatch.machine.SECONDS", 0)
     monkeypatch.setattr("warpwatch.memory.LOOK", 1 << 10)
     x, out = np.ones(1000, F32), np.zeros(1000, F32)
     assert warpwatch.run(walk, 1, 1, x, out, 1).findings == [] and out.all()  # 2,000 accesses; 256 make one endless
@@ -253,6 +255,7 @@ def test_barriers_open_while_others_spin(monkeypatch):
                 pass
 
     monkeypatch.setattr("warpwatch.machine.IDLE", 1 << 18)
+    monkeypatch.setattr("warpwatch.machine.SECONDS", 0)
     assert warpwatch.assert_clean(spinning, 2, 32, np.zeros(1, np.int32)).counters["barriers"] == 100
 
 

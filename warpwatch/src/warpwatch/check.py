@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch import compilers, control
+from warpwatch import control, virtual
 from warpwatch.launch import Arguments, empty, launch
 
 WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
@@ -77,11 +77,12 @@ def _argument(text, rng):
 
 def _kernel(file, name):
     """Return a kernel from a file of Python, which is run as if it was imported."""
-    if not compilers.present():
-        raise ModuleNotFoundError(compilers.MISSING, name="numba_cuda")
     sys.path.insert(0, str(file.parent.resolve()))  # what stands beside it can be imported
     try:
-        found = runpy.run_path(str(file), run_name=file.stem)
+        with virtual.device():  # which signatures ask for when they are read
+            found = runpy.run_path(str(file), run_name=file.stem)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"importing {file}: {error}", name=error.name) from error
     except (Exception, SystemExit) as error:
         raise ValueError(f"importing {file} raises {type(error).__name__}: {error}") from error
     finally:

@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 from warpwatch import check, control, program
@@ -42,16 +44,23 @@ def size(text):
 def watched(command):
     """Run a command and tell what was found; return the exit status."""
     control.check()
-    watch = program.Watch().own()
+    try:
+        watch = program.Watch().own()
+    except ValueError as error:
+        print(f"warpwatch: {error}", file=sys.stderr)
+        return 2
     if command[0].endswith(".py") or command[0].startswith("-"):
         command = [sys.executable, *command]
     try:
-        status = subprocess.run(command, env=os.environ).returncode
+        process = subprocess.Popen(command, env=os.environ)
     except OSError as error:
         print(f"warpwatch: {command[0]} cannot be run: {error.strerror}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        status = 130
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    while process.returncode is None:
+        with suppress(KeyboardInterrupt):  # which the program gets as well, and may take its time
+            process.wait()
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode  # as shells say it
     found = program.tell(watch)
     return status or int(found > 0)
 

@@ -95,7 +95,9 @@ class Context:
 
     def memalloc(self, bytesize):
         """Return memory of the device, which nothing has written."""
-        return self.give("AutoFreePointer", bytesize)
+        array = allocate(bytesize)
+        array.fill(255)  # which no kernel that is right reads: NaN, and -1
+        return self.give("AutoFreePointer", bytesize, array)
 
     def memallocmanaged(self, bytesize, attach_global=True):
         """Return memory that host and device share."""
@@ -140,7 +142,10 @@ def places(compiler, issue):
 
     def set_item(array, key, value, stream=0):
         key = key if isinstance(key, tuple) else (key,)
-        part = array_of(array)[key if Ellipsis in key else (*key, ...)]
+        whole = array_of(array)
+        part = whole[key if Ellipsis in key else (*key, ...)]
+        if not np.may_share_memory(part, whole) and part.size:
+            raise NotImplementedError(f"an array of the device is set by numbers and slices, not by {key!r}")
         value = array_of(value) if hasattr(value, "__cuda_array_interface__") else np.asarray(value)
         issue("setitem", value, part, None, stream or array.stream)
 

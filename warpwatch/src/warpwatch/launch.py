@@ -113,6 +113,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         raise ValueError(f"grid has {blocks} blocks {grid}; at most 4194303 are run here, and 65535 along y and z")
     if not is_integer(shared) or shared < 0:
         raise ValueError(f"shared is a number of bytes, not {shared!r}")
+    if steps is not None and (not is_integer(steps) or steps < 1):
+        raise ValueError(f"steps is a number of basic blocks, at least 1, not {steps!r}")
     if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
         raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
     options = getattr(kernel, "targetoptions", {})
@@ -303,6 +305,9 @@ def _register(label, array, memory, owners):
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
     whole = owner_of(array)
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
+    for met in memory.regions:  # of the same memory, though no array of NumPy's has both
+        if met.start - met.shift < high and low < met.end - met.shift:
+            shift = owners[first] = met.shift
     known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
     memory.add(low + shift, high - low, label, array=np.asarray(array), **known)
     return array.ctypes.data + shift

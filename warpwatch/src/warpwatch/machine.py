@@ -5,6 +5,7 @@ again where their ways do. Who waits for others, and how long, is in `waiting.py
 """
 
 import re
+import time
 from functools import partial
 
 import numpy as np
@@ -16,9 +17,9 @@ from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
 
 LANES = 1 << 16  # at most about so many run at once
-# A kernel is endless if it has cost so much, in some four microseconds each, since an access of a new place; where
-# nobody watches these, MANY times as much.
-IDLE, MANY = 5 << 17, 8
+# A kernel is endless if instructions and accesses since the last one of a new place come to so much, or where nobody
+# watches these to MANY times as much, and have taken seconds.
+IDLE, MANY, SECONDS = 5 << 17, 8, 4.0
 
 
 class Stop(Exception):
@@ -62,6 +63,7 @@ class Machine:
         self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
         self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
         self.threads, self.steps, self.idle = int(np.prod(launch.block)), 0, 0
+        self.since = time.monotonic()  # when a place was touched anew
         self.N = self.threads * count
         lanes = np.arange(self.N)
         self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
@@ -212,8 +214,8 @@ class Machine:
             if report.work is not None:
                 report.work[self.first * self.threads + lanes] += blocks[pc].products
             self.steps += 1
-            self.idle += (2 + blocks[pc].count) * (1 + n // 1024)
-            if self.steps > steps if steps else self.idle > most:
+            self.idle += 2 + blocks[pc].count
+            if self.steps > steps if steps else self.idle > most and time.monotonic() - self.since > SECONDS:
                 why = "" if steps else ", and has long since touched no place anew; `steps` can allow more"
                 self.end("endless", f"is here after {self.steps} steps{why}", blocks[pc])
             taken = functions[pc][n < N](self, R, lanes, partial(np.full, n))

@@ -6,6 +6,7 @@ each block or lane. In a watched launch accesses are counted and compared with t
 """
 
 import ctypes
+import time
 from bisect import bisect_right, insort
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -218,9 +219,9 @@ class Space:
         """Take in an access: what it costs, and whether it is of anything new."""
         m = self.machine
         self.count(at, mark, size)
-        m.idle += ACCESS * (1 + len(mark) // 1024)
+        m.idle += ACCESS
         if m.idle > LOOK and self.races is not None and self.races.fresh(mark):
-            m.idle = 0
+            m.idle, m.since = 0, time.monotonic()
 
     def teller(self, at, address, size):
         """Return the function that notes a race."""

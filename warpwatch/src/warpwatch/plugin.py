@@ -15,4 +15,4 @@ def pytest_configure(config):
     if config.getoption("--warpwatch") or os.environ.get("WARPWATCH") == "1":
         from warpwatch.suite import Suite
 
-        config.pluginmanager.register(Suite(), "warpwatch-suite")
+        config.pluginmanager.register(Suite(config), "warpwatch-suite")

@@ -5,7 +5,9 @@ launch a line, and one of them tells. Only Python's own library is imported befo
 """
 
 import atexit
+import gc
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -42,9 +44,21 @@ class Watch:
     def found(self, report):
         """Note the report of a launch."""
         found = [{"kind": f.kind, "file": f.file, "line": f.line, "text": str(f)} for f in report.findings]
-        row = {"kernel": report.kernel, "unchecked": report.unchecked, "found": found}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self.write({"kernel": report.kernel, "unchecked": report.unchecked, "found": found})
+
+    def refused(self, kernel, error):
+        """Note a launch that was not run, whatever the program makes of the error."""
+        text = f"not run: {kernel}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        self.write({"kernel": kernel, "unchecked": [], "found": [
+            {"kind": "not run", "file": "", "line": 0, "text": text}]})  # fmt: skip
+
+    def write(self, row):
+        """Add a row for who reads it."""
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except FileNotFoundError:  # who reads it has ended
+            print("warpwatch, after the end:", row["kernel"], *(f["text"] for f in row["found"]), file=sys.stderr)
 
     def take(self, marked=()):
         """Return what was launched since the last time, but for findings that are left out, which are counted."""
@@ -62,12 +76,13 @@ class Watch:
         return taken
 
 
-def settings():
+def settings(folder=None):
     """Return what `[tool.warpwatch]` of the nearest pyproject.toml says: what to leave out, and a limit of steps."""
-    here, asked = Path.cwd(), {}
+    here, asked = Path(folder or Path.cwd()), {}
     if path := next((path for each in (here, *here.parents) if (path := each / "pyproject.toml").is_file()), None):
         asked = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("warpwatch", {})
-    if (unknown := set(asked) - {"ignore", "steps"}) or type(asked.get("steps", 1)) is not int:
+    unknown = set(asked) - {"ignore", "steps"} if isinstance(asked, dict) else {str(asked)}
+    if unknown or type(asked.get("steps", 1)) is not int or asked.get("steps", 1) < 1:
         raise ValueError(f"{path}: [tool.warpwatch] has a list `ignore` and a number `steps`, not {unknown or asked}")
     return rules(asked.get("ignore", ())), asked.get("steps")
 
@@ -80,7 +95,7 @@ def rules(ignore=()):
 
     made = [tuple(part.strip() for part in (*each.split(":", 1), "*")[:2]) for each in ignore]
     for (kernel, kind), each in zip(made, ignore, strict=True):
-        if not kernel or kind not in ("*", *KINDS):
+        if not kernel or kind not in ("*", "not run", *KINDS):
             raise ValueError(f"ignore: {each!r} is not KERNEL or KERNEL: KIND; kinds are {', '.join(KINDS)}")
     return made
 
@@ -125,13 +140,17 @@ def begin_alone():
     watch, owner = begin(), os.getpid()
 
     def end():
-        if os.getpid() == owner and tell(watch):
-            shutil.rmtree(os.path.dirname(watch.path))
-            sys.stdout.flush()
-            os._exit(1)  # what else was to be done at the end is done: this was registered first
+        if os.getpid() == owner and watch.path == path and tell(watch):  # and no suite tells
+            shutil.rmtree(os.path.dirname(path))
+            for each in gc.get_objects():  # what else was to be done at the end is done, but for files that are open
+                if isinstance(each, io.IOBase) and not each.closed and each.writable():
+                    each.flush()
+            os._exit(1)
 
+    if os.environ["WARPWATCH"] != "1":
+        raise ValueError(f"WARPWATCH is 1 or 0, not {os.environ['WARPWATCH']!r}")
     if watch.path is None:
-        watch.own()
+        path = watch.own().path
         atexit.register(end)
 
 
@@ -140,7 +159,8 @@ def _turn_on():
 
     control.check()
     device = virtual.turn_on()
-    device.watch, device.found, device.steps = True, _watches[0].found, _watches[0].steps
+    device.watch, device.found, device.refused = True, _watches[0].found, _watches[0].refused
+    device.steps = _watches[0].steps
 
 
 def tell(watch, write=None):

@@ -12,19 +12,24 @@ from warpwatch import program
 class Suite:
     """Hooks of pytest, while it watches; `outside` is what was found while no test was running."""
 
-    def __init__(self):
+    def __init__(self, config):
         self.around = os.environ.get("WARPWATCH_TO")  # of a program that has started these tests
-        self.watch, self.outside = program.begin().own(), []
+        try:
+            self.watch, self.outside = program.begin().own(), []
+            self.watch.ignore, self.watch.steps = program.settings(config.rootpath)
+        except ValueError as error:
+            raise pytest.UsageError(f"warpwatch: {error}") from error
 
     def part(self, item):
         """Let a part of a test run; fail it if something was found, or add that to how it failed."""
         self.outside += self.watch.take()
-        mark = item.get_closest_marker("warpwatch")
-        marked = program.rules(**mark.kwargs) if mark else ()
+        marked = [rule for mark in item.iter_markers("warpwatch") for rule in program.rules(*mark.args, **mark.kwargs)]
         try:
             result = yield
         except BaseException as error:
             if text := told(self.watch.take(marked)):
+                if isinstance(error, pytest.skip.Exception):
+                    pytest.fail(f"{text}\n(the test was to be skipped: {error})", pytrace=False)
                 error.add_note(text)
             raise
         if text := told(self.watch.take(marked)):

@@ -26,10 +26,11 @@ class Device:
     """What launches come to while it is on.
 
     `found(report)` gets the report of each launch that is watched; without it, findings are an AssertionError.
+    `refused(name, error)` gets to know of those that are not run.
     """
 
-    def __init__(self, watch=False, found=None):
-        self.watch, self.found, self.steps, self.before = watch, found, None, {}
+    def __init__(self, watch=False, found=None, refused=None):
+        self.watch, self.found, self.refused, self.steps, self.before = watch, found, refused, None, {}
 
     def turn_on(self):
         """Take the places of each compiler's dispatcher and driver, where they are not taken yet; return the device."""
@@ -90,7 +91,12 @@ class Device:
         """Run a kernel now."""
         watch = self.watch and (operation or True)
         how = {"shared": shared, "watch": watch, "steps": self.steps}
-        report = launch(kernel, grid, block, Arguments(arguments, None, types), **how)
+        try:
+            report = launch(kernel, grid, block, Arguments(arguments, None, types), **how)
+        except Exception as error:
+            if self.refused:
+                self.refused(kernel.py_func.__name__, error)
+            raise
         if self.watch and self.found:
             self.found(report)
         elif report.findings:
@@ -107,14 +113,26 @@ class Device:
             return
         if operation and self.watch:
             operation.copy(source, target)
-        low, high = np.lib.array_utils.byte_bounds(target)
         if size is None:
             target[...] = source
         else:
-            ctypes.memmove(low, np.lib.array_utils.byte_bounds(source)[0], size)
-            high = low + size
-        if (owner := owner_of(target)) is not None:
-            owner.written[low - owner.ctypes.data : high - owner.ctypes.data] = 255
+            ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
+        if (owner := owner_of(target)) is None:
+            return
+        place = target.ctypes.data - owner.ctypes.data
+        if size is not None:
+            owner.written[place : place + size] = self.written(source, size)
+        else:  # all bytes of each element
+            as_bytes = np.ndarray((*target.shape, target.itemsize), "u1", owner.written, place, (*target.strides, 1))
+            as_bytes[...] = 255
+
+    @staticmethod
+    def written(source, size):
+        """Return which bytes at the begin of an array were written; of one of the host, all."""
+        if (owner := owner_of(source)) is None:
+            return 255
+        place = source.ctypes.data - owner.ctypes.data
+        return owner.written[place : place + size]
 
 
 _NOTHING = object()
@@ -184,14 +202,17 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
     """
     if not isinstance(watch, (bool, np.bool_)):
         raise TypeError(f"watch must be True or False, got {watch!r}")
-    reports = []
+    reports, around = [], current()
 
     def found(report):
-        reports.append(report)
+        if around and around.found:  # a program that is watched
+            around.found(report)
+        if watch:
+            reports.append(report)
         if report.findings:
             raise AssertionError(str(report))
 
-    made = Device(watch, found)
+    made = Device(watch or bool(around and around.watch), found, around and around.refused)
     made.turn_on()
     try:
         yield reports
