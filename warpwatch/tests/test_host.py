@@ -263,6 +263,14 @@ def test_what_a_launch_may_not_have_is_refused():
 
 
 def test_memory_that_is_set_in_part_is_written_in_part():
+    square = cuda.device_array((8, 8))
+    assert np.isnan(square.copy_to_host()).all()
+    square[:, 0] = 1.0
+    double[1, 32](square[:1, 0])
+    with pytest.raises(AssertionError, match="uninitialized: double"):
+        double[1, 32](square[0])
+    with pytest.raises(NotImplementedError, match="is set by numbers and slices"):
+        square[[1, 2]] = 0.0
     d = cuda.device_array(8, np.uint8)
     d.gpu_data.memset(3, 4)
     double[1, 32](d[:4])

@@ -37,6 +37,12 @@ def test_left_out(): flipped(X)
 @pytest.mark.warpwatch(ignore=["reverse: barrier"])
 def test_another_kind(): flipped(X)
 def test_nothing(): pass
+def test_skipped(): flipped(X); pytest.skip("later")
+def test_refused():
+    try:
+        flipped.__globals__["reverse"][1, 2000](X, X)
+    except ValueError:
+        pass
 
 class Case(__import__("unittest").TestCase):
     def test_case(self): flipped(X)
@@ -55,7 +61,7 @@ flipped(np.ones(64, 'f'))
 count[1, 1](np.zeros(3))
 """
 OUTCOMES = {
-    "FAILED": "race wrong_and_race child fork caught another_kind case failing_case",
+    "FAILED": "race wrong_and_race child fork caught another_kind skipped refused case failing_case",
     "ERROR": "fixture", "XFAIL": "expected", "PASSED": "left_out nothing",
 }  # fmt: skip
 
@@ -76,8 +82,8 @@ def test_what_is_found_fails_the_test_that_launched_it(folder, workers):
             assert f"{outcome} test_kernels.py::{'Case::' * ('case' in name)}test_{name}" in said, said
     assert status == 1 and re.search(r"E +assert np.float32\(63.0\) == 1\n(E .*\n)*E +race: reverse", said), said
     assert re.search(r"AssertionError: np.float32.63.0. != 1\n(E .*\n)*E? *race: reverse", said), said
-    assert "reverse        11  race (in 10 of them), 1 left out by `ignore`" in said
-    assert "launches: 11; kernels: 1, of which faulty: 1; a planted race and a planted overrun were found" in said
+    assert "reverse        13  race (in 11 of them), not run (in 1 of them), 1 left out by `ignore`" in said
+    assert "launches: 13; kernels: 1, of which faulty: 1; a planted race and a planted overrun were found" in said
 
 
 @pytest.mark.outer
