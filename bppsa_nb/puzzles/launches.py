@@ -50,9 +50,9 @@ def check_kernels(*kernels):
 
 def watch(kernel, blocks, threads, *arguments):
     """Run a kernel on copies of arrays; return the report, and by the kernel's names what it was given."""
-    require()
     with explained():
         from warpwatch.launch import launch as launch_watched
+    require()
     copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     try:
         report = launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores")
