@@ -18,8 +18,9 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from warpwatch.compilers import MODULES
+
 SITE = str(Path(__file__).with_name("site"))
-MODULES = "numba.cuda", "numba_cuda_mlir.cuda"  # of compilers
 CONTROL = "a planted race and a planted overrun were found before"
 
 

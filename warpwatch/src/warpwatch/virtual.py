@@ -212,8 +212,8 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
         if report.findings:
             raise AssertionError(str(report))
 
-    made = Device(watch or bool(around and around.watch), found, around and around.refused)
-    made.turn_on()
+    made = Device(watch or bool(around and around.watch), found, around and around.refused).turn_on()
+    made.steps = around and around.steps
     try:
         yield reports
     finally:
