@@ -1,4 +1,4 @@
-"""From functions to basic blocks, and which registers live from block to block.
+"""From functions to basic blocks, and which registers go from block to block.
 
 A device function that is called is put in at its call, with registers and labels of its own: so there is no stack, and
 recursion is refused.
@@ -25,7 +25,7 @@ class Block:
 
     def __init__(self):
         self.body, self.end, self.last = [], (), None
-        self.used, self.made, self.live_in, self.live_out = set(), set(), set(), set()
+        self.used, self.made = set(), set()  # registers that it reads before it writes them, and that it writes
 
 
 class Kernel:
@@ -172,7 +172,7 @@ class Kernel:
             setattr(self, space, place + size)
 
     def link(self):
-        """Turn labels into numbers of blocks, and find out which registers live where."""
+        """Turn labels into numbers of blocks, and find out which registers go from block to block (`crossing`)."""
         blocks = self.blocks
         blocks[-1].end = blocks[-1].end or ("ret",)
         for n, block in enumerate(blocks):
@@ -190,14 +190,7 @@ class Kernel:
                 block.made |= writes
         if lost := set().union(*(block.used | block.made for block in blocks)) - self.registers.keys():
             raise ValueError(f"kernel {short_name(self.name)} of the PTX text declares no register %{min(lost)}")
-        changed = True
-        while changed:
-            changed = False
-            for block in reversed(blocks):
-                block.live_out = set().union(*(blocks[n].live_in for n in block.next))
-                into = block.used | (block.live_out - block.made)
-                changed |= into != block.live_in
-                block.live_in = into
+        self.crossing = set().union(*(block.used for block in blocks))
 
 
 def effects(item):

@@ -5,6 +5,7 @@ import warnings
 from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where there is none
 MISSING = "CUDA kernels need a compiler: `pip install 'numba-cuda[cu12]'` brings one, not for macOS"
@@ -92,21 +93,13 @@ def _compiled(compiler, function, types, options):
 
 @lru_cache(256)
 def declared(dispatcher, types):
-    """Return those types of a kernel's signatures that arguments of other types are cast to, as a launch does.
-
-    A kernel that has one signature takes it; of several, the nearest that all arguments can be converted to.
-    """
-    signatures = list(dispatcher.overloads)
-    if dispatcher._can_compile or types in signatures:
+    """Return those types of a kernel's signatures that arguments of other types are cast to, as a launch does."""
+    if dispatcher._can_compile or types in dispatcher.overloads:
         return types
-    if len(signatures) == 1:
-        return signatures[0]
-    steps = {each: [dispatcher.typingctx.can_convert(*pair) for pair in zip(types, each, strict=True)]
-             for each in signatures if len(each) == len(types)}  # fmt: skip
-    steps = {each: sorted(map(int, far), reverse=True) for each, far in steps.items() if None not in far}
-    best = [each for each, far in steps.items() if far == min(steps.values())]
-    if len(best) != 1:
-        name = dispatcher.py_func.__name__
-        how = "several" if best else "none"
-        raise TypeError(f"{how} of the signatures of {name} take {types}: {', '.join(map(str, signatures))}")
-    return best[0]
+    if len(dispatcher.overloads) == 1:  # which may take numbers for addresses
+        return next(iter(dispatcher.overloads))
+    name, cases = dispatcher.py_func.__name__, [SimpleNamespace(args=each) for each in dispatcher.overloads]
+    best = dispatcher.typingctx.resolve_overload(name, cases, types, {}, allow_ambiguous=False)
+    if best is None:
+        raise TypeError(f"no signature of {name} takes {types}: {', '.join(map(str, dispatcher.overloads))}")
+    return best.args

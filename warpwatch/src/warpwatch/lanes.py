@@ -1,6 +1,6 @@
 """From basic blocks to Python: each becomes two functions, for all lanes and for some; a thread is a lane of an array.
 
-What a register holds in all lanes is a NumPy array; those that live from block to block stand in a table `R`. `m` is
+What a register holds in all lanes is a NumPy array; those that go from block to block stand in a table `R`. `m` is
 the machine, which knows threads and memory; `idx` are the lanes at hand; `full(value, dtype)` is an array for them.
 """
 
@@ -57,8 +57,7 @@ class Program:
         spaces = vars(arithmetic) | vars(warps) | self.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
-        crossing = {r for b in kernel.blocks for r in b.live_in | b.live_out}
-        self.registers = {variable(f"%{r}"): kernel.registers[r] for r in sorted(crossing)}
+        self.registers = {variable(f"%{r}"): kernel.registers[r] for r in sorted(kernel.crossing)}
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
@@ -68,7 +67,7 @@ class Program:
     def write(self, n, block, lines):
         """Write a block's two functions."""
         used = [variable(f"%{r}") for r in sorted(block.used)]
-        made = [variable(f"%{r}") for r in sorted(block.live_out & block.made)]
+        made = [variable(f"%{r}") for r in sorted(self.kernel.crossing & block.made)]
         kind, given = (*block.end, None, None)[:2]
         given = self.full(given, "u4") if kind == "warp" else variable(f"%{given}") if kind == "bra" and given else None
         for name, lanes in (("all", ""), ("some", "[idx]")):

@@ -128,12 +128,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
         raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     memory = Memory()
-    flat = _flat(*given)
-    # A GPU gets copies of the host's arrays in one piece, and these are aligned.
-    copies = [(n, array.copy("K")) for n, (_, array) in enumerate(flat) if isinstance(array, np.ndarray)
-              and array.flags.forc and not array.flags.aligned and owner_of(array) is None]  # fmt: skip
-    moved = {n: (flat[n][0], copy) for n, copy in copies}
-    params = _parameters(program.kernel, text, [moved.get(n, each) for n, each in enumerate(flat)], memory)
+    params = _parameters(program.kernel, text, _flat(*given), memory)
 
     def form(who):
         return tuple(_form(n, size, came) for n, size, came in
@@ -149,9 +144,6 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
         report = made.run(steps)
-        for n, copy in copies:
-            if flat[n][1].flags.writeable:
-                flat[n][1][...] = copy
         if watch == "stores":
             report.stores = made.space.stored()
         return report

@@ -177,20 +177,20 @@ class Machine:
                 made.append(byte)
             return made.decode(errors="replace")
 
-        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):
-            self.idx, made = np.array([lane]), re.split(r"(%%|%[-+ #0\d.]*(?:hh?|ll?)?[a-zA-Z])", text(first))
-            for n in range(1, len(made), 2):
-                if made[n] == "%%":
-                    made[n] = "%"
-                    continue
-                size = 4 if made[n][-1] in "dioucxX" and "l" not in made[n] else 8
-                place = -(-place // size) * size
-                code = "f8" if made[n][-1] in "aAeEfFgG" else f"{'i' if made[n][-1] in 'di' else 'u'}{size}"
-                value = load(place, code)
-                made[n] = re.sub("[hl]+", "", made[n]) % (text(value) if made[n][-1] == "s" else value)
-                place += size
-            print("".join(made), end="")
-            counts.append(len(made) // 2)
+        def shown(found):
+            nonlocal place
+            if found[1] == "%":
+                return "%"
+            size = 4 if found[1] in "dioucxX" and "l" not in found[0] else 8
+            place, counts[-1] = -(-place // size) * size + size, counts[-1] + 1
+            code = "f8" if found[1] in "aAeEfFgG" else f"{'i' if found[1] in 'di' else 'u'}{size}"
+            value = load(place - size, code)
+            return re.sub("[hl]+", "", found[0]) % (text(value) if found[1] == "s" else value)
+
+        for lane, first, place in zip(self.lanes(), form, values.tolist(), strict=True):  # noqa: B007
+            self.idx = np.array([lane])
+            counts.append(0)
+            print(re.sub(r"%[-+ #0\d.]*(?:hh?|ll?)?([a-zA-Z%])", shown, text(first)), end="")
         self.idx, self.watch = saved, watch
         return np.array(counts, "i4")
 

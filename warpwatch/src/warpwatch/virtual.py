@@ -117,22 +117,18 @@ class Device:
             target[...] = source
         else:
             ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
-        if (owner := owner_of(target)) is None:
-            return
-        place = target.ctypes.data - owner.ctypes.data
-        if size is not None:
-            owner.written[place : place + size] = self.written(source, size)
-        else:  # all bytes of each element
-            as_bytes = np.ndarray((*target.shape, target.itemsize), "u1", owner.written, place, (*target.strides, 1))
-            as_bytes[...] = 255
+        if (shadow := _written(target, size)) is not None:
+            known = None if size is None else _written(source, size)
+            shadow[...] = 255 if known is None else known
 
-    @staticmethod
-    def written(source, size):
-        """Return which bytes at the begin of an array were written; of one of the host, all."""
-        if (owner := owner_of(source)) is None:
-            return 255
-        place = source.ctypes.data - owner.ctypes.data
-        return owner.written[place : place + size]
+
+def _written(array, size):
+    """Return which bytes of an array, or so many of its first, were written; None for one of the host."""
+    if (owner := owner_of(array)) is None:
+        return None
+    place = array.ctypes.data - owner.ctypes.data
+    whole = (*array.shape, array.itemsize), "u1", owner.written, place, (*array.strides, 1)
+    return np.ndarray(*whole) if size is None else owner.written[place : place + size]
 
 
 _NOTHING = object()
@@ -146,22 +142,25 @@ def _stream(stream):
 
 def _taken(argument, after):
     """Return an argument as `launch` takes it; `after` gets what is to be done after the launch."""
+    way = type(argument).__name__ if hasattr(argument, "value") else ""
+    if way in ("In", "Out", "InOut"):  # which way an array of the host goes
+        argument = argument.value
     if hasattr(argument, "__cuda_array_interface__") or getattr(argument, "__cuda_memory__", False):
         return host.array_of(argument)
     if isinstance(argument, tuple):
         made = [_taken(each, after) for each in argument]
         return type(argument)(*made) if hasattr(argument, "_fields") else tuple(made)
-    kind = type(argument).__name__
-    if kind in ("In", "Out", "InOut") and hasattr(argument, "value"):  # arrays of the host, and which way they go
-        array = argument.value
-        if kind == "InOut" or not isinstance(array, np.ndarray):
-            return _taken(array, after)
-        if kind == "In":
-            return array.copy()
-        made = empty(array.shape, array.dtype)
-        after.append(lambda: np.copyto(array, made))
-        return made
-    return argument
+    if not isinstance(argument, np.ndarray):
+        return argument
+    if way != "Out" and (way == "In" or argument.flags.forc and not argument.flags.aligned):
+        made = argument.copy("K")  # which is aligned, as on a GPU
+    elif way == "Out":
+        made = empty(argument.shape, argument.dtype)
+    else:
+        return argument
+    if way != "In" and argument.flags.writeable:
+        after.append(lambda: np.copyto(argument, made))
+    return made
 
 
 def current():
