@@ -31,8 +31,8 @@ class Block:
 class Kernel:
     """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
 
-    `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place) of variables, `arrays`
-    those in global memory. `gaps` are between shared arrays: from where to where.
+    `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place, bytes) of variables,
+    `arrays` those in global memory. So many bytes of shared memory are `gaps` between its arrays.
     """
 
     def __init__(self, reader, name):
@@ -40,7 +40,7 @@ class Kernel:
         self.cooperative = False  # whether all its blocks must be there at once
         function = self.functions[name]
         self.params, self.head = function.params, function.head
-        self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, []
+        self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, 0
         self.add_function(function, "", {}, ())
         self.place(reader.variables)
         self.link()
@@ -161,14 +161,14 @@ class Kernel:
         for name in sorted((n for n in variables if n in named), key=lambda n: variables[n][2] == 0):
             space, align, size, array = variables[name]
             if array is not None:
-                self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data)), array
+                self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data), size), array
                 continue
             end = getattr(self, space)
             place = -(-end // align) * align
             if space == "shared" and end:  # far from the one before, so that no index leads from there to here
                 place += GAP
-                self.gaps.append((end, place))
-            self.symbols[name] = space, place
+                self.gaps += place - end
+            self.symbols[name] = space, place, size
             setattr(self, space, place + size)
 
     def link(self):

@@ -151,7 +151,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
 
 def _check_room(kernel, shared):
     """Raise a ValueError if a kernel needs more memory of its own than a GPU has."""
-    own = kernel.shared - sum(end - start for start, end in kernel.gaps)
+    own = kernel.shared - kernel.gaps
     if own > 48 * 1024:
         raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
     if (room := own + int(shared)) > MOST_SHARED:

@@ -75,8 +75,8 @@ class Machine:
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)
         self.waiting, self.races = Waiting(self), []
-        for space in (launch.space, OwnSpace(self, "shared", self.room, self.here, self.kernel.symbols),
-                      OwnSpace(self, "local", self.kernel.local, lanes, self.kernel.symbols)):  # fmt: skip
+        for space in (launch.space, OwnSpace(self, "shared", self.room, self.here),
+                      OwnSpace(self, "local", self.kernel.local, lanes)):  # fmt: skip
             space.machine = self
             if space.races:
                 space.races.order = self.order if self.order.parts else None

@@ -131,12 +131,15 @@ class Memory:
 
 
 class Space:
-    """One memory of a machine. A subclass's `locate` says where addresses lie, and which of them are wrong."""
+    """One memory of a machine, which has some regions. A subclass's `places` says where what is addressed lies."""
 
-    name, races, written, stores = "", None, None, None
+    races = written = stores = None
 
-    def __init__(self, machine):
-        self.machine = machine
+    def __init__(self, regions):
+        self.regions = regions or [Region(0, 0, "nothing")]
+        self.starts = np.array([r.start for r in self.regions])
+        self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
+        self.read_only = np.array([not r.writable for r in self.regions])
 
     def load(self, at, address, code, strong=False, count=1):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
@@ -245,9 +248,6 @@ class Space:
         key, why = (kind,), ""
         if other is not None:
             other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
-            if other[0] >= OTHERS and self.name != "global":
-                did = message.split()[0]
-                return self.tell("out of bounds", f"{did} {{what}}, behind its end", at, bad, address, size)
             (block, thread), key = report.form(other), (kind, message)
             named, near = f"thread {thread} of block {block}", other[0] == who[0]
             why = f" in line {by.source[1]}" if by.source else ""
@@ -258,6 +258,44 @@ class Space:
         text = message.format(what=what, other=named) + why
         count = int(np.count_nonzero(bad))
         report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
+
+    def locate(self, at, address, size, writing):
+        """Return where addresses are wrong or None, places in what `view` gives, and marks."""
+        n = np.searchsorted(self.starts, int(address.min()), "right") - 1
+        one = n >= 0 and int(address.max()) + size <= self.ends[n] and not (writing and self.read_only[n])
+        if not one or size > 1 and np.bitwise_or.reduce(address) & size - 1:
+            n = np.searchsorted(self.starts, address, "right") - 1
+            bad = (n < 0) | (address > self.ends[n] - size) | writing & self.read_only[n]
+            if bad.any():
+                self.tell_wrong(at, address, size, bad, "writes" if writing else "reads")
+            bad |= self.misaligned(at, address, size)
+            if bad.any():
+                return bad, None, None
+        return None, *self.places(address, n)
+
+    def nearest(self, address):
+        """Return the region that an address lies in or is nearest to."""
+        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0))
+
+    def tell_wrong(self, at, address, size, bad, did):
+        """Note accesses of what is not there, or may not be written."""
+        a = int(address[np.flatnonzero(bad)[0]])
+        region = self.nearest(a)
+        kind, text = "out of bounds", f"{did} {{what}}: {size} bytes across the end"
+        if a >= region.end:
+            text = f"{did} {{what}}: {size} bytes, {a - region.end} bytes behind the end"
+        elif a < region.start:
+            text = f"{did} {{what}}: {size} bytes, {region.start - a} bytes before the start"
+        elif not region.alive or not region.writable:
+            kind = "read-only" if region.alive else "freed"
+            text = f"{did} {{what}}, which {'may only be read' if region.alive else 'was freed'}"
+        text += f" of its {region.end - region.start} bytes" if kind == "out of bounds" else ""
+        self.tell(kind, text, at, bad, address, size)
+
+    def describe(self, address, size):
+        """Return the array at an address, and the place in it."""
+        region = self.nearest(address)
+        return region.name, region.place(address, size)
 
     def misaligned(self, at, address, size):
         """Return where addresses are no multiples of the access's size; note it."""
@@ -283,11 +321,8 @@ class GlobalSpace(Space):
     name, view, operation = "global", staticmethod(everything), None
 
     def __init__(self, memory, program, watch):
-        self.regions = memory.regions or [Region(0, 0, "nothing")]
-        self.starts = np.array([r.start for r in self.regions])
-        self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
+        super().__init__(memory.regions)
         self.bases = np.array([BASE + r.shift for r in self.regions])
-        self.read_only = np.array([not r.writable for r in self.regions])
         self.offsets, size = np.zeros(len(self.regions), int), 0  # from addresses to marks, which stand close together
         for n, r in enumerate(self.regions):
             size = -(-size // 256) * 256 + r.start % 256
@@ -328,48 +363,9 @@ class GlobalSpace(Space):
             found[r.name] = np.unique(np.stack([element, block, thread], 1), axis=0)
         return found
 
-    def locate(self, at, address, size, writing):
-        """Return where addresses are wrong or None, places in the process's memory, and marks."""
-        n = np.searchsorted(self.starts, int(address.min()), "right") - 1
-        if (
-            int(address.max()) + size > self.ends[n]
-            or n < 0
-            or writing
-            and self.read_only[n]
-            or (size > 1 and np.bitwise_or.reduce(address) & size - 1)
-        ):  # not all in one array
-            n = np.searchsorted(self.starts, address, "right") - 1
-            bad = (n < 0) | (address > self.ends[n] - size) | writing & self.read_only[n]
-            if bad.any():
-                self.tell_wrong(at, address, size, bad, "writes" if writing else "reads")
-            bad |= self.misaligned(at, address, size)
-            if bad.any():
-                return bad, None, None
-        return None, address - self.bases[n], address + self.offsets[n]
-
-    def nearest(self, address):
-        """Return the region that an address lies in or is nearest to."""
-        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0))
-
-    def tell_wrong(self, at, address, size, bad, did):
-        """Note accesses of what is not there, or may not be written."""
-        a = int(address[np.flatnonzero(bad)[0]])
-        region = self.nearest(a)
-        kind, text = "out of bounds", f"{did} {{what}}: {size} bytes across the end"
-        if a >= region.end:
-            text = f"{did} {{what}}: {size} bytes, {a - region.end} bytes behind the end"
-        elif a < region.start:
-            text = f"{did} {{what}}: {size} bytes, {region.start - a} bytes before the start"
-        elif not region.alive or not region.writable:
-            kind = "read-only" if region.alive else "freed"
-            text = f"{did} {{what}}, which {'may only be read' if region.alive else 'was freed'}"
-        text += f" of its {region.end - region.start} bytes" if kind == "out of bounds" else ""
-        self.tell(kind, text, at, bad, address, size)
-
-    def describe(self, address, size):
-        """Return the array at an address, and the place in it."""
-        region = self.nearest(address)
-        return region.name, region.place(address, size)
+    def places(self, address, region):
+        """Return places in the process's memory, and marks."""
+        return address - self.bases[region], address + self.offsets[region]
 
     def count(self, at, mark, size):
         """Count requests of warps, and the sectors of 32 bytes that they touch."""
@@ -382,10 +378,17 @@ class GlobalSpace(Space):
 class OwnSpace(Space):
     """Shared memory, a part for each block; or local memory, a part for each lane."""
 
-    def __init__(self, machine, name, room, owner, symbols):
-        super().__init__(machine)
-        self.name, self.room, self.symbols = name, room, symbols
-        step = -(-max(room, 1) // 16) * 16
+    def __init__(self, machine, name, room, owner):
+        symbols, end, regions = machine.kernel.symbols.items(), getattr(machine.kernel, name), []
+        own = [(place, size or room - place, key) for key, (space, place, size) in symbols if space == name]
+        if room > max((place + size for place, size, _ in own), default=0):  # dynamic shared memory, without a name
+            own.append((end, room - end, "__"))
+        for n, (place, size, key) in enumerate(own, 1):
+            numbas = key.startswith(("_cudapy", "__"))  # which keeps no names: the n-th that was declared
+            title = f"{name} array" + f" {n}" * (len(own) > 1) if numbas else short_name(key)
+            regions.append(Region(place, place + size, title))
+        super().__init__(regions)
+        self.name, self.machine, step = name, machine, -(-max(room, 1) // 16) * 16
         self.begin = owner * step
         self.bytes = np.full(self.begin[-1] + step if room else 16, 0xAB, "u1")
         self.view = self.bytes.view
@@ -393,33 +396,11 @@ class OwnSpace(Space):
             self.written = np.zeros(len(self.bytes), "u1")
             if name == "shared":
                 self.races = Races(len(self.bytes), machine.program.grain, machine.program.atomics)
-                gaps = (np.unique(self.begin)[:, None, None] + np.array(machine.kernel.gaps, int)).reshape(-1, 2)
-                self.races.claim(OTHERS, ([], gaps, []))  # somebody else has them
-                for first, end in gaps:
-                    self.written[first:end] = 255
 
-    def locate(self, at, address, size, writing):
-        """Return where addresses are wrong or None, places in `bytes`, and the same as marks."""
-        joined = int(np.bitwise_or.reduce(address))  # at least the greatest of them, and negative if one is
-        if joined < 0 or joined & size - 1 or joined + size > self.room:
-            bad = (address < 0) | (address > self.room - size)
-            if bad.any():
-                text = f"{'writes' if writing else 'reads'} {{what}}: {size} bytes outside of its {self.room} bytes"
-                self.tell("out of bounds", text, at, bad, address, size)
-            bad |= self.misaligned(at, address, size)
-            if bad.any():
-                return bad, None, None
+    def places(self, address, _):
+        """Return places and marks, which are the same."""
         place = self.machine.of(self.begin) + address
-        return None, place, place
-
-    def describe(self, address, size):
-        """Return the variable at an address, and the place in it."""
-        own = sorted((place, name) for name, (space, place) in self.symbols.items() if space == self.name)
-        place, name = max(((p, k) for p, k in own if p <= address), default=own[0] if own else (0, "__"))
-        if name.startswith(("_cudapy", "__")):  # Numba's, which keeps no names: the n-th that was declared
-            name = f"{self.name} array" + (f" {1 + own.index((place, name))}" if len(own) > 1 else "")
-        name = short_name(name)
-        return name, (address - place) // size
+        return place, place
 
     def count(self, at, mark, size):
         """Count requests of warps, and how often the bank with most words of four bytes is asked."""
