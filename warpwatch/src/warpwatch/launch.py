@@ -15,7 +15,7 @@ import numpy as np
 from warpwatch import compilers
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
-from warpwatch.memory import Memory, allocate, found_at, owner_of
+from warpwatch.memory import add, allocate, found_at, owner_of
 from warpwatch.parse import DTYPES, SIZES, short_name
 from warpwatch.report import Report
 
@@ -127,15 +127,16 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     _check_room(program.kernel, shared)
     if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
         raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
-    memory = Memory()
-    params = _parameters(program.kernel, text, _flat(*given), memory)
+    params = _parameters(program.kernel, text, _flat(*given), regions := [])
 
     def form(who):
-        return tuple(_form(n, size, came) for n, size, came in
-                     zip(who, (sizes["grid"], sizes["block"]), (grid, block), strict=True))  # fmt: skip
+        return tuple(tuple(map(int, np.unravel_index(n, size[::-1])[::-1]))[: len(came)] if np.ndim(came) else n
+                     for n, size, came in zip(who, sizes.values(), (grid, block), strict=True))  # fmt: skip
 
-    _known(text, given, memory)
-    made = Launch(program, sizes["grid"], sizes["block"], params, int(shared), memory, watch=watch, form=form)
+    for number in _numbers(text) | {n for n in given.values if type(n) is int}:
+        if (known := found_at(number)) is not None:  # memory of the device that a kernel knows by its address
+            add(regions, known.ctypes.data, known.nbytes, "an array of the device", owner=owner_of(known))
+    made = Launch(program, sizes.values(), params, int(shared), regions, watch, form)
     if watch == "stores":
         made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
     elif watch not in (True, False):
@@ -174,14 +175,6 @@ def _sizes(given, name):
     if not good or not 1 <= len(sizes) <= 3:
         raise ValueError(f"{name} is a positive whole number, or a tuple of up to three, not {given!r}")
     return (*map(int, sizes), 1, 1)[:3]
-
-
-def _form(number, sizes, given):
-    """Return a block's or a thread's number as an index, if its sizes came as a tuple."""
-    if not isinstance(given, (tuple, list)):
-        return number
-    x, y, _ = sizes
-    return (number % x, number // x % y, number // (x * y))[: len(given)]
 
 
 def _text(kernel):
@@ -261,16 +254,13 @@ def _compiled(kernel, given):
         raise TypeError(f"{title} does not compile for these arguments: {why}") from error
 
 
-def _parameters(kernel, text, arguments, memory):
+def _parameters(kernel, text, arguments, regions):
     """Return the bytes of each parameter by name; arrays are registered."""
     name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
-    at = [isinstance(a, np.ndarray) and _register(label, a, memory, owners) for label, a in arguments]
+    at = [isinstance(a, np.ndarray) and _register(label, a, regions, owners) for label, a in arguments]
     for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
-        given[form] = [
-            (label, value, bool(address))
-            for (label, argument), address in zip(arguments, at, strict=True)
-            for value in _spread(form, argument, address)
-        ]
+        given[form] = [(label, value, bool(address)) for (label, argument), address in zip(arguments, at, strict=True)
+                       for value in _spread(form, argument, address)]  # fmt: skip
         if len(given[form]) == wanted:
             for label, a in arguments if form == "numba-cuda-mlir" else ():
                 if isinstance(a, np.ndarray) and any(step % a.itemsize for step in a.strides):
@@ -288,7 +278,7 @@ def _spread(form, argument, address):
     return FORMS["pointers" if record else form](argument, address) if address else [argument]
 
 
-def _register(label, array, memory, owners):
+def _register(label, array, regions, owners):
     """Register an array, far from all others but those that share its memory; return its address on the device."""
     owner = array
     while isinstance(owner.base, np.ndarray):
@@ -297,24 +287,17 @@ def _register(label, array, memory, owners):
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
     whole = owner_of(array)
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
-    for met in memory.regions:  # of the same memory, though no array of NumPy's has both
+    for met in regions:  # of the same memory, though no array of NumPy's has both
         if met.start - met.shift < high and low < met.end - met.shift:
             shift = owners[first] = met.shift
     known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
-    memory.add(low + shift, high - low, label, array=np.asarray(array), **known)
+    add(regions, low + shift, high - low, label, array=np.asarray(array), **known)
     return array.ctypes.data + shift
-
-
-def _known(text, given, memory):
-    """Register memory of the device that a kernel knows by its address: a number that came, or stands in the text."""
-    numbers = _numbers(text) | {n for n in given.values if type(n) is int}
-    for owner in {id(at): at for n in numbers if (at := found_at(n)) is not None}.values():
-        at = owner_of(owner)
-        memory.add(owner.ctypes.data, owner.nbytes, "an array of the device", owner=at)
 
 
 @lru_cache(256)
 def _numbers(text):
+    """Return the numbers of a text that may be addresses."""
     return {int(number) for number in re.findall(r"(?<![\w.])\d{13,16}(?![\w.])", text)}
 
 
@@ -329,10 +312,8 @@ def _bytes(kernel, param, label, value, pointer):
         return np.frombuffer(raw, "u1")
     if pointer and SIZES[kind] != 8:
         raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")
-    real = isinstance(value, (int, float, np.number, np.bool_))
-    if not real or isinstance(value, (np.complexfloating, np.timedelta64)):
-        raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
-    if code[0] != "f" and isinstance(value, (float, np.floating)):
+    wrong = (np.complexfloating, np.timedelta64) if code[0] == "f" else (np.inexact, np.timedelta64, float)
+    if not isinstance(value, (int, float, np.number, np.bool_)) or isinstance(value, wrong):
         raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a {kind}, got {value!r}")
     if code[0] == "f":
         return np.array([value], code).view("u1")

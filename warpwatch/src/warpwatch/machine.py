@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from warpwatch.instructions import WINDOWS
-from warpwatch.memory import LOOK, GlobalSpace, OwnSpace
+from warpwatch.memory import LOOK, GlobalSpace, OwnSpace, add
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -29,13 +29,12 @@ class Stop(Exception):
 class Launch:
     """What the blocks of a launch share."""
 
-    def __init__(self, program, grid, block, params, dynamic, memory, *, watch=True, form=None):
-        self.program, self.grid, self.block, self.params = program, grid, block, params
-        self.dynamic, self.memory, self.watch = dynamic, memory, watch
-        self.report = Report(program, form or (lambda who: who))
+    def __init__(self, program, sizes, params, dynamic, regions, watch, form):
+        self.program, (self.grid, self.block), self.params = program, sizes, params
+        self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         for name, array in program.kernel.arrays.items():
-            memory.add(array.ctypes.data, array.nbytes, name, array=array)
-        self.space = GlobalSpace(memory, program, watch)
+            add(regions, array.ctypes.data, array.nbytes, name, array=array)
+        self.space = GlobalSpace(regions, program, watch)
 
     def run(self, steps=None):
         """Run all blocks; return the report."""

@@ -112,22 +112,15 @@ class Region:
         return flat // (a.strides[0] // a.itemsize) if a.ndim == 1 and a.strides[0] >= a.itemsize > 0 else flat
 
 
-class Memory:
-    """The arrays of a launch."""
-
-    def __init__(self):
-        self.regions = []
-
-    def add(self, start, size, name, **known):
-        """Register a part of memory; parts that overlap become one."""
-        new = Region(start, start + size, name, **known)
-        for old in [r for r in self.regions if r.start < new.end and new.start < r.end]:
-            self.regions.remove(old)
-            names = old.name if old.name == new.name else f"{old.name} and {new.name}"
-            first = min(old, new, key=lambda r: (r.start, -r.end))
-            writable = old.writable or new.writable
-            new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
-        self.regions = sorted([*self.regions, new], key=lambda r: r.start)
+def add(regions, start, size, name, **known):
+    """Add a part of memory to regions, which are in order; parts that overlap become one."""
+    new = Region(start, start + size, name, **known)
+    for old in [r for r in regions if r.start < new.end and new.start < r.end]:
+        regions.remove(old)
+        names = old.name if old.name == new.name else f"{old.name} and {new.name}"
+        first, writable = min(old, new, key=lambda r: (r.start, -r.end)), old.writable or new.writable
+        new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
+    insort(regions, new, key=lambda r: r.start)
 
 
 class Space:
@@ -242,9 +235,10 @@ class Space:
         lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
         self.machine.idle += ACCESS
         who, named = self.machine.who(lane), ""
-        array, place = self.describe(int(address[lane]), size)
+        array = self.nearest(int(address[lane]))
+        place = array.place(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
-        what = f"{array}[{shown}]" + (f" in {self.name} memory" if self.name != "global" else "")
+        what = f"{array.name}[{shown}]" + f" in {self.name} memory" * (self.name != "global")
         key, why = (kind,), ""
         if other is not None:
             other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
@@ -256,8 +250,7 @@ class Space:
                 named, other = self.met[other[0] - OTHERS].title, None
                 key, why = (*key, named), f"; {self.operation.title} does not wait for that"
         text = message.format(what=what, other=named) + why
-        count = int(np.count_nonzero(bad))
-        report.add(key, text, at, who, other=other, where=(array, place), count=count, note=note)
+        report.add(key, text, at, who, other=other, where=(array.name, place), count=int(bad.sum()), note=note)
 
     def locate(self, at, address, size, writing):
         """Return where addresses are wrong or None, places in what `view` gives, and marks."""
@@ -268,9 +261,11 @@ class Space:
             bad = (n < 0) | (address > self.ends[n] - size) | writing & self.read_only[n]
             if bad.any():
                 self.tell_wrong(at, address, size, bad, "writes" if writing else "reads")
-            bad |= self.misaligned(at, address, size)
-            if bad.any():
-                return bad, None, None
+            if (odd := address & (size - 1) != 0).any():
+                text = f"touches {{what}} with {size} bytes at once, at no multiple of {size}"
+                self.tell("misaligned", text, at, odd, address, size)
+            if (bad | odd).any():
+                return bad | odd, None, None
         return None, *self.places(address, n)
 
     def nearest(self, address):
@@ -279,34 +274,16 @@ class Space:
 
     def tell_wrong(self, at, address, size, bad, did):
         """Note accesses of what is not there, or may not be written."""
-        a = int(address[np.flatnonzero(bad)[0]])
+        a = int(address[np.argmax(bad)])
         region = self.nearest(a)
-        kind, text = "out of bounds", f"{did} {{what}}: {size} bytes across the end"
-        if a >= region.end:
-            text = f"{did} {{what}}: {size} bytes, {a - region.end} bytes behind the end"
-        elif a < region.start:
-            text = f"{did} {{what}}: {size} bytes, {region.start - a} bytes before the start"
-        elif not region.alive or not region.writable:
-            kind = "read-only" if region.alive else "freed"
-            text = f"{did} {{what}}, which {'may only be read' if region.alive else 'was freed'}"
-        text += f" of its {region.end - region.start} bytes" if kind == "out of bounds" else ""
-        self.tell(kind, text, at, bad, address, size)
-
-    def describe(self, address, size):
-        """Return the array at an address, and the place in it."""
-        region = self.nearest(address)
-        return region.name, region.place(address, size)
-
-    def misaligned(self, at, address, size):
-        """Return where addresses are no multiples of the access's size; note it."""
-        bad = address & (size - 1) != 0
-        if bad.any():
-            text = f"touches {{what}} with {size} bytes at once, at no multiple of {size}"
-            self.tell("misaligned", text, at, bad, address, size)
-        return bad
-
-    def count(self, at, mark, size):
-        """Count what a request costs; nothing for local memory."""
+        if region.start <= a and a + size <= region.end:
+            kind, text = ("read-only", "may only be read") if region.alive else ("freed", "was freed")
+            text = f", which {text}"
+        else:
+            text = "across the end" if a < region.end else f"{a - region.end} bytes behind the end"
+            text = text if region.start <= a else f"{region.start - a} bytes before the start"
+            kind, text = "out of bounds", f": {size} bytes, {text} of its {region.end - region.start} bytes"
+        self.tell(kind, did + " {what}" + text, at, bad, address, size)
 
 
 UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
@@ -320,8 +297,8 @@ class GlobalSpace(Space):
 
     name, view, operation = "global", staticmethod(everything), None
 
-    def __init__(self, memory, program, watch):
-        super().__init__(memory.regions)
+    def __init__(self, regions, program, watch):
+        super().__init__(regions)
         self.bases = np.array([BASE + r.shift for r in self.regions])
         self.offsets, size = np.zeros(len(self.regions), int), 0  # from addresses to marks, which stand close together
         for n, r in enumerate(self.regions):
