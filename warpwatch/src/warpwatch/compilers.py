@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -72,9 +73,11 @@ def ptx_of(compiler, kernel, types):
     if key not in _TEXTS:
         if kernel.targetoptions.get("link"):
             raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
-        from warpwatch.virtual import standing_in  # which launches what is compiled here
+        from warpwatch import virtual  # which launches what is compiled here
 
-        with standing_in(compiler), warnings.catch_warnings():  # of source that was never in a file: lines are right
+        there = virtual.current() or compiler.cuda.is_available()  # a device, of which the compiler asks now and then
+        with nullcontext() if there else virtual.device(), warnings.catch_warnings():
+            # Of source that was never in a file: lines are right.
             warnings.filterwarnings("ignore", "Could not find source for function")
             compiled = lambda: _compiled(compiler, *what)  # noqa: E731
             _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)

@@ -45,21 +45,20 @@ class Watch:
     def found(self, report):
         """Note the report of a launch."""
         found = [{"kind": f.kind, "file": f.file, "line": f.line, "text": str(f)} for f in report.findings]
-        self.write({"kernel": report.kernel, "unchecked": report.unchecked, "found": found})
+        self.write(report.kernel, found, report.unchecked)
 
     def refused(self, kernel, error):
         """Note a launch that was not run, whatever the program makes of the error."""
         text = f"not run: {kernel}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        self.write({"kernel": kernel, "unchecked": [], "found": [
-            {"kind": "not run", "file": "", "line": 0, "text": text}]})  # fmt: skip
+        self.write(kernel, [{"kind": "not run", "file": "", "line": 0, "text": text}])
 
-    def write(self, row):
+    def write(self, kernel, found, unchecked=()):
         """Add a row for who reads it."""
         try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps({"kernel": kernel, "unchecked": unchecked, "found": found}) + "\n")
         except FileNotFoundError:  # who reads it has ended
-            print("warpwatch, after the end:", row["kernel"], *(f["text"] for f in row["found"]), file=sys.stderr)
+            print("warpwatch, after the end:", kernel, *(f["text"] for f in found), file=sys.stderr)
 
     def take(self, marked=()):
         """Return what was launched since the last time, but for findings that are left out, which are counted."""

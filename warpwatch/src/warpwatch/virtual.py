@@ -174,17 +174,6 @@ def turn_on():
 
 
 @contextmanager
-def standing_in(compiler):
-    """Let a compiler find a device in a block, where there is none: it asks for its generation now and then."""
-    made = None if current() or compiler.cuda.is_available() else Device().turn_on()
-    try:
-        yield
-    finally:
-        if made:
-            made.turn_off()
-
-
-@contextmanager
 def device(watch: bool = False) -> Iterator[list[Report]]:
     """Inside the ``with`` block, run kernels of Numba's `cuda.jit` on the CPU, from their PTX.
 
