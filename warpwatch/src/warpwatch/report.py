@@ -21,14 +21,13 @@ class Finding:
     kind : str
         One of `KINDS`; a "mask" is that of a warp's operation.
     kernel, file, line : str, str and int
-        Where it is: the kernel's name and the line of its source; file is "" where the compiler kept no lines.
+        Where it is; file is "" where the compiler kept no lines.
     block, thread : int or tuple
         Who did it first, in the form in which grid and block were given.
     other : tuple or None
         (block, thread) of the other one of a race in the launch, or of one that is missing at a barrier.
     array, place : str or None, and int, tuple or None
-        What was touched: an argument, or an array in shared or local memory; and an index, by the access's size
-        where that of elements is not known.
+        What was touched, and its index, by the access's size where that of elements is not known.
     instruction : str
         The instruction, as PTX.
     """
@@ -70,13 +69,12 @@ class Report:
     """
 
     def __init__(self, program, form):
-        self.program, self.form, self.found = program, form, {}
+        self.program, self.form, self.kernel, self.found = program, form, short_name(program.kernel.name), {}
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
-        self.kernel = short_name(program.kernel.name)
         self.issued, self.lanes = Counter(), Counter()  # by basic block: per warp, and lanes
-        count = len(program.instructions) + 1
-        self.requests, self.sectors, self.shared_requests, self.passes = np.zeros((4, count), int)  # by instruction
+        by_instruction = np.zeros((4, len(program.instructions) + 1), int)
+        self.requests, self.sectors, self.shared_requests, self.passes = by_instruction
         self.barriers = self.atomics = 0
         self.unchecked: list[str] = []  # what nobody looked at
         self.stores = self.work = None  # who stored what, and who multiplied, where that is asked; see `launch`
@@ -87,11 +85,9 @@ class Report:
         if key in self.found:
             self.found[key].count += count
             return
-        i = self.program.instructions[at] if at is not None else None
-        file, line = (i.source if i is not None and i.source else None) or ("", 0)
-        block, thread = self.form(who)
-        self.found[key] = Finding(kind, message, self.kernel, file, line, block, thread, other and self.form(other),
-                                  *where, i.text if i is not None else "", count)  # fmt: skip
+        i, others = self.program.instructions[at], other and self.form(other)
+        about = *(i.source or ("", 0)), *self.form(who), others, *where, i.text, count
+        self.found[key] = Finding(kind, message, self.kernel, *about)
         (self.notes if note else self.findings).append(self.found[key])
 
     @property
@@ -104,10 +100,10 @@ class Report:
             issued += warps * block.count
             active += self.lanes[n] * block.count
             fmas += self.lanes[n] * block.fmas
-        share = lambda a, b: float(a.sum() / max(b.sum(), 1))  # noqa: E731
+        sectors, passes = self.sectors.sum(), self.passes.sum()
         return {"warp instructions": classes, "active lanes": active / max(32 * issued, 1),
-                "sectors per request": share(self.sectors, self.requests),
-                "shared passes per request": share(self.passes, self.shared_requests),
+                "sectors per request": float(sectors / max(self.requests.sum(), 1)),
+                "shared passes per request": float(passes / max(self.shared_requests.sum(), 1)),
                 "barriers": self.barriers, "atomics": self.atomics, "multiply-adds": fmas}  # fmt: skip
 
     def __repr__(self):
@@ -119,9 +115,8 @@ class Report:
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  not checked: {text}" for text in self.unchecked]
-        active = f"{c['active lanes']:.0%} of their lanes active"
-        lines.append(f"  {c['warp instructions'].total()} warp instructions, {active}")
-        lines.append(f"  {c['sectors per request']:.2f} sectors a request of global memory, "
-                     f"{c['shared passes per request']:.2f} passes a request of shared memory")  # fmt: skip
+        active, passes = c["active lanes"], f"{c['shared passes per request']:.2f} passes"
+        lines.append(f"  {c['warp instructions'].total()} warp instructions, {active:.0%} of their lanes active")
+        lines.append(f"  {c['sectors per request']:.2f} sectors a request of global memory, {passes} of shared memory")
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")
         return "\n".join(lines)
