@@ -45,7 +45,7 @@ def go(program, right):
     names["moment"] = lambda stream: [event := cuda.event(), event.record(stream)][0]
     names["block"] = lambda stream: stream.auto_synchronize()(lambda: None)()  # around nothing
     names["fill"] = lambda stream, x, value=0: produce[2, 64, stream](x, value)
-    names["use"] = lambda stream, x, y: consume[2, 64, stream](x, y)
+    names["use"] = lambda stream, x, y: consume[(2,), 64, stream](x, y)
     names["add"] = lambda stream, total: count[2, 64, stream](host, total)  # two that add may meet
     for step in program.split("; "):
         if not step.endswith("?!"[not right]):

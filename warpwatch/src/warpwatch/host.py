@@ -4,7 +4,6 @@ Arrays, views, ufuncs and reductions are the compiler's own; what they ask of th
 that the compiler has for it. Memory of the device is NumPy's (`memory.Allocation`), found again by its address.
 """
 
-import ctypes
 import logging
 import tomllib
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from warpwatch.compilers import GENERATION
-from warpwatch.memory import Allocation, allocate, found_at, register
+from warpwatch.memory import Allocation, allocate, bytes_at, found_at, register
 from warpwatch.streams import LEGACY, Event, Stream
 
 FREE = 1 << 36  # bytes of memory that are said to be free
@@ -23,17 +22,17 @@ BLOCK = 256  # threads of a block where `forall` may choose
 ATTRIBUTES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-def array_of(thing):
-    """Return the NumPy array that an array of the device is, or a record, or memory as bytes."""
+def array_of(thing, size=None):
+    """Return the NumPy array that an array of the device is, or a record; of that, or of memory, so many bytes."""
     if isinstance(thing, np.ndarray):  # mapped or managed
-        return np.asarray(thing)
+        return np.asarray(thing) if size is None else bytes_at(thing.ctypes.data, size, thing)
     if getattr(thing, "__cuda_memory__", False):
         address, about = thing.device_ctypes_pointer.value or 0, thing
     else:
         about = SimpleNamespace(**thing.__cuda_array_interface__)
         address, about.dtype = about.data[0] or 0, np.dtype(about.typestr)
-    if not hasattr(about, "dtype"):  # a pointer
-        about = SimpleNamespace(shape=(about.size,), dtype=np.dtype("u1"))
+    if size is not None or not hasattr(about, "dtype"):  # or a pointer
+        about = SimpleNamespace(shape=(about.size if size is None else size,), dtype=np.dtype("u1"))
     shape = getattr(about, "shape", ())
     if 0 in shape:
         return np.empty(shape, about.dtype)
@@ -41,11 +40,6 @@ def array_of(thing):
         raise ValueError(f"{address:#x} is no address of the device that runs on the CPU")
     place = address - owner.ctypes.data
     return Allocation(shape, about.dtype, owner, place, getattr(about, "strides", None) or None)
-
-
-def bytes_at(address, size):
-    """Return memory of the host as an array of bytes."""
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), "u1")
 
 
 class Device:
@@ -78,9 +72,8 @@ class Context:
         # Memory is freed at once, and nothing waits for that.
         self.deallocations = SimpleNamespace(clear=lambda: None, disable=nullcontext, is_disabled=False)
 
-    def give(self, kind, size, array=None, **how):
+    def give(self, kind, size, array, **how):
         """Return memory as the compiler holds it, of a class of its driver; free when nothing holds it any more."""
-        array = allocate(size) if array is None else array
         (start, end), pinned = register(array), kind == "PinnedMemory"  # which no object of the device views
 
         def free():
@@ -95,9 +88,7 @@ class Context:
 
     def memalloc(self, bytesize):
         """Return memory of the device, which nothing has written."""
-        array = allocate(bytesize)
-        array.fill(255)  # which no kernel that is right reads: NaN, and -1
-        return self.give("AutoFreePointer", bytesize, array)
+        return self.give("AutoFreePointer", bytesize, allocate(bytesize))
 
     def memallocmanaged(self, bytesize, attach_global=True):
         """Return memory that host and device share."""
@@ -126,19 +117,18 @@ TITLES = {"host_to_device": "copy_to_device", "device_to_host": "copy_to_host", 
 def places(compiler, issue):
     """Return what is exchanged in a compiler's modules while a device is on: (object, name) -> value.
 
-    `issue(name, source, target, bytes or None, stream)` copies.
+    `issue(name, source, target, stream)` sets one array to another.
     """
     driver, devices, cuda = compiler.part("cudadrv.driver"), compiler.part("cudadrv.devices"), compiler.cuda
 
     def move(name, dst, src, size, stream=0):
-        source, target = (bytes_at(each, size) if isinstance(each, int) else array_of(each) if of == "device" else each
+        start = lambda each: each if isinstance(each, int) else np.asarray(each).ctypes.data  # noqa: E731
+        source, target = (array_of(each, size) if of == "device" else bytes_at(start(each), size, each)
                           for each, of in zip((src, dst), name.split("_to_"), strict=True))  # fmt: skip
-        issue(TITLES[name], source, target, size, stream)
+        issue(TITLES[name], source, target, stream)
 
     def memset(dst, val, size=None, stream=0):
-        target = array_of(dst)
-        size = target.nbytes if size is None else size
-        issue("memset", np.full(size, val & 255, "u1"), target, size, stream)
+        issue("memset", np.uint8(val & 255), array_of(dst, array_of(dst).nbytes if size is None else size), stream)
 
     def set_item(array, key, value, stream=0):
         key = key if isinstance(key, tuple) else (key,)
@@ -147,7 +137,7 @@ def places(compiler, issue):
         if not np.may_share_memory(part, whole) and part.size:
             raise NotImplementedError(f"an array of the device is set by numbers and slices, not by {key!r}")
         value = array_of(value) if hasattr(value, "__cuda_array_interface__") else np.asarray(value)
-        issue("setitem", value, part, None, stream or array.stream)
+        issue("setitem", value, part, stream or array.stream)
 
     context, lists = Context(driver), type(devices.gpus)
     gpus = [devices._DeviceContextManager(context.device)]

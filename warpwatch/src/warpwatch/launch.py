@@ -1,6 +1,5 @@
 """`run`: a kernel of Numba's, or PTX, with arrays and numbers as they would be handed to a GPU."""
 
-import ctypes
 import inspect
 import os
 import re
@@ -15,7 +14,7 @@ import numpy as np
 from warpwatch import compilers
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
-from warpwatch.memory import add, allocate, found_at, owner_of
+from warpwatch.memory import add, allocate, bytes_at, found_at, owner_of
 from warpwatch.parse import DTYPES, SIZES, short_name
 from warpwatch.report import Report
 
@@ -40,7 +39,7 @@ def is_integer(value):
 def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
     """Return an array of this `shape` and `dtype` that counts as never written: reading it is reported.
 
-    Like `cuda.device_array`, but it holds NaN, or zeros. What a kernel has written counts as written from then on.
+    Like `cuda.device_array`; it holds NaN, or -1. What a kernel has written counts as written from then on.
     """
     try:
         if isinstance(shape, (bytes, bool)) or np.dtype(dtype).kind not in "biufcV":
@@ -49,9 +48,7 @@ def empty(shape: Size, dtype: type | np.dtype | str = np.float32) -> np.ndarray:
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"no array has shape {shape!r} and dtype {dtype!r}: {error}") from None
-    array = allocate(like.nbytes).view(dtype).reshape(like.shape)
-    array.fill(np.nan if array.dtype.kind in "fc" else 0)
-    return array
+    return allocate(like.nbytes).view(dtype).reshape(like.shape)
 
 
 def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str | None = None,
@@ -206,7 +203,9 @@ def _flat(values, names=None, types=None, path=""):
         elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
             made.append((name, np.dtype(f"c{kind.bitwidth // 8}" if kind else "c16").type(value)))
         elif "Record" in of:
-            value = value if isinstance(value, np.ndarray) else _as_array(value)
+            if not isinstance(value, np.ndarray):  # kernels take it by its address, and may write to it
+                place = np.frombuffer(value, "u1").ctypes.data
+                value = bytes_at(place, value.nbytes, value).view(value.dtype).reshape(())
             made.append((name, value.view(np.recarray)))
         elif kind and isinstance(value, (np.datetime64, np.timedelta64)):
             made.append((name, value.view("i8")))
@@ -221,15 +220,6 @@ def _flat(values, names=None, types=None, path=""):
                 what = "a masked array" if hidden else f"an array of dtype {dtype}"
                 raise TypeError(f"{name} is {what}; a kernel takes native numbers, and structures of them")
     return made
-
-
-def _as_array(record):
-    """Return an array without axes that is a record, which kernels take by its address, and may write to."""
-    place = np.frombuffer(record, "u1").ctypes.data
-    raw = (ctypes.c_uint8 * record.nbytes).from_address(place)
-    array = np.ndarray((), record.dtype, raw)
-    raw.record = record  # which stays as long as the array
-    return array
 
 
 def _compiled(kernel, given):

@@ -22,11 +22,17 @@ WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
 FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
 
+def bytes_at(address, size, of=None):
+    """Return memory of the process as an array of bytes, which keeps alive what it is of."""
+    raw = (ctypes.c_uint8 * size).from_address(address)
+    raw.of = of
+    return np.frombuffer(raw, "u1")
+
+
 @lru_cache
 def everything(code):
     """Return the whole address space as numbers of a dtype, the first of them at `BASE`."""
-    size = np.dtype(code).itemsize
-    return np.frombuffer((ctypes.c_uint8 * (((1 << 47) - BASE - 4096) // size * size)).from_address(BASE), code)
+    return bytes_at(BASE, (1 << 47) - BASE - 4096).view(code)
 
 
 class Allocation(np.ndarray):
@@ -40,8 +46,8 @@ class Allocation(np.ndarray):
 
 
 def allocate(size, alive=True):
-    """Return so many bytes of memory, none of them written."""
-    made = np.zeros(size, "u1").view(Allocation)
+    """Return so many bytes of memory, none of them written: they are NaN, and -1."""
+    made = np.full(size, 255, "u1").view(Allocation)
     made.written, made.touched, made.alive = np.zeros(size, "u1"), [], alive
     return made
 
@@ -242,13 +248,14 @@ class Space:
         key, why = (kind,), ""
         if other is not None:
             other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
-            (block, thread), key = report.form(other), (kind, message)
-            named, near = f"thread {thread} of block {block}", other[0] == who[0]
-            why = f" in line {by.source[1]}" if by.source else ""
-            why += "; no barrier orders the two" if near else "; blocks of a launch do not wait for each other"
             if other[0] >= OTHERS:
                 named, other = self.met[other[0] - OTHERS].title, None
-                key, why = (*key, named), f"; {self.operation.title} does not wait for that"
+                key, why = (kind, message, named), f"; {self.operation.title} does not wait for that"
+            else:
+                (block, thread), key = report.form(other), (kind, message)
+                named, why = f"thread {thread} of block {block}", f" in line {by.source[1]}" if by.source else ""
+                near = other[0] == who[0]
+                why += "; no barrier orders the two" if near else "; blocks of a launch do not wait for each other"
         text = message.format(what=what, other=named) + why
         report.add(key, text, at, who, other=other, where=(array.name, place), count=int(bad.sum()), note=note)
 

@@ -1,8 +1,7 @@
 """Streams, events and graphs: which of two operations, launches or copies, a GPU would let wait for the other.
 
 An operation is done when its call returns; all the same it comes after another one only by a stream, an event, a graph
-or what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it: whatever
-was issued before is over for all that follow.
+or what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it.
 """
 
 import inspect
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch.memory import Allocation, Region, allocate, owner_of
+from warpwatch.memory import Allocation, allocate, owner_of
 
 HERE = str(Path(__file__).parent)
 ISSUING = "numba.", "numba_cuda", "contextlib", "functools"  # other modules that issue for those that call them
@@ -31,9 +30,8 @@ class Stream:
     numbered = weakref.WeakValueDictionary()
 
     def __init__(self):
-        self.handle = next(_numbers)
-        self.name, self.done, self.graph = f"stream {self.handle}", frozenset(), None
-        self.numbered[self.handle] = self
+        self.handle, self.done, self.graph = next(_numbers), frozenset(), None
+        self.name, self.numbered[self.handle] = f"stream {self.handle}", self
 
     def __int__(self):
         return self.handle
@@ -105,10 +103,10 @@ LEGACY = Stream()
 class Event:
     """A moment of a stream; between two of them, the milliseconds that the process took, which are no GPU's."""
 
-    name, done, graph, at = "the event", frozenset(), None, None
+    name, synchronize = "the event", Stream.synchronize
 
     def __init__(self, timing=True):
-        """Make one that nothing comes before."""
+        self.done, self.graph, self.at = frozenset(), None, None  # nothing comes before it
 
     def record(self, stream=0):
         """Take the moment."""
@@ -118,8 +116,6 @@ class Event:
     def reach(self):
         """Return what comes before it."""
         return self.done
-
-    synchronize = Stream.synchronize
 
     def wait(self, stream=0):
         """Let a stream wait."""
@@ -160,8 +156,8 @@ def held(argument):
     if (owner := owner_of(argument)) is None:
         raise RuntimeError("what copies an array of the host, or to it, cannot be recorded")
     there, size, start = weakref.ref(owner), owner.size, argument.ctypes.data - owner.ctypes.data
-    shape, dtype, strides = argument.shape, argument.dtype, argument.strides
-    return lambda: Allocation(shape, dtype, allocate(size, False) if there() is None else there(), start, strides)
+    form, strides = (argument.shape, argument.dtype), argument.strides
+    return lambda: Allocation(*form, allocate(size, False) if there() is None else there(), start, strides)
 
 
 class Operation:
@@ -194,8 +190,7 @@ class Operation:
                 theirs = np.concatenate([reads, *changes] if array is target else changes)
                 met = theirs[(theirs[:, 0] < high) & (theirs[:, 1] > low), 0]
                 if len(met):
-                    place = Region(low, high, "", array).place(max(low, int(met[0])), array.itemsize)
-                    what = f"{did} [{place}] of an array of shape {array.shape}, which {other.title} {does}"
+                    what = f"{did} byte {max(int(met[0]) - low, 0)} of {high - low}, which {other.title} {does}"
                     raise AssertionError(f"race: {self.title} {what}, and does not wait for that")
             whole = np.array([[low, high]])
             touched.append((owner, (none, whole, none) if array is target else (whole, none, none)))

@@ -5,7 +5,6 @@ compiles kernels as for a GPU of compute capability 9.0. Launches are caught at 
 stands in for its driver meanwhile.
 """
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial, partialmethod
@@ -22,15 +21,20 @@ from warpwatch.streams import LEGACY, Stream
 _on = []  # the devices that are on, the latest last
 
 
+def told(report):
+    """Raise an AssertionError that tells what was found."""
+    if report.findings:
+        raise AssertionError(str(report))
+
+
 class Device:
     """What launches come to while it is on.
 
-    `found(report)` gets the report of each launch that is watched; without it, findings are an AssertionError.
-    `refused(name, error)` gets to know of those that are not run.
+    `found(report)` gets the report of each launch, and `refused(name, error)` gets to know of those that are not run.
     """
 
-    def __init__(self, watch=False, found=None, refused=None):
-        self.watch, self.found, self.refused, self.steps, self.before = watch, found, refused, None, {}
+    def __init__(self):
+        self.watch, self.steps, self.before, self.found, self.refused = False, None, {}, told, lambda *_: None
 
     def turn_on(self):
         """Take the places of each compiler's dispatcher and driver, where they are not taken yet; return the device."""
@@ -62,8 +66,6 @@ class Device:
 
     def forall(self, kernel, ntasks, tpb=0, stream=0, sharedmem=0):
         """Return what launches a kernel with a thread for each task, at least."""
-        if ntasks < 0:
-            raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
         block = tpb or host.BLOCK
         return self.configure(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
 
@@ -75,7 +77,7 @@ class Device:
         kernel.overloads[types] = SimpleNamespace(entry_point=None)  # nothing that would be freed
 
     def launch(self, kernel, grid, block, stream, shared, *arguments):
-        """Run a kernel, or record it; an AssertionError tells what it did, unless findings are collected."""
+        """Run a kernel, or record it."""
         taken, after = [], []
         for argument in arguments:
             for extension in reversed(kernel.targetoptions.get("extensions") or ()):
@@ -94,41 +96,31 @@ class Device:
         try:
             report = launch(kernel, grid, block, Arguments(arguments, None, types), **how)
         except Exception as error:
-            if self.refused:
-                self.refused(kernel.py_func.__name__, error)
+            self.refused(kernel.py_func.__name__, error)
             raise
-        if self.watch and self.found:
-            self.found(report)
-        elif report.findings:
-            raise AssertionError(str(report))
+        self.found(report)
 
-    def copy(self, name, source, target, size, stream):
-        """Copy so many bytes, or set one array to another, in a stream."""
-        _stream(stream).issue(name, partial(self.copy_now, size), (np.asarray(source), target))
+    def copy(self, name, source, target, stream):
+        """Set one array to another, in a stream."""
+        _stream(stream).issue(name, self.copy_now, (np.asarray(source), target))
 
-    def copy_now(self, size, operation, arrays):
-        """Copy; what is written then counts as written."""
+    def copy_now(self, operation, arrays):
+        """Copy; what is written then counts as written, but for bytes that were not, in their place."""
         source, target = arrays
-        if not target.size:
-            return
         if operation and self.watch:
             operation.copy(source, target)
-        if size is None:
-            target[...] = source
-        else:
-            ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
-        if (shadow := _written(target, size)) is not None:
-            known = None if size is None else _written(source, size)
+        target[...] = source
+        if (shadow := _written(target)) is not None and target.size:
+            known = _written(source) if source.itemsize == target.itemsize else None
             shadow[...] = 255 if known is None else known
 
 
-def _written(array, size):
-    """Return which bytes of an array, or so many of its first, were written; None for one of the host."""
+def _written(array):
+    """Return which bytes of an array's elements were written; None for one of the host."""
     if (owner := owner_of(array)) is None:
         return None
-    place = array.ctypes.data - owner.ctypes.data
-    whole = (*array.shape, array.itemsize), "u1", owner.written, place, (*array.strides, 1)
-    return np.ndarray(*whole) if size is None else owner.written[place : place + size]
+    place, strides = array.ctypes.data - owner.ctypes.data, (*array.strides, 1)
+    return np.ndarray((*array.shape, array.itemsize), "u1", owner.written, place, strides)
 
 
 _NOTHING = object()
@@ -190,18 +182,19 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
     """
     if not isinstance(watch, (bool, np.bool_)):
         raise TypeError(f"watch must be True or False, got {watch!r}")
-    reports, around = [], current()
+    reports, around, made = [], current(), Device()
 
     def found(report):
-        if around and around.found:  # a program that is watched
-            around.found(report)
         if watch:
             reports.append(report)
-        if report.findings:
-            raise AssertionError(str(report))
+        if around:  # which may be that of a program that is watched
+            around.found(report)
+        told(report)
 
-    made = Device(watch or bool(around and around.watch), found, around and around.refused).turn_on()
-    made.steps = around and around.steps
+    made.found, made.watch = found, watch
+    if around:
+        made.watch, made.steps, made.refused = watch or around.watch, around.steps, around.refused
+    made.turn_on()
     try:
         yield reports
     finally:
