@@ -73,15 +73,15 @@ class Machine:
         self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)
-        self.waiting, self.races = Waiting(self), []
+        self.waiting, self.races, self.spaces = Waiting(self), [], {}
         for space in (launch.space, OwnSpace(self, "shared", self.room, self.here),
                       OwnSpace(self, "local", self.kernel.local, lanes)):  # fmt: skip
-            space.machine = self
+            space.machine, self.spaces[space.name] = self, space
             if space.races:
                 space.races.order = self.order if self.order.parts else None
                 self.races.append(space.races)
             for what in ("load", "store", "atomic"):
-                setattr(self, f"{what}_{space.name}", getattr(space, what))
+                setattr(self, f"{what}_{space.name}", partial(space.access, what))
                 setattr(self, f"{what}_generic", partial(self.generic, what))
 
     def registers(self, launch):
@@ -138,12 +138,13 @@ class Machine:
         lanes = self.lanes() if lanes is None else lanes
         return self.warp[lanes] << 32 | self.waiting.mask[lanes]
 
-    def partly(self, mask, count, call, at, address, *args):
-        """Do a memory operation with `count` results for some of the lanes at work; elsewhere they are 0."""
+    def partly(self, mask, what, call, at, address, *args):
+        """Do a memory operation for some of the lanes at work; elsewhere its results are 0."""
+        count = {"load": args[-1], "store": 0, "atomic": 1}[what]
         saved, made = self.idx, [np.zeros(len(mask), args[0]) for _ in range(count)]
         self.idx = self.lanes()[mask]
         if len(self.idx):
-            given = call(at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
+            given = call(what, at, address[mask], *[a[mask] if isinstance(a, np.ndarray) else a for a in args])
             for whole, part in zip(made, given or (), strict=False):
                 whole[mask] = part
         self.idx = saved
@@ -153,12 +154,11 @@ class Machine:
         """Do a memory operation at generic addresses, of which shared and local memory have windows."""
         window, made = np.where(address >= WINDOWS["local"], 2, address >= WINDOWS["shared"]), None
         for n, (name, base) in enumerate(({"global": 0} | WINDOWS).items()):
-            mask, call = window == n, getattr(self, f"{what}_{name}")
+            mask, call = window == n, self.spaces[name].access
             if mask.all():
-                return call(at, address - base, *args)
+                return call(what, at, address - base, *args)
             if mask.any():
-                count = {"load": args[-1], "store": 0, "atomic": 1}[what]
-                part = self.partly(mask, count, call, at, address - base, *args)
+                part = self.partly(mask, what, call, at, address - base, *args)
                 made = [np.where(mask, new, old) for new, old in zip(part, made or part, strict=True)]
         return made
 

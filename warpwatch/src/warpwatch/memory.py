@@ -140,68 +140,60 @@ class Space:
         self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
         self.read_only = np.array([not r.writable for r in self.regions])
 
-    def load(self, at, address, code, strong=False, count=1):
-        """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
-        size = WIDTH[code]
-        bad, place, mark = self.locate(at, address, size * count, False)
+    def access(self, what, at, address, code, *args):
+        """Load, store or update atomically where addresses are right; elsewhere results are 0."""
+        size, m = WIDTH[code], self.machine
+        count = args[-1] if what == "load" else len(args) - 1 if what == "store" else 1
+        bad, place, mark = self.locate(at, address, size * count, what != "load")
         if bad is not None:
-            return self.machine.partly(~bad, count, self.load, at, address, code, strong, count)
-        if self.machine.watch:
-            self.notice(at, mark, size * count)
-            if self.written is not None:
+            return m.partly(~bad, what, self.access, at, address, code, *args)
+        if m.watch:
+            self.count(at, mark, size * count)
+            m.idle += ACCESS
+            if m.idle > LOOK and self.races is not None and self.races.fresh(mark):  # it touches something new
+                m.idle, m.since = 0, time.monotonic()
+            if self.written is not None and what != "store":
                 self.check_written(at, address, mark, size, count)
-            if self.races is not None:
-                stamp, tell = self.machine.of(self.machine.stamp), self.teller(at, address, size)
-                self.races.read(mark, size * count, stamp, tell, strong)
-        view, place = self.view(code), place // size
+        return getattr(self, what)(self.teller(at, address, size), address, place // size, mark, self.view(code), *args)
+
+    def load(self, tell, address, place, mark, view, strong, count):
+        """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
+        if self.races is not None:
+            self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
         return [view.take(place + n if n else place) for n in range(count)]
 
-    def store(self, at, address, code, strong, *values):
+    def store(self, tell, address, place, mark, view, strong, *values):
         """Write values to addresses, several beside each other if there are several arrays of them."""
-        size, m = WIDTH[code], self.machine
-        bad, place, mark = self.locate(at, address, size * len(values), True)
-        if bad is not None:
-            m.partly(~bad, 0, self.store, at, address, code, strong, *values)
-            return
-        view, place, tell = self.view(code), place // size, self.teller(at, address, size)
-        if m.watch:
-            self.notice(at, mark, size * len(values))
+        size, stamp = view.itemsize, self.machine.of(self.machine.stamp)
         if self.stores is not None:
-            self.stores += [(address + n * size, m.of(m.stamp)) for n in range(len(values))]
+            self.stores += [(address + n * size, stamp) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
             if self.races is not None and not strong:
-                self.races.write(mark + n * size, size, m.of(m.stamp), tell, view, here, value)
+                self.races.write(mark + n * size, size, stamp, tell, view, here, value)
             else:
                 if self.races is not None:
-                    self.races.update(mark + n * size, size, m.of(m.stamp), tell)
+                    self.races.update(mark + n * size, size, stamp, tell)
                 view[here] = value
             if self.written is not None:
-                self.written.view(f"u{size}")[mark // size + n] = 0 if at in m.program.zeroing else FULL[size]
+                full = 0 if tell.at in self.machine.program.zeroing else FULL[size]
+                self.written.view(f"u{size}")[mark // size + n] = full
 
-    def atomic(self, at, address, code, op, needed, *values):
+    def atomic(self, tell, address, place, mark, view, op, needed, *values):
         """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
-        size, m = WIDTH[code], self.machine
-        bad, place, mark = self.locate(at, address, size, True)
-        if bad is not None:
-            return m.partly(~bad, 1, self.atomic, at, address, code, op, needed, *values)
-        if m.watch:
-            self.notice(at, mark, size)
-            if self.written is not None:
-                self.check_written(at, address, mark, size, 1)
-            if self.races is not None:
-                self.races.update(mark, size, m.of(m.stamp), self.teller(at, address, size))
-        m.report.atomics += len(address)
+        stamp = self.machine.of(self.machine.stamp)
+        if self.races is not None:
+            self.races.update(mark, view.itemsize, stamp, tell)
+        self.machine.report.atomics += len(address)
         if self.stores is not None:
-            self.stores.append((address, m.of(m.stamp)))
-        view, place = self.view(code), place // size
+            self.stores.append((address, stamp))
         if not needed and op in UFUNCS:
             places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
             made = view[places]
             UFUNCS[op].at(made, which, values[0])
             view[places] = made
             return None
-        old, function = np.empty(len(place), code), UFUNCS.get(op) or ATOMICS[op]
+        old, function = np.empty(len(place), view.dtype), UFUNCS.get(op) or ATOMICS[op]
         for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
             old[n] = view[p]
             view[p] = function(view[p], *v)
@@ -216,14 +208,6 @@ class Space:
             fresh = fresh == 0 if copied else fresh != FULL[size]
             if fresh.any():
                 self.tell("uninitialized", text, at, fresh, address + n * size, size)
-
-    def notice(self, at, mark, size):
-        """Take in an access: what it costs, and whether it is of anything new."""
-        m = self.machine
-        self.count(at, mark, size)
-        m.idle += ACCESS
-        if m.idle > LOOK and self.races is not None and self.races.fresh(mark):
-            m.idle, m.since = 0, time.monotonic()
 
     def teller(self, at, address, size):
         """Return the function that notes a race."""
