@@ -91,15 +91,15 @@ class Waiting:
             here = ready & np.isin(lanes, self.warps[n])
             # A barrier waits for lanes that are there ("bar.warp.sync", `__syncwarp`); what is exchanged needs all.
             over = (missing & ~gone == 0) & barrier
-            for bad, what in ((mask & self.bit[lanes] == 0, "leaves out its own lane"), ((missing != 0) & ~over, ""),
-                              ((missing != 0) & over, "")):  # fmt: skip
+            own = mask & self.bit[lanes] == 0
+            for bad, note in ((own, False), ((missing != 0) & ~over, False), ((missing != 0) & over, True)):
                 for k in np.flatnonzero(bad & here)[:1]:
-                    where = "has passed by, and returned" if over[k] else "is elsewhere"
-                    what = what or f"names lane {int(missing[k] & -missing[k]).bit_length() - 1}, which {where}"
-                    text, count = f"{DID[kind]} with a mask, {mask[k]:#x}, that {what}", np.count_nonzero(bad & here)
-                    at = self.blocks[n].at if barrier else self.blocks[n + 1].first
-                    note = bool(over[k]) and what[0] == "n"
-                    m.report.add(("mask",), text, at, m.thread(lanes[k]), count=int(count), note=note)
+                    what = f"names lane {int(missing[k] & -missing[k]).bit_length() - 1}, which "
+                    what += "has passed by, and returned" if note else "is elsewhere"
+                    what = "leaves out its own lane" if bad is own else what
+                    text = f"{DID[kind]} with a mask, {mask[k]:#x}, that {what}"
+                    at, count = self.blocks[n].at if barrier else self.blocks[n + 1].first, int((bad & here).sum())
+                    m.report.add(("mask",), text, at, m.thread(lanes[k]), count=count, note=note)
         if barrier and ready.any():
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
