@@ -7,11 +7,11 @@ recursion is refused.
 import re
 from functools import lru_cache
 
+from warpwatch.instructions import TABLES
 from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
 WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
 _JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
-BUILT_IN = {"vprintf": (1, 2), "cudaCGGetIntrinsicHandle": (1, 1), "cudaCGSynchronize": (1, 2)}  # results, arguments
 GRID = "grid"  # the number of the barrier for which all blocks of a launch wait
 GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
 
@@ -75,34 +75,22 @@ class Kernel:
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
         results, names, params = [*lists, [], []][:3]
-        name = names[0] if names else ""
-        if (len(results), len(params)) == BUILT_IN.get(name):  # which every GPU has
-            self.built_in(item, name, [f"{each}_0" for each in results + params])
+        name, counts = names[0] if names else "", (len(results), len(params))
+        if (known := TABLES["functions"].get(name)) and counts == tuple(known["counts"]):
+            made = [f"{each}_0" for each in results + params]
+            self.registers[made[0][1:]] = known["code"]
+            self.add(item._replace(kind=name, mods=(), operands=made))
             return
         function = self.functions.get(name)
-        why = "is guarded" if item.guard else "calls itself" if name in within else ""
-        if function is None:
-            why = "is not in the text"
-        elif (len(params), len(results)) != (len(function.params), len(function.results)):
-            why = f"has {len(function.params)} arguments and {len(function.results)} results"
-        if why:
+        if item.guard or name in within or not function or counts != (len(function.results), len(function.params)):
+            why = f"has {len(function.params)} arguments and {len(function.results)} results" if function else ""
+            why = "is guarded" if item.guard else "calls itself" if name in within else why or "is not in the text"
             raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
         formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"
         self.add_function(function, suffix, formal, within)
         self.label("$after" + suffix)
-
-    def built_in(self, item, name, made):
-        """Add a call of what is not in the text; `made` are its result, a register, and its arguments."""
-        handle = name == "cudaCGGetIntrinsicHandle"  # of the grid, for which there is one: 1
-        self.registers[made[0][1:]] = "i8" if handle else "i4"
-        if name == "cudaCGSynchronize":
-            self.blocks[-1].end, self.blocks[-1].last, self.cooperative = ("bar", GRID, None), item, True
-            self.blocks.append(Block())
-        number = {"kind": "mov", "mods": ("b64" if handle else "b32",), "operands": [made[0], str(int(handle))]}
-        given = {"kind": name, "mods": (), "operands": made}
-        self.add(item._replace(**(given if name == "vprintf" else number)))
 
     def label(self, name):
         """Begin a block."""
@@ -130,6 +118,8 @@ class Kernel:
             if int(numbers[0]) > 15 or numbers[1:] and (int(numbers[1]) % 32 or int(numbers[1]) == 0):
                 raise item.unknown(": barriers are 0 to 15, their threads a multiple of 32")
             blocks[-1].end, blocks[-1].last = ("bar", *map(int, numbers), None)[:3], item
+        elif kind == "cudaCGSynchronize":
+            blocks[-1].end, blocks[-1].last, self.cooperative = ("bar", GRID, None), item, True
         elif kind in WARP:
             if "sync" not in item.mods:
                 raise item.unknown()
@@ -138,7 +128,7 @@ class Kernel:
             blocks[-1].body += self.moves(item)
             return
         blocks.append(Block())
-        if "red" in item.mods or kind in WARP[2:]:  # what is computed when all are there
+        if "red" in item.mods or kind in (*WARP[2:], "cudaCGSynchronize"):  # what is computed when all are there
             blocks[-1].body.append(item)
 
     def moves(self, item):

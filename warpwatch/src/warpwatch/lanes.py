@@ -127,8 +127,9 @@ class Program:
                 return self.warp(i, at)
             if i.kind in ("addc", "subc", "madc") or "cc" in i.mods:
                 return self.carry(i)
-            if i.kind == "vprintf":
-                return self.put(i.operands[0], f"m.printf({at}, {', '.join(map(variable, i.operands[1:]))})", "i4")
+            if function := TABLES["functions"].get(i.kind):
+                source = function["source"].format(", ".join(map(variable, i.operands[1:])), at=at)
+                return self.put(i.operands[0], source, function["code"])
             if i.kind == "mov" and "{" in i.operands[0] + i.operands[1]:
                 return self.pack(i)
             source, code = express(i, self.value if any(map(names_of, i.operands[1:])) else self.full)
