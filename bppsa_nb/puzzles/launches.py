@@ -51,11 +51,11 @@ def check_kernels(*kernels):
 def watch(kernel, blocks, threads, *arguments):
     """Run a kernel on copies of arrays; return the report, and by the kernel's names what it was given."""
     with explained():
-        from warpwatch.launch import launch as launch_watched
+        from bppsa_nb.puzzles.stores import launch as launch_watched
     require()
     copies = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     try:
-        report = launch_watched(kernel, blocks, threads, copies, steps=STEPS, watch="stores")
+        report = launch_watched(kernel, blocks, threads, copies, STEPS)
     except ModuleNotFoundError:
         raise
     except Exception as error:

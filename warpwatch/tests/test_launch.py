@@ -8,7 +8,6 @@ import pytest
 from helpers import beside
 
 import warpwatch
-from warpwatch.launch import Arguments, launch
 from warpwatch.memory import owner_of
 
 KERNEL, FUNCTIONS, CALL, MLIR, *_ = beside(__file__).values()
@@ -229,26 +228,3 @@ def test_shared_memory_is_checked_at_both_ends():
     _, report = run(first + "ld.shared.u32 %r3, [_cudapy_smem_2+16];", before)
     found = [(f.kind, f.array, f.place, f.count) for f in report.findings]
     assert found == [("out of bounds", "shared array 1", -2, N), ("out of bounds", "shared array 2", 4, N)]
-
-
-def test_stores_of_several_at_once_are_told_one_by_one():
-    body = "and.b32 %r4, %r1, 3; setp.ne.u32 %p2, %r4, 0; @!%p2 st.global.v4.u32 [%rd2], {%r1, %r1, %r1, %r1}; ret;"
-    x, out = np.zeros(N, "i4"), np.zeros(N, "i4")
-    names = Arguments([x, out, np.int32(40)], ["x", "out", "n"])
-    stores = launch(kernel(body), 1, N, names, watch="stores").stores
-    assert stores["out"].tolist() == [[n, 0, n // 4 * 4] for n in range(40)] and stores["x"].size == 0
-    assert launch(kernel(body), 1, N, names).stores is None
-
-
-def test_stores_outside_are_not_told_and_views_are_one():
-    out = np.zeros(40, "i4")
-    names = Arguments([out[8:], out[:32], np.int32(48)], ["x", "out", "n"])
-    report = launch(kernel("mov.u32 %r3, 1;"), 1, N, names, watch="stores")
-    assert {finding.kind for finding in report.findings} == {"out of bounds"}
-    assert report.stores["x and out"].tolist() == [[n, 0, n] for n in range(40)]
-
-
-def test_what_has_no_array_stores_nothing():
-    nothing = KERNEL.replace(".param .u64 x, .param .u64 out, ", "").replace("ld.param.u64 %rd1, [x];", "")
-    nothing = nothing.replace("ld.param.u64 %rd2, [out];", "").replace("st.global.u32 [%rd2], %r3;", "")
-    assert launch(kernel("", entry=nothing), 1, N, [np.int32(3)], watch="stores").stores == {}

@@ -14,7 +14,7 @@ import numpy as np
 from warpwatch import compilers
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
-from warpwatch.memory import add, allocate, bytes_at, found_at, owner_of
+from warpwatch.memory import GlobalSpace, add, allocate, bytes_at, found_at, owner_of
 from warpwatch.parse import DTYPES, SIZES, short_name
 from warpwatch.report import Report
 
@@ -95,12 +95,11 @@ def assert_clean(kernel, grid: Size, block: Size, *arguments, **how) -> Report:
     return report
 
 
-def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None):
+def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None, space=GlobalSpace):
     """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
 
-    Without `watch`, addresses are checked and nothing else is. With "stores", the report also says who stored what, as
-    `GlobalSpace.stored` gives it, and has in `work` how many numbers each thread multiplied, block by block.
-    `arguments` are a sequence, or `Arguments`.
+    Without `watch`, addresses are checked and nothing else is. `arguments` are a sequence, or `Arguments`, and `space`
+    makes the global memory.
     """
     given = arguments if isinstance(arguments, Arguments) else Arguments(arguments)
     sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
@@ -127,24 +126,19 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     params = _parameters(program.kernel, text, _flat(*given), regions := [])
 
     def form(who):
-        return tuple(tuple(map(int, np.unravel_index(n, size[::-1])[::-1]))[: len(came)] if np.ndim(came) else n
-                     for n, size, came in zip(who, sizes.values(), (grid, block), strict=True))  # fmt: skip
+        return tuple((n % x, n // x % y, n // (x * y))[: len(came)] if isinstance(came, (tuple, list)) else n
+                     for n, (x, y, _), came in zip(who, sizes.values(), (grid, block), strict=True))  # fmt: skip
 
     for number in _numbers(text) | {n for n in given.values if type(n) is int}:
         if (known := found_at(number)) is not None:  # memory of the device that a kernel knows by its address
             add(regions, known.ctypes.data, known.nbytes, "an array of the device", owner=owner_of(known))
-    made = Launch(program, sizes.values(), params, int(shared), regions, watch, form)
-    if watch == "stores":
-        made.space.stores, made.report.work = [], np.zeros(blocks * threads, int)
-    elif watch not in (True, False):
+    made = Launch(program, sizes.values(), params, int(shared), regions, watch, form, space)
+    if watch not in (True, False):
         made.space.begin(watch)
     if options.get("debug"):
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
-        report = made.run(steps)
-        if watch == "stores":
-            report.stores = made.space.stored()
-        return report
+        return made.run(steps)
 
 
 def _check_room(kernel, shared):

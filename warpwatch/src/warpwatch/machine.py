@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from warpwatch.instructions import WINDOWS
-from warpwatch.memory import LOOK, GlobalSpace, OwnSpace, add
+from warpwatch.memory import LOOK, OwnSpace, add
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -29,12 +29,12 @@ class Stop(Exception):
 class Launch:
     """What the blocks of a launch share."""
 
-    def __init__(self, program, sizes, params, dynamic, regions, watch, form):
+    def __init__(self, program, sizes, params, dynamic, regions, watch, form, space):
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         for name, array in program.kernel.arrays.items():
             add(regions, array.ctypes.data, array.nbytes, name, array=array)
-        self.space = GlobalSpace(regions, program, watch)
+        self.space = space(regions, program, watch)
 
     def run(self, steps=None):
         """Run all blocks; return the report."""
@@ -210,8 +210,7 @@ class Machine:
             self.idx = None if n == N else lanes
             report.issued[pc] += self.at_work()
             report.lanes[pc] += n
-            if report.work is not None:
-                report.work[self.first * self.threads + lanes] += blocks[pc].products
+            self.spaces["global"].ran(blocks[pc], lanes)
             self.steps += 1
             self.idle += 2 + blocks[pc].count
             if self.steps > steps if steps else self.idle > most and time.monotonic() - self.since > SECONDS:

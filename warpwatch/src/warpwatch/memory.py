@@ -132,7 +132,7 @@ def add(regions, start, size, name, **known):
 class Space:
     """One memory of a machine, which has some regions. A subclass's `places` says where what is addressed lies."""
 
-    races = written = stores = None
+    races = written = None
 
     def __init__(self, regions):
         self.regions = regions or [Region(0, 0, "nothing")]
@@ -165,8 +165,6 @@ class Space:
     def store(self, tell, address, place, mark, view, strong, *values):
         """Write values to addresses, several beside each other if there are several arrays of them."""
         size, stamp = view.itemsize, self.machine.of(self.machine.stamp)
-        if self.stores is not None:
-            self.stores += [(address + n * size, stamp) for n in range(len(values))]
         for n, value in enumerate(values):
             here = place + n if n else place
             if self.races is not None and not strong:
@@ -181,12 +179,9 @@ class Space:
 
     def atomic(self, tell, address, place, mark, view, op, needed, *values):
         """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
-        stamp = self.machine.of(self.machine.stamp)
         if self.races is not None:
-            self.races.update(mark, view.itemsize, stamp, tell)
+            self.races.update(mark, view.itemsize, self.machine.of(self.machine.stamp), tell)
         self.machine.report.atomics += len(address)
-        if self.stores is not None:
-            self.stores.append((address, stamp))
         if not needed and op in UFUNCS:
             places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
             made = view[places]
@@ -320,16 +315,8 @@ class GlobalSpace(Space):
             self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
                                 for r, by in self.owned)  # fmt: skip
 
-    def stored(self):
-        """Return who stored what, by array: elements as `array.flat` counts them, blocks and threads; each once."""
-        address, stamp = (np.concatenate([each[n] for each in self.stores] or [np.zeros(0, "i8")]) for n in (0, 1))
-        found = {}
-        for r in (r for r in self.regions if r.array is not None):
-            here = (r.start <= address) & (address < r.end)
-            element = (address[here] - r.shift - r.array.ctypes.data) // r.array.itemsize
-            block, thread = thread_of(stamp[here])
-            found[r.name] = np.unique(np.stack([element, block, thread], 1), axis=0)
-        return found
+    def ran(self, block, lanes):
+        """Take in that lanes have run a basic block, of which nothing is made here."""
 
     def places(self, address, region):
         """Return places in the process's memory, and marks."""

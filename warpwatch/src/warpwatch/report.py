@@ -77,7 +77,6 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = by_instruction
         self.barriers = self.atomics = 0
         self.unchecked: list[str] = []  # what nobody looked at
-        self.stores = self.work = None  # who stored what, and who multiplied, where that is asked; see `launch`
 
     def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""
