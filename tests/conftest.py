@@ -13,6 +13,7 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["BPPSA_NB_CACHE"] = str(Path(__file__).parents[1] / "build" / "cache-of-tests")
 
 import pytest
+import recorder
 from hypothesis import settings
 
 import warpwatch
@@ -98,7 +99,8 @@ def from_ptx(request):
     if not request.node.get_closest_marker("gpu") or backends.cuda_available():
         yield
         return
-    with warpwatch.device(watch=True):
+    with warpwatch.device(watch=True), pytest.MonkeyPatch.context() as patch:
+        recorder.stand_in(patch)
         yield
 
 

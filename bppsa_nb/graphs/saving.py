@@ -1,17 +1,13 @@
 """Save or recompute: which activations to keep for the backward pass, and what computing the others again costs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from math import prod
-from typing import Annotated
 
-import numpy as np
+from bppsa_nb.graphs.graph import Graph
+from bppsa_nb.machine.arguments import Size, checked
 
-from bppsa_nb.graphs.graph import Graph, Values
-from bppsa_nb.machine.arguments import Count, Size, checked
-
-State = Annotated[np.ndarray, "float[B, H]"]
 STATES = "h", "h_next"
 
 
@@ -72,59 +68,6 @@ def choices(graph: Graph, sizes: Mapping[str, Size]) -> list[Choice]:
 def front(points):
     """Tell for every point (two costs) whether none is lower in one and not higher in the other: a Pareto front."""
     return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
-
-
-@dataclass(eq=False)
-class ChainRun:
-    """What back-propagation through a chain gave, and what it took."""
-
-    grads: dict[str, np.ndarray] = field(default_factory=dict)  # by the parameters' names; "h" is the initial state's
-    steps: int = 0  # forward steps that ran, those that ran again included
-    held: int = 0  # the most arrays (B, H) held at a time, hidden states and other activations; not the inputs
-
-
-@checked
-def backpropagate(
-    step: Graph, inputs: Sequence[Values], parameters: Values, h0: State, grad_output: State, every: Count | None
-) -> ChainRun:
-    """Run a recurrent step over time and back-propagate, keeping everything, nothing, or a hidden state now and then.
-
-    `step` is a graph with an input ``h`` and an output ``h_next``; `inputs` are dicts of its other inputs, one for
-    every step. `h0` and `grad_output` are the initial state and the gradient at the last one. `every`
-    says what the first pass keeps: with 0, all activations that the backward pass reads; with k > 0, the hidden state
-    at every k-th step, from which k steps are recomputed and held at a time; with None, nothing, so that every step is
-    recomputed from `h0`.
-    """
-    steps, back, run = len(inputs), step.backward(), ChainRun()
-    run.grads = {name: np.zeros_like(value) for name, value in parameters.items()}
-    at_hand = {node.name: parameters[node.name] for node in back.nodes if node.op == "parameter"}
-
-    def forward(h, start, stop):
-        """Yield what the backward pass reads, step by step."""
-        for t in range(start, stop):
-            known = step.run({**parameters, **inputs[t], "h": h}, [*back.saved, "h_next"])
-            run.steps += 1
-            yield {name: known[name] for name in back.saved}
-            h = known["h_next"]
-
-    error, starts = grad_output, range(0, steps, every or max(steps, 1))
-    # The first pass keeps states, or, if it keeps everything, is the one below.
-    states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts] if every != 0 else [h0][:steps]
-    while states:
-        start = starts[len(states) - 1]
-        stop = min(start + starts.step, steps)
-        for end in reversed(range(1, stop + 1)) if every is None else [stop]:
-            kept = list(forward(states[-1], start, end))[-1 if every is None else 0 :]
-            held = [*states, *(array for read in kept for array in read.values())]
-            run.held = max(run.held, len({id(array) for array in held}))
-            for read in reversed(kept):
-                errors = back.run(read | at_hand | {"grad_h_next": error})
-                for name in parameters:
-                    run.grads[name] += errors[f"grad_{name}"]
-                error = errors["grad_h"]
-        states.pop()
-    run.grads["h"] = error
-    return run
 
 
 def _numbers(node, sizes):

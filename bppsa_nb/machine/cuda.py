@@ -153,14 +153,12 @@ def follow(stream, other):
 
 
 def records():
-    """Tell whether launches are recorded: they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
-    return os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
+    """Tell whether launches are recorded: they are on a GPU, unless the environment has ``BPPSA_NB_CUDA_GRAPH=0``."""
+    return os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0" and not backends.emulated()
 
 
 def record(issue, stream):
     """Record what `issue` launches on a stream as a CUDA graph, to be launched there; an error ends it."""
-    if backends.emulated():
-        return stream.record(issue)
     builder = stream.create_graph_builder()
     with _nothing_freed():
         builder.begin_building()

@@ -1,5 +1,7 @@
 """A watched launch that also tells who stored what, and how much each thread multiplied."""
 
+from functools import partial
+
 import numpy as np
 
 from warpwatch.launch import launch as launch_watched
@@ -12,41 +14,32 @@ def launch(kernel, grid, block, arguments, steps=None):
 
     Stores are rows (element, block, thread), each once, with elements as `array.flat` counts them.
     """
-    seen = []
-
-    def space(*about):
-        seen.append(Stores(*about))
-        seen[0].work = np.zeros(int(np.prod(grid) * np.prod(block)), int)
-        return seen[0]
-
+    space = partial(_Stores, seen := [], int(np.prod(grid) * np.prod(block)))
     report = launch_watched(kernel, grid, block, arguments, steps=steps, space=space)
     report.stores, report.work = seen[0].told(), seen[0].work
     return report
 
 
-class Stores(GlobalSpace):
-    """Global memory that remembers addresses that were stored to, with who did it, and the `work` of each thread."""
+class _Stores(GlobalSpace):
+    """Global memory that remembers where something was stored and who did it, and the `work` of each thread."""
 
-    def __init__(self, *about):
+    def __init__(self, seen, threads, *about):
         super().__init__(*about)
-        self.stored = [(np.zeros(0, "i8"),) * 2]
+        self.stored, self.work = [(np.zeros(0, "i8"),) * 2], np.zeros(threads, int)
+        seen.append(self)
 
     def ran(self, block, lanes):
-        """Count the products of a basic block."""
         self.work[self.machine.first * self.machine.threads + lanes] += block.products
 
     def store(self, tell, address, place, mark, view, strong, *values):
-        """Write values, and remember who does."""
         self.stored += [(address + n * view.itemsize, self.machine.of(self.machine.stamp)) for n in range(len(values))]
         super().store(tell, address, place, mark, view, strong, *values)
 
     def atomic(self, tell, address, *how):
-        """Do an atomic operation, and remember who does."""
         self.stored.append((address, self.machine.of(self.machine.stamp)))
         return super().atomic(tell, address, *how)
 
     def told(self):
-        """Return who stored what, by the name of an array."""
         (address, stamp), found = map(np.concatenate, zip(*self.stored, strict=True)), {}
         for r in (r for r in self.regions if r.array is not None):
             here = (r.start <= address) & (address < r.end)

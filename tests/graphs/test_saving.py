@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_nb.graphs import library, saving, variants
+from bppsa_nb.papers.gru.save_or_recompute import backpropagate
 
 SIZES = {"B": 3, "H": 4}
 BH, BHH = 3 * 4, 3 * 4 * 4
@@ -109,7 +110,7 @@ def chain(steps):
 @pytest.mark.parametrize("every", [0, 1, 2, 3, 7, 20, None])
 def test_whatever_is_kept_the_chain_s_gradients_are_the_hand_written_ones(every):
     inputs, parameters, h0, grad, expected = chain(7)
-    run = saving.backpropagate(library.gru_moved_reset(bias=True), inputs, parameters, h0, grad, every)
+    run = backpropagate(library.gru_moved_reset(bias=True), inputs, parameters, h0, grad, every)
     np.testing.assert_allclose(run.grads["h"], expected["h0"], rtol=1e-10, atol=1e-14)
     found = np.concatenate([run.grads["U_r"], run.grads["U_z"], run.grads["U"]])
     np.testing.assert_allclose(found, expected["weight_hh"], rtol=1e-9, atol=1e-13)
@@ -122,7 +123,7 @@ def test_steps_and_arrays_of_a_chain(steps):
     step, read = library.gru_moved_reset(bias=True), 6  # h, r, z, c, U h, 1 - z
 
     def run(every):
-        found = saving.backpropagate(step, inputs, parameters, h0, grad, every)
+        found = backpropagate(step, inputs, parameters, h0, grad, every)
         return found.steps, found.held
 
     assert run(0) == (steps, read * steps)
@@ -139,6 +140,6 @@ def test_steps_and_arrays_of_a_chain(steps):
 def test_an_empty_chain_returns_what_came():
     _, parameters, h0, grad, _ = chain(1)
     for every in (0, 2, None):
-        run = saving.backpropagate(library.gru_moved_reset(bias=True), [], parameters, h0, grad, every)
+        run = backpropagate(library.gru_moved_reset(bias=True), [], parameters, h0, grad, every)
         assert run.steps == 0 and not any(run.grads[name].any() for name in parameters)
         np.testing.assert_array_equal(run.grads["h"], grad)

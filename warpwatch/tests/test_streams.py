@@ -7,7 +7,6 @@ from helpers import beside
 from warpwatch import device
 from warpwatch.host import array_of
 from warpwatch.memory import owner_of
-from warpwatch.streams import Stream
 
 pytest.importorskip("cuda.core", reason="needs the gpu extra")
 from numba import cuda
@@ -72,66 +71,6 @@ def test_a_race_names_both_launches_and_the_line():
     first, second = (f" on {stream.name} (test_streams.py, line {line})" for stream in (a, b))
     said = f"reads x[0], which produce{first} writes; consume{second} does not wait for that (and 99 more)"
     assert f"race: consume, test_streams.py, line {begin + 4}: thread 0 of block 0 {said}" in str(error.value)
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_a_graph_is_replayed_with_the_same_checks(right):
-    with device(watch=True) as reports:
-        x, y = cuda.device_array(64, np.float32), cuda.device_array(64, np.float32)
-        main, side, other = (Stream() for _ in range(3))
-
-        def issue(stream):
-            produce[1, 64, stream](x, 0)
-            side.wait(stream)
-            consume[1, 64, side](x, y)
-            if right:
-                stream.wait(side)
-            produce[1, 64, stream](x, 1)
-            stream.wait(side)
-
-        graph = main.record(issue)
-        assert not reports  # nothing has run
-        if right:
-            for stream in (main, other):  # a replay waits for the last one
-                graph.launch(stream)
-            assert len(reports) == 6 and y.copy_to_host().tolist() == [2.0 * i for i in range(64)]
-            graph.launch(main)
-        with pytest.raises(AssertionError, match=r"which consume on .*, recorded, " + ("writes" if right else "reads")):
-            y.copy_to_host(stream=other) if right else graph.launch(main)
-
-
-def test_what_cannot_be_recorded_is_told():
-    with device(watch=True) as reports:
-        x, (main, side, other) = cuda.device_array(64, np.float32), (Stream() for _ in range(3))
-
-        def unjoined(stream):
-            side.wait(stream)
-            produce[1, 64, side](x, 0)
-
-        wrong = {
-            r"which is recorded, does not wait for produce on stream \d+ \(test_streams.py, line": unjoined,
-            "stream 0 waits for all others": lambda stream: produce[1, 64](x, 0),
-            "cannot wait for stream .*: only one of them is recorded": lambda stream: stream.wait(other),
-            "the host cannot wait for": lambda stream: stream.sync(),
-            "what copies an array of the host, or to it": lambda stream: x.copy_to_host(stream=stream),
-            "what copies an array of the": lambda stream: produce[1, 64, stream](np.zeros(64, np.float32), 0),
-        }
-        for match, issue in wrong.items():
-            with pytest.raises(RuntimeError, match=match):
-                main.record(issue)
-        produce[1, 64, main](x, 0)  # which is recorded no longer
-        assert len(reports) == 1
-
-
-def test_a_graph_does_not_keep_what_it_touches():
-    with device(watch=True):
-        x, y, stream = cuda.device_array(64, np.float32), cuda.device_array(64, np.float32), Stream()
-        produce[1, 64, stream](x, 0)
-        graph = stream.record(lambda stream: consume[1, 64, stream](x[:], y))
-        graph.launch(stream)
-        x = None
-        with pytest.raises(AssertionError, match=r"freed: consume, .* thread 0 of block 0 reads x\[0\], which was fr"):
-            graph.launch(stream)
 
 
 def test_what_is_over_is_forgotten_and_a_long_loop_keeps_little():

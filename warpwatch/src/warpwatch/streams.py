@@ -1,7 +1,7 @@
-"""Streams, events and graphs: which of two operations, launches or copies, a GPU would let wait for the other.
+"""Streams and events: which of two operations, launches or copies, a GPU would let wait for the other.
 
-An operation is done when its call returns; all the same it comes after another one only by a stream, an event, a graph
-or what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it.
+An operation is done when its call returns; all the same it comes after another one only by a stream, an event or
+what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch.memory import Allocation, allocate, owner_of
+from warpwatch.memory import owner_of
 
 HERE = str(Path(__file__).parent)
 ISSUING = "numba.", "numba_cuda", "contextlib", "functools"  # other modules that issue for those that call them
@@ -22,15 +22,12 @@ _live = set()  # operations that were watched, and are not over for all that is 
 
 
 class Stream:
-    """What Numba's streams do, and those of cuda.core that `machine/cuda.py` makes; `done` comes before what is next.
-
-    While launches are recorded, as steps of a `graph`, `done` has numbers of steps.
-    """
+    """What Numba's streams do; `done` comes before what is next."""
 
     numbered = weakref.WeakValueDictionary()
 
     def __init__(self):
-        self.handle, self.done, self.graph = next(_numbers), frozenset(), None
+        self.handle, self.done = next(_numbers), frozenset()
         self.name, self.numbered[self.handle] = f"stream {self.handle}", self
 
     def __int__(self):
@@ -39,38 +36,28 @@ class Stream:
     def reach(self):
         """Return what comes before the operation that is issued next."""
         if self is LEGACY:
-            if Graph.recording:
-                raise RuntimeError("stream 0 waits for all others, and cannot while one is recorded: name a stream")
             _live.clear()
-        return self.done if self.graph else self.done & _live
+        return self.done & _live
 
-    def issue(self, name, run, arguments):
-        """Run a launch or a copy, a function of an operation and arguments, or record it as a step."""
-        before, frame = self.reach(), inspect.currentframe()
+    def title(self, name):
+        """Return what an operation that is issued now is called: its name, stream and line."""
+        frame = inspect.currentframe()
         while frame.f_code.co_filename.startswith(HERE) or frame.f_globals.get("__name__", "").startswith(ISSUING):
             frame = frame.f_back
-        title = f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
-        if self.graph:
-            self.done = before | {len(self.graph.steps)}
-            self.graph.steps.append((before, title, run, [held(a) for a in arguments]))
-        else:
-            operation = Operation(title, before)
-            self.done = before | {operation}
-            run(None if self is LEGACY else operation, arguments)
+        return f"{name} on {self.name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
+
+    def begin(self, title, run, arguments):
+        """Run an operation, a function of itself and arguments."""
+        operation = Operation(title, before := self.reach())
+        self.done = before | {operation}
+        run(None if self is LEGACY else operation, arguments)
 
     def wait(self, other):
         """Let what is issued here from now on come after all that another stream has so far, or an event has seen."""
-        here = self.reach()
-        if other.graph is not self.graph:
-            if self.graph or other.graph is not Graph.recording:
-                raise RuntimeError(f"{self.name} cannot wait for {other.name}: only one of them is recorded")
-            here = other.graph.enter(self)
-        self.done = here | other.reach()
+        self.done = self.reach() | other.reach()
 
     def synchronize(self):
         """Let the host wait: all that is issued from now on comes after this."""
-        if self.graph:
-            raise RuntimeError(f"the host cannot wait for {self.name}, which is recorded")
         _live.difference_update(self.reach())
 
     sync = synchronize
@@ -81,21 +68,6 @@ class Stream:
         yield self
         self.synchronize()
 
-    def record(self, issue):
-        """Return the graph of what a function launches on this stream, and on those that wait for it."""
-        Graph.recording = graph = Graph()
-        graph.enter(self)
-        try:
-            issue(self)
-            missed = set(range(len(graph.steps))) - self.done
-        finally:
-            Graph.recording = None
-            for stream, done in graph.outside.items():
-                stream.done, stream.graph = done, None
-        if missed:
-            raise RuntimeError(f"{self.name}, which is recorded, does not wait for {graph.steps[min(missed)][1]}")
-        return graph
-
 
 LEGACY = Stream()
 
@@ -103,15 +75,14 @@ LEGACY = Stream()
 class Event:
     """A moment of a stream; between two of them, the milliseconds that the process took, which are no GPU's."""
 
-    name, synchronize = "the event", Stream.synchronize
+    synchronize = Stream.synchronize
 
     def __init__(self, timing=True):
-        self.done, self.graph, self.at = frozenset(), None, None  # nothing comes before it
+        self.done, self.at = frozenset(), None  # nothing comes before it
 
     def record(self, stream=0):
         """Take the moment."""
-        stream = stream or LEGACY
-        self.done, self.graph, self.at = stream.reach(), stream.graph, time.perf_counter()
+        self.done, self.at = (stream or LEGACY).reach(), time.perf_counter()
 
     def reach(self):
         """Return what comes before it."""
@@ -124,40 +95,6 @@ class Event:
     def elapsed_time(self, end):
         """Return milliseconds up to another event."""
         return 1e3 * (end.at - self.at)
-
-
-class Graph:
-    """Launches that are recorded, and replayed."""
-
-    recording = None  # the one whose launches are on their way
-
-    def __init__(self):
-        self.outside, self.steps, self.done = {}, [], frozenset()
-
-    def enter(self, stream):
-        """Let a stream be recorded; return what of the graph comes before."""
-        self.outside[stream] = stream.done
-        stream.done, stream.graph = frozenset(), self
-        return stream.done
-
-    def launch(self, stream):
-        """Replay the steps, after what the stream has so far and after earlier replays."""
-        before, made = (stream.reach() | self.done) & _live, []
-        for inner, title, run, arguments in self.steps:
-            made.append(Operation(f"{title}, recorded,", before.union(made[n] for n in inner)))
-            run(made[-1], [find() for find in arguments])
-        self.done = stream.done = before.union(made)
-
-
-def held(argument):
-    """Return what finds an argument again; a graph keeps no memory, and instead of what was freed it finds a dummy."""
-    if not isinstance(argument, np.ndarray):
-        return lambda: argument
-    if (owner := owner_of(argument)) is None:
-        raise RuntimeError("what copies an array of the host, or to it, cannot be recorded")
-    there, size, start = weakref.ref(owner), owner.size, argument.ctypes.data - owner.ctypes.data
-    form, strides = (argument.shape, argument.dtype), argument.strides
-    return lambda: Allocation(*form, allocate(size, False) if there() is None else there(), start, strides)
 
 
 class Operation:

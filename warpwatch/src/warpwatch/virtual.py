@@ -77,7 +77,7 @@ class Device:
         kernel.overloads[types] = SimpleNamespace(entry_point=None)  # nothing that would be freed
 
     def launch(self, kernel, grid, block, stream, shared, *arguments):
-        """Run a kernel, or record it."""
+        """Run a kernel in a stream."""
         taken, after = [], []
         for argument in arguments:
             for extension in reversed(kernel.targetoptions.get("extensions") or ()):
@@ -85,7 +85,7 @@ class Device:
             taken.append(_taken(argument, after))
         types = tuple(map(kernel.typeof_pyval, arguments))
         run = partial(self.run, kernel, grid, block, shared, types)
-        _stream(stream).issue(kernel.py_func.__name__, run, taken)
+        self.issue(*_issued(stream, kernel.py_func.__name__), run, taken)
         for each in after:
             each()
 
@@ -102,7 +102,11 @@ class Device:
 
     def copy(self, name, source, target, stream):
         """Set one array to another, in a stream."""
-        _stream(stream).issue(name, self.copy_now, (np.asarray(source), target))
+        self.issue(*_issued(stream, name), self.copy_now, (np.asarray(source), target))
+
+    def issue(self, stream, title, run, arguments):
+        """Run, in a stream, what a function of an operation and arguments does."""
+        stream.begin(title, run, arguments)
 
     def copy_now(self, operation, arrays):
         """Copy; what is written then counts as written, but for bytes that were not, in their place."""
@@ -127,9 +131,10 @@ _NOTHING = object()
 _called = lambda kernel, method, *args, **how: method(kernel, *args, **how)  # noqa: E731
 
 
-def _stream(stream):
-    """Return one of our streams for what a launch or a copy names."""
-    return stream if isinstance(stream, Stream) else Stream.numbered.get(int(stream or 0), LEGACY)
+def _issued(stream, name):
+    """Return one of our streams for what a launch or a copy names, and its title there."""
+    stream = stream if isinstance(stream, Stream) else Stream.numbered.get(int(stream or 0), LEGACY)
+    return stream, stream.title(name)
 
 
 def _taken(argument, after):
