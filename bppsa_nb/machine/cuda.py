@@ -136,8 +136,10 @@ def new_stream():
     It waits for the legacy stream, on which `cuda.to_device` copies: that returns while the last bytes of memory
     that is not pinned are still on their way.
     """
-    if device := backends.emulated():
-        return device.new_stream()
+    if backends.emulated():
+        from warpwatch.streams import Stream
+
+        return Stream()
     from cuda.core import Device, StreamOptions
 
     cuda.current_context()  # Numba's context, which is the device's own

@@ -218,7 +218,7 @@ def test_wrong_arguments_are_refused(tmp_path):
     x = np.zeros(1024, "i4")
     assert warpwatch.run(path, 1, (1, 1, 64), x, x, 1).findings == warpwatch.run(path, 1, 1024, x, x, -1).findings == []
     path.write_bytes(bytes([0xFF, 0xFE, 0]))
-    with pytest.raises(ValueError, match="no text"):
+    with pytest.raises(ValueError, match="neither PTX nor the path of a file of text"):
         warpwatch.run(str(path), 1, N, x, x, 1)
 
 

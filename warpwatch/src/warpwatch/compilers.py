@@ -3,7 +3,7 @@
 import sys
 import warnings
 from contextlib import nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -69,7 +69,17 @@ _TEXTS = {}
 def ptx_of(compiler, kernel, types):
     """Return the PTX of a kernel for arguments of these types, with the lines of its source."""
     options = {name: value for name in OPTIONS if (value := kernel.targetoptions.get(name)) is not None}
-    what, key = (kernel.py_func, types, options), (kernel.py_func, types, str(options))
+    compile_ptx = partial(compiler.cuda.compile_ptx, cc=GENERATION, **options)
+    key = kernel.py_func, types, str(options)
+
+    def compiled():
+        try:
+            return compile_ptx(kernel.py_func, types, lineinfo=True)[0]
+        except compiler.part("core.errors").NumbaError:
+            raise
+        except Exception:  # of NVVM, which does not take all that is said of lines
+            return compile_ptx(kernel.py_func, types)[0]
+
     if key not in _TEXTS:
         if kernel.targetoptions.get("link"):
             raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
@@ -79,19 +89,8 @@ def ptx_of(compiler, kernel, types):
         with nullcontext() if there else virtual.device(), warnings.catch_warnings():
             # Of source that was never in a file: lines are right.
             warnings.filterwarnings("ignore", "Could not find source for function")
-            compiled = lambda: _compiled(compiler, *what)  # noqa: E731
             _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)
     return _TEXTS[key]
-
-
-def _compiled(compiler, function, types, options):
-    how = {"cc": GENERATION, **options}
-    try:
-        return compiler.cuda.compile_ptx(function, types, lineinfo=True, **how)[0]
-    except compiler.part("core.errors").NumbaError:
-        raise
-    except Exception:  # of NVVM, which does not take all that is said of lines
-        return compiler.cuda.compile_ptx(function, types, **how)[0]
 
 
 @lru_cache(256)

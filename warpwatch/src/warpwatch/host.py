@@ -106,10 +106,6 @@ class Context:
         """Return free and total bytes."""
         return self.driver.MemoryInfo(free=FREE, total=FREE)
 
-    def get_active_blocks_per_multiprocessor(self, func, blocksize, memsize, flags=None):
-        """Return how many blocks a multiprocessor has threads for."""
-        return ATTRIBUTES["MAX_THREADS_PER_MULTIPROCESSOR"] // blocksize
-
 
 TITLES = {"host_to_device": "copy_to_device", "device_to_host": "copy_to_host", "device_to_device": "copy_to_device"}
 

@@ -21,9 +21,6 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sy
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
 _NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
-_TOGETHER = TABLES["together"] | {
-    f"redux.{how}": ("", f"together({how!r}, m.team(), {{}})", "") for how in _ATOMICS[:6]
-}
 
 
 def seen(source, of, to):
@@ -207,7 +204,7 @@ class Program:
             asked = ", ".join(self.full(o, "i4") for o in operands[:3])
             return self.put(target, f"shuffled(m, {at}, {i.mods[-2]!r}, {asked}){'' if '|' in target else '[0]'}", "i4")
         name = ".".join(m for m in (i.kind, *i.mods[:-1]) if m not in ("sync", "cta", "aligned"))
-        brings, source, code = _TOGETHER[name.replace("barrier", "bar")]
+        brings, source, code = TABLES["together"][name.replace("barrier", "bar")]
         own = DTYPES[i.type]
         value = self.full(operands[-1 if "red" in i.mods else 0], brings or own) if operands else ""
         one = "[0]" * (name == "match.all" and "|" not in target)

@@ -59,8 +59,7 @@ def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str
     ----------
     kernel
         A function decorated with Numba's `cuda.jit`, which is compiled for sm_90, with the types of the arguments. Or
-        PTX text, or the path of a .ptx file: of Numba, whose arrays are seven parameters and more, or of others, whose
-        arrays are pointers.
+        PTX, as text or the path of a file: of Numba, whose arrays are several parameters, or of others, with pointers.
     grid, block
         As at a launch.
     *arguments
@@ -71,8 +70,8 @@ def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str
     entry
         The kernel's name, where PTX has several.
     steps
-        After how many basic blocks, one after the other, a kernel is called endless. By default it is so after about
-        five seconds in which it has touched no place anew.
+        After how many basic blocks, one after the other, a kernel is called endless. By default, after about five
+        seconds in which it has touched no place anew.
 
     Returns
     -------
@@ -90,8 +89,7 @@ def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str
 def assert_clean(kernel, grid: Size, block: Size, *arguments, **how) -> Report:
     """Run a kernel as `run` does; raise an AssertionError that tells what was found, or return the report."""
     report = run(kernel, grid, block, *arguments, **how)
-    if report.findings:
-        raise AssertionError(str(report))
+    report.assert_clean()
     return report
 
 
@@ -120,7 +118,12 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         text = _text(kernel)
     with _understood():
         program = program_of(text, entry)
-    _check_room(program.kernel, shared)
+    if (own := program.kernel.shared - program.kernel.gaps) > 48 * 1024:
+        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
+    if (room := own + int(shared)) > MOST_SHARED:
+        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if (room := program.kernel.local) > MOST_LOCAL:
+        raise ValueError(f"a thread needs {room} bytes of local memory; it has at most {MOST_LOCAL}")
     if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
         raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     params = _parameters(program.kernel, text, _flat(*given), regions := [])
@@ -139,17 +142,6 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
         return made.run(steps)
-
-
-def _check_room(kernel, shared):
-    """Raise a ValueError if a kernel needs more memory of its own than a GPU has."""
-    own = kernel.shared - kernel.gaps
-    if own > 48 * 1024:
-        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
-    if (room := own + int(shared)) > MOST_SHARED:
-        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
-    if kernel.local > MOST_LOCAL:
-        raise ValueError(f"a thread needs {kernel.local} bytes of local memory; it has at most {MOST_LOCAL}")
 
 
 @contextmanager
@@ -173,19 +165,14 @@ def _text(kernel):
         return kernel
     if not isinstance(kernel, (str, os.PathLike)):
         raise TypeError(f"kernel is a @cuda.jit function, PTX or the path of a .ptx file, not {type(kernel).__name__}")
-    if not os.path.isfile(kernel):
-        raise ValueError(f"kernel is neither PTX nor the path of a file: {str(kernel)[:100]!r}")
     try:
         return Path(kernel).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"kernel is a file that holds no text: {Path(kernel).name}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"kernel is neither PTX nor the path of a file of text: {str(kernel)[:100]!r}") from error
 
 
 def _flat(values, names=None, types=None, path=""):
-    """List (name, what a parameter takes): arrays and numbers, of a compiled kernel's `types`; tuples taken apart.
-
-    A TypeError names what no kernel takes.
-    """
+    """List (name, what a parameter takes), of a compiled kernel's `types`; a TypeError names what no kernel takes."""
     made = []
     for n, (value, kind) in enumerate(zip(values, types or (None,) * len(values), strict=True)):
         name = names[n] if names else f"{path}[{n}]" if path else f"argument {n}"

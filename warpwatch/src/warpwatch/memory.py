@@ -36,10 +36,9 @@ def everything(code):
 
 
 class Allocation(np.ndarray):
-    """Memory of the device: an array of bytes, or a view of one.
+    """Memory of the device: an array of bytes, or a view of one. Nothing may touch what is not `alive`.
 
-    Where it is the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there
-    (`streams.py`). Nothing may touch what is not `alive`.
+    Of the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there.
     """
 
     written, touched, alive = None, None, True
@@ -84,11 +83,9 @@ def found_at(address):
 
 @dataclass
 class Region:
-    """A part of global memory: from `start` up to `end`, and what is known of it.
+    """A part of a memory: from `start` up to `end`; `array` is a NumPy array that has it, `owner` its allocation.
 
-    `array` is a NumPy array that has it, for places in it; `owner` its allocation, if it has one. An address less
-    `shift` is that of the process: arrays can be told to lie far apart, so that no index leads from one to another, and
-    at multiples of 256, as on a GPU.
+    An address less `shift` is that of the process: arrays are far apart, so that no index leads from one to another.
     """
 
     start: int
@@ -365,8 +362,7 @@ class OwnSpace(Space):
         words = machine.of(machine.warp_key) | mark >> 2
         words = words if size <= 4 else (words[:, None] + np.arange(size // 4)).ravel()
         words.sort()
-        keys = words[np.flatnonzero(words[1:] != words[:-1])] if len(words) > 1 else words[:0]
-        keys = np.append(keys, words[-1])
+        keys = np.append(words[np.flatnonzero(words[1:] != words[:-1])], words[-1])
         counts = np.bincount(((keys >> 48) - (keys[0] >> 48)) * 32 + (keys & 31))
         report.passes[at] += int(np.maximum.reduceat(counts, np.arange(0, len(counts), 32)).sum())
         report.shared_requests[at] += machine.at_work()

@@ -6,7 +6,6 @@ launch a line, and one of them tells. Only Python's own library is imported befo
 
 import atexit
 import gc
-import importlib.util
 import io
 import json
 import os
@@ -103,18 +102,10 @@ def rules(ignore=()):
 class _Finder:
     """Finds a compiler as others do, and calls a function once it is imported."""
 
-    busy = False
-
     def find_spec(self, name, path=None, target=None):
         """Return what others find, its loader changed."""
-        if name not in MODULES or self.busy:
-            return None
-        self.busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.busy = False
-        if spec is not None:
+        found = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self and name in MODULES)
+        if spec := next(filter(None, found), None):
             execute = spec.loader.exec_module
             spec.loader.exec_module = lambda module: (execute(module), _turn_on())
         return spec
@@ -164,10 +155,7 @@ def _turn_on():
 
 
 def tell(watch, write=None):
-    """Write a summary of all that was launched; return how many findings there are, each counted once.
-
-    To the standard error, unless `write` takes lines, the findings themselves then left out.
-    """
+    """Write a summary to the standard error, or where `write` does, but for findings; return how many there are."""
     watch.take()
     found = {(row["kernel"], f["kind"], f["file"], f["line"]): f for row in reversed(watch.rows) for f in row["found"]}
     say = write or (lambda line: print(line, file=sys.stderr, flush=True))

@@ -92,10 +92,9 @@ def clashes(old, mine, order=None):
 class Seen:
     """For each grain the highest and the lowest thread, of the highest and the lowest block, that touched it last.
 
-    Of all who did since the block's last barrier these two are enough: whoever writes there differs from one of them.
-    Where parts of a block wait for each other they are not: then a `table` has when and by which instruction each lane
-    of a warp touched it last, and each warp of a block. Of which warp the lane was, or of which block the warp, need
-    not be known: whoever comes after what they did comes after all that was overwritten.
+    Of all since the block's last barrier these two are enough: whoever writes there differs from one of them. Where
+    parts of a block wait, a `table` has when and by which instruction each lane of a warp touched it last, and each
+    warp of a block; of which warp or block need not be known: who comes after them comes after all before them.
     """
 
     def __init__(self, grains):

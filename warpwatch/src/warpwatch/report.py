@@ -89,6 +89,11 @@ class Report:
         self.found[key] = Finding(kind, message, self.kernel, *about)
         (self.notes if note else self.findings).append(self.found[key])
 
+    def assert_clean(self):
+        """Raise an AssertionError that tells what was found, if something was."""
+        if self.findings:
+            raise AssertionError(str(self))
+
     @property
     def counters(self) -> dict:
         """What was counted, by name."""

@@ -1,8 +1,7 @@
 """A device that runs compiled kernels on the CPU: while it is on, launches and copies of Numba's `cuda` come here.
 
-Whatever is launched is done when the call returns; what streams and events let it wait for, `streams.py` knows. Numba
-compiles kernels as for a GPU of compute capability 9.0. Launches are caught at its dispatcher; what `host.py` has
-stands in for its driver meanwhile.
+Whatever is launched is done when the call returns; what streams and events let it wait for, `streams.py` knows.
+Launches are caught at the compiler's dispatcher; what `host.py` has stands in for its driver meanwhile.
 """
 
 from collections.abc import Iterator
@@ -21,12 +20,6 @@ from warpwatch.streams import LEGACY, Stream
 _on = []  # the devices that are on, the latest last
 
 
-def told(report):
-    """Raise an AssertionError that tells what was found."""
-    if report.findings:
-        raise AssertionError(str(report))
-
-
 class Device:
     """What launches come to while it is on.
 
@@ -34,7 +27,8 @@ class Device:
     """
 
     def __init__(self):
-        self.watch, self.steps, self.before, self.found, self.refused = False, None, {}, told, lambda *_: None
+        self.watch, self.steps, self.before = False, None, {}
+        self.found, self.refused = Report.assert_clean, lambda *_: None
 
     def turn_on(self):
         """Take the places of each compiler's dispatcher and driver, where they are not taken yet; return the device."""
@@ -57,8 +51,6 @@ class Device:
         for place, value in self.before.items():
             delattr(*place) if value is _NOTHING else setattr(*place, value)
         self.before = {}
-
-    new_stream = staticmethod(Stream)  # for those that are made by other libraries
 
     def configure(self, kernel, griddim, blockdim, stream=0, sharedmem=0):
         """Return what launches a kernel."""
@@ -114,15 +106,14 @@ class Device:
         if operation and self.watch:
             operation.copy(source, target)
         target[...] = source
-        if (shadow := _written(target)) is not None and target.size:
-            known = _written(source) if source.itemsize == target.itemsize else None
-            shadow[...] = 255 if known is None else known
+        if owner_of(target) is not None and target.size:
+            _written(target)[...] = _written(source) if source.itemsize == target.itemsize else 255
 
 
 def _written(array):
-    """Return which bytes of an array's elements were written; None for one of the host."""
+    """Return which bytes of an array's elements were written; of one of the host, all."""
     if (owner := owner_of(array)) is None:
-        return None
+        return 255
     place, strides = array.ctypes.data - owner.ctypes.data, (*array.strides, 1)
     return np.ndarray((*array.shape, array.itemsize), "u1", owner.written, place, strides)
 
@@ -178,7 +169,7 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
     ----------
     watch
         Whether every access is watched, which takes a few times as long: findings raise an AssertionError at the
-        launch. Without it, only accesses outside all arrays end a launch, with the same error.
+        launch. Without it, only accesses outside of arrays do.
 
     Yields
     ------
@@ -194,7 +185,7 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
             reports.append(report)
         if around:  # which may be that of a program that is watched
             around.found(report)
-        told(report)
+        report.assert_clean()
 
     made.found, made.watch = found, watch
     if around:

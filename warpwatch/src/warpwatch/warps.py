@@ -18,22 +18,11 @@ def together(how, key, values):
     return whole
 
 
-def own(m):
-    """Return each lane's own bit."""
-    return m.special("lanemask_eq", "u4")
-
-
-def matched(m, value):
-    """Return the lanes of its team that have the same value, as bits ("match.any")."""
-    (_, team), (_, same) = (np.unique(each, return_inverse=True) for each in (m.team(), value))
-    return together("or", team * len(value) + same, own(m))
-
-
 def unanimous(m, value):
     """Return all lanes of its team if they have the same value, else 0; and whether they have ("match.all")."""
     team = m.team()
     ok = together("min", team, value) == together("max", team, value)
-    return np.where(ok, together("or", team, own(m)), 0).astype("u4"), ok
+    return np.where(ok, together("or", team, m.special("lanemask_eq", "u4")), 0).astype("u4"), ok
 
 
 def shuffled(m, at, mode, value, by, clamp):
