@@ -118,7 +118,7 @@ def test_a_program_s_own_status_and_annotations(folder):
     assert status == 1 and said.count("reverse         1  race (in 1 of them)") == 2  # by pytest, and after it
     assert go(folder, "warpwatch", "run", "-c", "")[1].endswith("warpwatch: no kernel was launched\n")
     status, said = go(folder, "warpwatch", "run", "./none", "--help")
-    assert status == 2 and "warpwatch: ./none cannot be run: No such file or directory" in said
+    assert status == 2 and "No such file or directory: './none'" in said
 
 
 def test_the_simulator_is_refused(folder):

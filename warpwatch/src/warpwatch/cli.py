@@ -47,24 +47,19 @@ def main(arguments=None):
 
 def size(text):
     """Read the size of a grid or block, such as 4 or 4,2."""
-    sizes = tuple(map(int, text.split(",")))
-    return sizes if "," in text else sizes[0]
+    return tuple(map(int, text.split(","))) if "," in text else int(text)
 
 
 def watched(command):
     """Run a command and tell what was found; return the exit status."""
     control.check()
-    try:
-        watch = program.Watch().own()
-    except ValueError as error:
-        print(f"warpwatch: {error}", file=sys.stderr)
-        return 2
     if command[0].endswith(".py") or command[0].startswith("-"):
         command = [sys.executable, *command]
     try:
+        watch = program.Watch().own()
         process = subprocess.Popen(command, env=os.environ)
-    except OSError as error:
-        print(f"warpwatch: {command[0]} cannot be run: {error.strerror}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        print(f"warpwatch: {error}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     while process.returncode is None:

@@ -139,18 +139,14 @@ def places(compiler, issue):
     gpus = [devices._DeviceContextManager(context.device)]
     runtime = SimpleNamespace(gpus=gpus, ensure_context=nullcontext, reset=lambda: None,
                               get_or_create_context=lambda n: gpus[n or 0]._device.primary_context)  # fmt: skip
-    singleton = {
-        "is_initialized": True, "initialization_error": None, "get_device_count": lambda: 1,
-        "get_device": lambda n=0: context.device, "get_version": lambda: (12, 9),
-        "cuMemHostGetDevicePointer": lambda pointer, flags: pointer,
-        "cuProfilerStart": lambda: None, "cuProfilerStop": lambda: None,
-    }  # fmt: skip
-    return {
-        **{(driver, name): partial(move, name) for name in TITLES}, (driver, "device_memset"): memset,
-        **{(driver.driver, name): value for name, value in singleton.items()},
-        (devices, "_runtime"): runtime, (driver, "_logger"): logging.getLogger("numba.cuda.cudadrv.driver"),
-        (lists, "lst"): property(lambda self: gpus),
-        (lists, "current"): property(lambda self: gpus[0]), (driver.MemoryPointer, "memset"): memset,
-        (compiler.part("cudadrv.devicearray").DeviceNDArray, "_do_setitem"): set_item,
-        (cuda, "event_elapsed_time"): Event.elapsed_time, (cuda, "is_available"): lambda: True,
-    }  # fmt: skip
+    singleton = {"is_initialized": True, "initialization_error": None, "get_device_count": lambda: 1,
+                 "get_device": lambda n=0: context.device, "get_version": lambda: (12, 9),
+                 "cuMemHostGetDevicePointer": lambda pointer, flags: pointer, "cuProfilerStart": lambda: None,
+                 "cuProfilerStop": lambda: None}  # fmt: skip
+    return {**{(driver, name): partial(move, name) for name in TITLES}, (driver, "device_memset"): memset,
+            **{(driver.driver, name): value for name, value in singleton.items()},
+            (devices, "_runtime"): runtime, (driver, "_logger"): logging.getLogger("numba.cuda.cudadrv.driver"),
+            (lists, "lst"): property(lambda self: gpus), (lists, "current"): property(lambda self: gpus[0]),
+            (compiler.part("cudadrv.devicearray").DeviceNDArray, "_do_setitem"): set_item,
+            (driver.MemoryPointer, "memset"): memset, (cuda, "event_elapsed_time"): Event.elapsed_time,
+            (cuda, "is_available"): lambda: True}  # fmt: skip

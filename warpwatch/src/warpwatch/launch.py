@@ -23,11 +23,9 @@ Arguments = namedtuple("Arguments", "values names types", defaults=(None, None))
 Size = int | tuple[int, ...]  # of an array, a grid or a block
 MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
-FORMS = {
-    "numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
-    "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
-    "pointers": lambda a, at: [at],
-}
+FORMS = {"numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
+         "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
+         "pointers": lambda a, at: [at]}  # fmt: skip
 MARKS = {"NumbaEnv": "numba-cuda", "_mlir_error_code": "numba-cuda-mlir"}  # what the two leave in every text
 
 

@@ -126,10 +126,6 @@ class Machine:
         return 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
 
     def who(self, lane):
-        """Return block and thread of a lane at work."""
-        return self.thread(self.lanes()[lane])
-
-    def thread(self, lane):
         """Return block and thread of a lane."""
         return int(self.block[lane]), int(self.t[lane])
 
@@ -245,5 +241,5 @@ class Machine:
 
     def end(self, kind, message, block):
         """Tell why the launch ends here, and end it."""
-        self.report.add((kind,), message, max(block.at, 0), self.who(0))
+        self.report.add((kind,), message, max(block.at, 0), self.who(self.lanes()[0]))
         raise Stop

@@ -9,7 +9,7 @@ import ctypes
 import time
 from bisect import bisect_right, insort
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -151,7 +151,9 @@ class Space:
                 m.idle, m.since = 0, time.monotonic()
             if self.written is not None and what != "store":
                 self.check_written(at, address, mark, size, count)
-        return getattr(self, what)(self.teller(at, address, size), address, place // size, mark, self.view(code), *args)
+        tell = partial(self.tell_race, at, address, size)
+        tell.at = at
+        return getattr(self, what)(tell, address, place // size, mark, self.view(code), *args)
 
     def load(self, tell, address, place, mark, view, strong, count):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
@@ -201,22 +203,16 @@ class Space:
             if fresh.any():
                 self.tell("uninitialized", text, at, fresh, address + n * size, size)
 
-    def teller(self, at, address, size):
-        """Return the function that notes a race."""
-
-        def tell(bad, other, by, did, to, equal=False):
-            if bad.any():
-                text = f"{did} {{what}}, which {{other}} {to}"
-                self.tell("race", text, at, bad, address, size, (other, by), equal)
-
-        tell.at = at
-        return tell
+    def tell_race(self, at, address, size, bad, other, by, did, to, equal=False):
+        """Note a race at lanes where `bad` is true, if there are any."""
+        if bad.any():
+            self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, bad, address, size, (other, by), equal)
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
         lane, report = int(np.flatnonzero(bad)[0]), self.machine.report
         self.machine.idle += ACCESS
-        who, named = self.machine.who(lane), ""
+        who, named = self.machine.who(self.machine.lanes()[lane]), ""
         array = self.nearest(int(address[lane]))
         place = array.place(int(address[lane]), size)
         shown = ", ".join(map(str, place)) if isinstance(place, tuple) else place
@@ -279,6 +275,7 @@ class GlobalSpace(Space):
     """Global and constant memory, of one launch."""
 
     name, view, operation = "global", staticmethod(everything), None
+    ran = staticmethod(lambda block, lanes: None)  # what hears of each basic block that lanes have run
 
     def __init__(self, regions, program, watch):
         super().__init__(regions)
@@ -311,9 +308,6 @@ class GlobalSpace(Space):
         if self.operation:
             self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
                                 for r, by in self.owned)  # fmt: skip
-
-    def ran(self, block, lanes):
-        """Take in that lanes have run a basic block, of which nothing is made here."""
 
     def places(self, address, region):
         """Return places in the process's memory, and marks."""

@@ -29,12 +29,10 @@ _STATEMENT = re.compile(
 )
 _HEAD = re.compile(r"\.(entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?[^)]*$", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
-_VARIABLE = re.compile(
-    r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)"
-)
-_PARAM = re.compile(
-    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?([\w$]+)(?:\[(\d*)\])?"
-)
+_VARIABLE = re.compile(r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
+                       r"([\w$]+)((?:\[\d*\])*)")  # fmt: skip
+_PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?"
+                    r"([\w$]+)(?:\[(\d*)\])?")  # fmt: skip
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
 NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*(?![\w$.])")
 
@@ -142,10 +140,8 @@ class Reader:
             return
         if not (found := _HEAD.search(text)):
             raise self.wrong("not understood", text)
-        params, results = (
-            [(name, kind, SIZES[kind] * int(count or 1)) for kind, name, count in _PARAM.findall(part or "")]
-            for part in (found[4], found[2])
-        )
+        params, results = ([(name, kind, SIZES[kind] * int(n or 1)) for kind, name, n in _PARAM.findall(part or "")]
+                           for part in (found[4], found[2]))  # fmt: skip
         self.function, self.scopes, self.source = Function(found[3], params, results), [{}], None
         self.functions[found[3]] = self.function
         if found[1] == "entry":

@@ -20,7 +20,6 @@ from pathlib import Path
 from warpwatch.compilers import MODULES
 
 SITE = str(Path(__file__).with_name("site"))
-CONTROL = "a planted race and a planted overrun were found before"
 
 
 class Watch:
@@ -187,5 +186,6 @@ def table(rows):
         said += dict.fromkeys(f"not checked: {text}" for row in launches for text in row["unchecked"])
         lines.append(f"{kernel:<{wide}}  {len(launches):>8}  {', '.join(said)}")
     faulty = sum(any(row["found"] for row in launches) for launches in kernels.values())
-    last = f"warpwatch: launches: {len(rows)}; kernels: {len(kernels)}, of which faulty: {faulty}; {CONTROL}"
+    last = f"warpwatch: launches: {len(rows)}; kernels: {len(kernels)}, of which faulty: {faulty}; "
+    last += "a planted race and a planted overrun were found before"
     return [f"{'kernel':<{wide}}  launches  found", *lines, last]

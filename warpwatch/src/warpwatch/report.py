@@ -104,11 +104,11 @@ class Report:
             issued += warps * block.count
             active += self.lanes[n] * block.count
             fmas += self.lanes[n] * block.fmas
-        sectors, passes = self.sectors.sum(), self.passes.sum()
-        return {"warp instructions": classes, "active lanes": active / max(32 * issued, 1),
-                "sectors per request": float(sectors / max(self.requests.sum(), 1)),
-                "shared passes per request": float(passes / max(self.shared_requests.sum(), 1)),
-                "barriers": self.barriers, "atomics": self.atomics, "multiply-adds": fmas}  # fmt: skip
+        sectors = float(self.sectors.sum() / max(self.requests.sum(), 1))
+        passes = float(self.passes.sum() / max(self.shared_requests.sum(), 1))
+        return {"warp instructions": classes, "active lanes": active / max(32 * issued, 1), "barriers": self.barriers,
+                "sectors per request": sectors, "shared passes per request": passes, "atomics": self.atomics,
+                "multiply-adds": fmas}  # fmt: skip
 
     def __repr__(self):
         found = len(self.findings)

@@ -99,7 +99,7 @@ class Waiting:
                     what = "leaves out its own lane" if bad is own else what
                     text = f"{DID[kind]} with a mask, {mask[k]:#x}, that {what}"
                     at, count = self.blocks[n].at if barrier else self.blocks[n + 1].first, int((bad & here).sum())
-                    m.report.add(("mask",), text, at, m.thread(lanes[k]), count=count, note=note)
+                    m.report.add(("mask",), text, at, m.who(lanes[k]), count=count, note=note)
         if barrier and ready.any():
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
@@ -112,7 +112,7 @@ class Waiting:
             return
         if gone := {*range(m.N // m.threads)}.difference(m.here[lanes].tolist()):
             what = f"waits at a barrier of the grid for block {m.first + min(gone)}, of which no thread comes"
-            m.report.add(("barrier",), what, self.blocks[pcs[0]].at, m.thread(lanes[0]))
+            m.report.add(("barrier",), what, self.blocks[pcs[0]].at, m.who(lanes[0]))
         m.stamp[:] = m.stamp & ~(TIMES << TIME) | (m.stamp >> TIME & TIMES).max() + 1 << TIME
         m.report.barriers += 1
         for races in m.races:
@@ -154,7 +154,7 @@ class Waiting:
             return
         lanes = self.barriers[pc]
         lane = lanes[0] if stuck else lanes[(full if note else bad)[m.here[lanes]]][0]
-        where, (block, thread) = np.full(m.N, -1), m.thread(lane)
+        where, (block, thread) = np.full(m.N, -1), m.who(lane)
         for other, some in self.barriers.items():
             where[some] = other
         where = where[m.block == block]

@@ -38,7 +38,7 @@ def shuffled(m, at, mode, value, by, clamp):
     other = ~missing & (team[place] != team)  # which may be thrown away, and is given as a GPU gives it
     for bad, why in ((missing, "not there"), (other, "not in its mask: what comes is undefined")):
         for n in np.flatnonzero(bad)[:1]:
-            (block, thread), what = m.who(n), f"asks lane {int(to[n])} of its warp for a value, which is {why}"
+            (block, thread), what = m.who(lane[n]), f"asks lane {int(to[n])} of its warp for a value, which is {why}"
             how = {"other": (block, thread - int(inner[n]) + int(to[n])), "note": bad is not missing}
             m.report.add(("shuffle",), what, at, (block, thread), count=int(np.count_nonzero(bad)), **how)
     return value[np.where(missing, np.arange(len(lane)), place)], ok
