@@ -222,6 +222,14 @@ def test_wrong_arguments_are_refused(tmp_path):
         warpwatch.run(str(path), 1, N, x, x, 1)
 
 
+def test_arrays_that_share_memory_without_a_common_array_are_one():
+    x = np.arange(N + 8, dtype="i4")
+    _, report = run("ld.global.u32 %r3, [%rd1];", x=x[:N], out=np.frombuffer(memoryview(x)[8:], "i4"))
+    assert [(each.kind, each.array) for each in report.findings] == [("race", "argument 0 and argument 1")]
+    _, report = run("ld.global.u32 %r3, [%rd1];", x=x[:N], out=np.frombuffer(bytearray(x), "i4"))
+    assert report.findings == []  # of memory of their own
+
+
 def test_shared_memory_is_checked_at_both_ends():
     before = ".shared .align 4 .b8 _cudapy_smem_1[16];\n.shared .align 4 .b8 _cudapy_smem_2[16];\n"
     first = "mov.u64 %rd8, _cudapy_smem_1; mov.u32 %r3, 1; st.shared.u32 [%rd8+-8], %r1;"

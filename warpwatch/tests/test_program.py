@@ -1,10 +1,12 @@
 """Programs and suites that are watched without edits: who is told what, children too, and what is left out."""
 
 import json
+import os
 import re
+import signal
 
 import pytest
-from test_readme import KERNELS, SOURCE, go
+from test_readme import KERNELS, SOURCE, begin, go
 
 from warpwatch import program
 
@@ -121,6 +123,62 @@ def test_a_program_s_own_status_and_annotations(folder):
     assert status == 2 and "No such file or directory: './none'" in said
 
 
+SLOW = """
+import time, numpy, kernels
+kernels.flipped(numpy.ones(64, "f"))
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+finally:
+    print("tidied")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_interrupted_is_told_all_the_same(folder, number):
+    (folder / "slow.py").write_text(SLOW)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background process would ignore
+    try:
+        with begin(folder, "warpwatch", "run", "slow.py") as process:
+            assert process.stdout.readline() == "ready\n"
+            # A shell sends Ctrl-C to the command and the program, and `kill` to the command only.
+            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+            said, _ = process.communicate(timeout=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.returncode == 128 + number and ("tidied" in said) == (number == signal.SIGINT), said
+    assert "race: reverse" in said and "reverse         1  race (in 1 of them)" in said, said
+
+
+ALONE = """
+import warpwatch, numpy
+from kernels import flipped
+file = open("written.txt", "w")
+file.write("all of it")
+with warpwatch.device():
+    try:
+        flipped(numpy.ones(64, "f"))
+    except AssertionError:
+        print("raised")
+"""
+
+
+@pytest.mark.parametrize("command", [["python", "alone.py"], ["warpwatch", "run", "alone.py"]])
+def test_a_device_within_a_program_is_watched_and_files_are_whole(folder, command):
+    (folder / "alone.py").write_text(ALONE)
+    status, said = go(folder, *command, **{"WARPWATCH": "1"} if command[0] == "python" else {})
+    assert status == 1 and "raised" in said and "reverse         1  race (in 1 of them)" in said, said
+    assert (folder / "written.txt").read_text() == "all of it"
+
+
+@pytest.mark.outer
+@pytest.mark.parametrize(("value", "status"), [("0", 0), ("", 0), ("yes", 1)])
+def test_the_environment_says_1_or_0(folder, value, status):
+    (folder / "alone.py").write_text("import warpwatch")
+    found, said = go(folder, "python", "alone.py", WARPWATCH=value)
+    assert found == status and ("ValueError: WARPWATCH is 1 or 0, not 'yes'" in said) == status, said
+
+
 def test_the_simulator_is_refused(folder):
     status, said = go(folder, "warpwatch", "run", "kernels.py", NUMBA_ENABLE_CUDASIM="1")
     assert status != 0 and "NUMBA_ENABLE_CUDASIM is set" in said
@@ -146,7 +204,7 @@ def test_rules_that_say_nothing_are_refused(wrong, said):
 
 def test_settings_that_are_unknown_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for text in ("ignored = []", "steps = 1.5", "steps = true"):
+    for text in ("ignored = []", "steps = 1.5", "steps = true", "steps = 0"):
         (tmp_path / "pyproject.toml").write_text(f"[tool.warpwatch]\n{text}\n")
         with pytest.raises(ValueError, match="pyproject.toml: .tool.warpwatch. has a list `ignore` and a number"):
             program.settings()

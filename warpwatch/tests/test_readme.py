@@ -18,15 +18,22 @@ SOURCE = str(Path(__file__).parents[1] / "src")
 FOUND = r"race: reverse, kernels.py, line 8: thread 0 of block 0 reads shared array\[63\].* which thread 63 .* line 7;"
 
 
-def go(folder, *command, **environment):
-    """Run a command in a folder; return its exit status and all that it wrote."""
+def begin(folder, *command, **environment):
+    """Begin a command in a folder."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("WARPWATCH", "PYTEST"))}
     env |= {"PYTHONPATH": os.pathsep.join([SOURCE, env.get("PYTHONPATH", "")])} | environment
     if command[0] in ("pytest", "warpwatch", "python"):
         program = {"pytest": ["-m", "pytest"], "warpwatch": ["-m", "warpwatch.cli"], "python": []}[command[0]]
         command = [sys.executable, *program, *command[1:]]
-    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return done.returncode, done.stdout
+    way = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    return subprocess.Popen(command, cwd=folder, env=env, **way)
+
+
+def go(*command, **environment):
+    """Run a command in a folder; return its exit status and all that it wrote."""
+    with begin(*command, **environment) as process:
+        said, _ = process.communicate()
+    return process.returncode, said
 
 
 @pytest.fixture
