@@ -206,14 +206,20 @@ def gpu(from_ptx, request, monkeypatch):
         return torch.device("cuda")
     request.getfixturevalue("few_threads")
     from bppsa_nb.machine.cuda_compiler import cuda
+    from warpwatch.host import array_of
+    from warpwatch.memory import bytes_at, found_at, register
 
     def array(tensor):
         assert tensor.is_contiguous()
-        return type(cuda.device_array(1))(tensor.detach().numpy())
+        own, whole = tensor.detach().numpy(), tensor.untyped_storage()
+        if found_at(own.ctypes.data) is None:
+            _, end = register(bytes_at(whole.data_ptr(), whole.nbytes(), own))
+            request.addfinalizer(end)
+        return cuda.from_cuda_array_interface(own.__array_interface__ | {"version": 3}, owner=own)
 
     monkeypatch.setattr(solve, "on_gpu", lambda tensor: True)
     monkeypatch.setattr(solve, "as_array", array)
-    monkeypatch.setattr(solve, "as_tensor", lambda array, like: torch.from_numpy(np.asarray(array.array)))
+    monkeypatch.setattr(solve, "as_tensor", lambda array, like: torch.from_numpy(np.asarray(array_of(array))))
     return torch.device("cpu")
 
 
