@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from warpwatch.memory import Allocation, allocate, owner_of
+from warpwatch.memory import Allocation, owner_of
 from warpwatch.streams import LEGACY, Stream
 from warpwatch.virtual import Device, current
 
@@ -79,11 +79,16 @@ class Recorder(Device):
 
 
 def held(argument):
-    """Return what finds an argument again; a graph keeps no memory, and instead of what was freed it finds a dummy."""
+    """Return what finds an argument again; a graph keeps no memory, and what was freed is an AssertionError."""
     if not isinstance(argument, np.ndarray):
         return lambda: argument
     if (owner := owner_of(argument)) is None:
         raise RuntimeError("what copies an array of the host, or to it, cannot be recorded")
-    there, size, start = weakref.ref(owner), owner.size, argument.ctypes.data - owner.ctypes.data
+    there, start = weakref.ref(owner), argument.ctypes.data - owner.ctypes.data
     form, strides = (argument.shape, argument.dtype), argument.strides
-    return lambda: Allocation(*form, allocate(size, False) if there() is None else there(), start, strides)
+
+    def find():
+        assert there() is not None, f"freed: an array of shape {form[0]} of what is replayed"
+        return Allocation(*form, there(), start, strides)
+
+    return find

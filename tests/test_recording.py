@@ -82,5 +82,5 @@ def test_a_graph_does_not_keep_what_it_touches():
         launch = record(lambda stream: consume[1, 64, stream](x[:], y), stream).launch
         launch(stream)
         x = None
-        with pytest.raises(AssertionError, match=r"freed: consume, .* thread 0 of block 0 reads x\[0\], which was fr"):
+        with pytest.raises(AssertionError, match=r"freed: an array of shape \(64,\)"):
             launch(stream)

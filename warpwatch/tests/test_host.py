@@ -76,6 +76,22 @@ def test_copies_go_every_way():
         d[:2] = x[:3]
 
 
+def test_arrays_of_the_host_keep_their_order_and_bytes_their_place():
+    @cuda.jit
+    def number(x):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                x[i, j] = 10 * i + j
+
+    for order in "CF":
+        x = np.zeros((3, 4), order=order)
+        number[1, 1](cuda.Out(x))
+        assert (x == np.add.outer(10 * np.arange(3), np.arange(4))).all()
+    d, text = cuda.device_array(1 << 16, "u1"), bytes(range(256)) * 256
+    cuda.cudadrv.driver.host_to_device(d, text, len(text))
+    assert d.copy_to_host().tobytes() == text
+
+
 @pytest.mark.parametrize("make", ["mapped_array", "managed_array", "pinned_array"])
 def test_memory_that_the_host_shares(make):
     x = getattr(cuda, make)((2, 3), np.float32)

@@ -222,6 +222,19 @@ def test_wrong_arguments_are_refused(tmp_path):
         warpwatch.run(str(path), 1, N, x, x, 1)
 
 
+def test_host_arrays_that_are_not_aligned_are_copied_as_for_a_gpu():
+    x, out = (np.zeros(4 * N + 1, "u1")[1:].view("i4") for _ in range(2))
+    x[:] = np.arange(N)
+    _, report = run("ld.global.u32 %r3, [%rd1];", x=x, out=out)
+    assert report.findings == [] and (out == x).all()
+
+
+def test_an_empty_part_of_an_array_hides_nothing():
+    x = np.arange(N, dtype="i4")
+    text = kernel("ld.global.u32 %r3, [%rd1];").replace("u64 out,", "u64 out, .param .u64 more,")
+    assert warpwatch.run(text, 1, N, x, np.zeros(N, "i4"), x[:0], np.int32(N)).findings == []
+
+
 def test_arrays_that_share_memory_without_a_common_array_are_one():
     x = np.arange(N + 8, dtype="i4")
     _, report = run("ld.global.u32 %r3, [%rd1];", x=x[:N], out=np.frombuffer(memoryview(x)[8:], "i4"))
@@ -236,3 +249,7 @@ def test_shared_memory_is_checked_at_both_ends():
     _, report = run(first + "ld.shared.u32 %r3, [_cudapy_smem_2+16];", before)
     found = [(f.kind, f.array, f.place, f.count) for f in report.findings]
     assert found == [("out of bounds", "shared array 1", -2, N), ("out of bounds", "shared array 2", 4, N)]
+    _, report = run("ld.shared.u32 %r3, [_cudapy_smem_1+160]; ld.shared.u32 %r3, [_cudapy_smem_2+-4];", before)
+    assert [(f.array, f.place) for f in report.findings] == [("shared array 1", 40), ("shared array 2", -1)]
+    _, report = run("ld.shared.u32 %r3, [_cudapy_smem_1+-4];", before.splitlines()[0], shared=1024)
+    assert [(f.array, f.place) for f in report.findings] == [("shared array", -1)]

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where there is none
 MISSING = "CUDA kernels need a compiler: `pip install 'numba-cuda[cu12]'` brings one, not for macOS"
@@ -100,7 +99,8 @@ def declared(dispatcher, types):
         return types
     if len(dispatcher.overloads) == 1:  # which may take numbers for addresses
         return next(iter(dispatcher.overloads))
-    name, cases = dispatcher.py_func.__name__, [SimpleNamespace(args=each) for each in dispatcher.overloads]
+    signature = of(dispatcher).part("typing.templates").signature
+    name, cases = dispatcher.py_func.__name__, [signature(None, *each) for each in dispatcher.overloads]
     best = dispatcher.typingctx.resolve_overload(name, cases, types, {}, allow_ambiguous=False)
     if best is None:
         raise TypeError(f"no signature of {name} takes {types}: {', '.join(map(str, dispatcher.overloads))}")

@@ -118,8 +118,8 @@ def places(compiler, issue):
     driver, devices, cuda = compiler.part("cudadrv.driver"), compiler.part("cudadrv.devices"), compiler.cuda
 
     def move(name, dst, src, size, stream=0):
-        start = lambda each: each if isinstance(each, int) else np.asarray(each).ctypes.data  # noqa: E731
-        source, target = (array_of(each, size) if of == "device" else bytes_at(start(each), size, each)
+        held = lambda at: (at, size) if isinstance(at, int) else ((a := np.asarray(at)).ctypes.data, size, a)  # noqa: E731
+        source, target = (array_of(each, size) if of == "device" else bytes_at(*held(each))
                           for each, of in zip((src, dst), name.split("_to_"), strict=True))  # fmt: skip
         issue(TITLES[name], source, target, stream)
 

@@ -110,10 +110,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
         raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
     options = getattr(kernel, "targetoptions", {})
-    if hasattr(kernel, "py_func"):
-        text, given = _compiled(kernel, given)
-    else:
-        text = _text(kernel)
+    text, given = _compiled(kernel, given) if hasattr(kernel, "py_func") else (_text(kernel), given)
     with _understood():
         program = program_of(text, entry)
     if (own := program.kernel.shared - program.kernel.gaps) > 48 * 1024:
@@ -124,7 +121,12 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         raise ValueError(f"a thread needs {room} bytes of local memory; it has at most {MOST_LOCAL}")
     if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
         raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
-    params = _parameters(program.kernel, text, _flat(*given), regions := [])
+    flat, moved = _flat(*given), []
+    for n, (name, array) in enumerate(flat):  # a GPU gets copies of the host's arrays, which are aligned
+        if isinstance(array, np.ndarray) and array.flags.forc and not array.flags.aligned and owner_of(array) is None:
+            flat[n] = name, array.copy("K")
+            moved += [(array, flat[n][1])] * array.flags.writeable
+    params = _parameters(program.kernel, text, flat, regions := [])
 
     def form(who):
         return tuple((n % x, n // x % y, n // (x * y))[: len(came)] if isinstance(came, (tuple, list)) else n
@@ -139,7 +141,10 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     if options.get("debug"):
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
-        return made.run(steps)
+        report = made.run(steps)
+    for array, copy in moved:
+        array[...] = copy
+    return report
 
 
 @contextmanager
@@ -254,12 +259,11 @@ def _register(label, array, regions, owners):
         owner = owner.base
     first = owner.ctypes.data
     low, high = np.lib.array_utils.byte_bounds(array) if array.size else 2 * (first,)
-    whole = owner_of(array)
     shift = owners.setdefault(first, (len(owners) + 1 << 40) + first % 16 - first)
     for met in regions:  # of the same memory, though no array of NumPy's has both
         if met.start - met.shift < high and low < met.end - met.shift:
             shift = owners[first] = met.shift
-    known = {"writable": array.flags.writeable, "shift": shift, "owner": whole, "alive": whole is None or whole.alive}
+    known = {"writable": array.flags.writeable, "shift": shift, "owner": owner_of(array)}
     add(regions, low + shift, high - low, label, array=np.asarray(array), **known)
     return array.ctypes.data + shift
 

@@ -36,18 +36,15 @@ def everything(code):
 
 
 class Allocation(np.ndarray):
-    """Memory of the device: an array of bytes, or a view of one. Nothing may touch what is not `alive`.
+    """Memory of the device; of the whole, `written` has 255 for bytes that were written, `touched` what was done."""
 
-    Of the whole, `written` has 255 for each byte that was written, and `touched` is what operations did there.
-    """
-
-    written, touched, alive = None, None, True
+    written, touched = None, None
 
 
-def allocate(size, alive=True):
+def allocate(size):
     """Return so many bytes of memory, none of them written: they are NaN, and -1."""
     made = np.full(size, 255, "u1").view(Allocation)
-    made.written, made.touched, made.alive = np.zeros(size, "u1"), [], alive
+    made.written, made.touched = np.zeros(size, "u1"), []
     return made
 
 
@@ -95,7 +92,6 @@ class Region:
     writable: bool = True
     owner: Allocation | None = None
     shift: int = 0
-    alive: bool = True
 
     @property
     def written(self):
@@ -123,7 +119,7 @@ def add(regions, start, size, name, **known):
         names = old.name if old.name == new.name else f"{old.name} and {new.name}"
         first, writable = min(old, new, key=lambda r: (r.start, -r.end)), old.writable or new.writable
         new = replace(first, end=max(old.end, new.end), name=names, writable=writable)
-    insort(regions, new, key=lambda r: r.start)
+    insort(regions, new, key=lambda r: (r.start, r.end))  # an empty one before another that begins there
 
 
 class Space:
@@ -134,7 +130,7 @@ class Space:
     def __init__(self, regions):
         self.regions = regions or [Region(0, 0, "nothing")]
         self.starts = np.array([r.start for r in self.regions])
-        self.ends = np.array([r.end if r.alive else 0 for r in self.regions])
+        self.ends = np.array([r.end for r in self.regions])
         self.read_only = np.array([not r.writable for r in self.regions])
 
     def access(self, what, at, address, code, *args):
@@ -157,7 +153,7 @@ class Space:
 
     def load(self, tell, address, place, mark, view, strong, count):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
-        if self.races is not None:
+        if self.races is not None and self.machine.watch:
             self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
         return [view.take(place + n if n else place) for n in range(count)]
 
@@ -248,16 +244,15 @@ class Space:
         return None, *self.places(address, n)
 
     def nearest(self, address):
-        """Return the region that an address lies in or is nearest to."""
-        return min(self.regions, key=lambda r: max(r.start - address, address - r.end + 1, 0))
+        """Return the region that an address lies in or is nearest to; one that it is behind rather than before."""
+        return min(self.regions, key=lambda r: max(4 * (r.start - address), address - r.end + 1, 0))
 
     def tell_wrong(self, at, address, size, bad, did):
         """Note accesses of what is not there, or may not be written."""
         a = int(address[np.argmax(bad)])
         region = self.nearest(a)
         if region.start <= a and a + size <= region.end:
-            kind, text = ("read-only", "may only be read") if region.alive else ("freed", "was freed")
-            text = f", which {text}"
+            kind, text = "read-only", ", which may only be read"
         else:
             text = "across the end" if a < region.end else f"{a - region.end} bytes behind the end"
             text = text if region.start <= a else f"{region.start - a} bytes before the start"
@@ -327,12 +322,12 @@ class OwnSpace(Space):
     def __init__(self, machine, name, room, owner):
         symbols, end, regions = machine.kernel.symbols.items(), getattr(machine.kernel, name), []
         own = [(place, size or room - place, key) for key, (space, place, size) in symbols if space == name]
-        if room > max((place + size for place, size, _ in own), default=0):  # dynamic shared memory, without a name
-            own.append((end, room - end, "__"))
         for n, (place, size, key) in enumerate(own, 1):
             numbas = key.startswith(("_cudapy", "__"))  # which keeps no names: the n-th that was declared
             title = f"{name} array" + f" {n}" * (len(own) > 1) if numbas else short_name(key)
             regions.append(Region(place, place + size, title))
+        if room > max((r.end for r in regions), default=0):  # dynamic, without a name
+            regions.append(Region(end, room, f"dynamic {name} array"))
         super().__init__(regions)
         self.name, self.machine, step = name, machine, -(-max(room, 1) // 16) * 16
         self.begin = owner * step

@@ -103,7 +103,8 @@ class _Finder:
 
     def find_spec(self, name, path=None, target=None):
         """Return what others find, its loader changed."""
-        found = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self and name in MODULES)
+        others = (each for each in sys.meta_path if each is not self and hasattr(each, "find_spec") and name in MODULES)
+        found = (each.find_spec(name, path, target) for each in others)
         if spec := next(filter(None, found), None):
             execute = spec.loader.exec_module
             spec.loader.exec_module = lambda module: (execute(module), _turn_on())

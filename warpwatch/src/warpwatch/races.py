@@ -44,9 +44,11 @@ class Order:
 
     def unordered(self, old, mine):
         """Say of stamps of the same block whether nothing orders `old` before what `mine` do now."""
-        thread, other, known = mine & THREAD, old & THREAD, self.known(mine)
-        column = np.where(thread // 32 == other // 32, other % 32, 32 + other // 32)
-        return old >> TIME & TIMES >= known[np.arange(len(known)), column]
+        (block, thread), other = thread_of(mine), old & THREAD
+        known = self.warps[(block - self.first) * self.per + thread // 32, other // 32]
+        lanes = np.maximum(known, self.lanes[(block - self.first) * self.threads + thread, other % 32])
+        known = np.where(thread // 32 == other // 32, lanes, known)
+        return (thread != other) & (old >> TIME & TIMES >= known)
 
     def meet_in_warps(self, stamp, lanes, team, members):
         """Order what lanes of a warp did that waited for each other: a `team` has a number, and `members`, as bits."""

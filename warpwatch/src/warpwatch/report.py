@@ -8,7 +8,7 @@ import numpy as np
 
 from warpwatch.parse import short_name
 
-KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "freed", "read-only", "barrier", "shuffle", "mask",
+KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "read-only", "barrier", "shuffle", "mask",
          "trap", "endless")  # fmt: skip
 
 
@@ -119,7 +119,7 @@ class Report:
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  not checked: {text}" for text in self.unchecked]
-        active, passes = c["active lanes"], f"{c['shared passes per request']:.2f} passes"
+        active, passes = c["active lanes"], f"{c['shared passes per request']:.2f} passes a request"
         lines.append(f"  {c['warp instructions'].total()} warp instructions, {active:.0%} of their lanes active")
         lines.append(f"  {c['sectors per request']:.2f} sectors a request of global memory, {passes} of shared memory")
         lines.append(f"  {c['barriers']} barriers, {c['atomics']} atomics, {c['multiply-adds']} multiply-adds")

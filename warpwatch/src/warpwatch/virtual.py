@@ -58,6 +58,8 @@ class Device:
 
     def forall(self, kernel, ntasks, tpb=0, stream=0, sharedmem=0):
         """Return what launches a kernel with a thread for each task, at least."""
+        if ntasks < 0:
+            raise ValueError(f"ntasks is how many tasks there are, not {ntasks}")
         block = tpb or host.BLOCK
         return self.configure(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
 
@@ -138,16 +140,12 @@ def _taken(argument, after):
     if isinstance(argument, tuple):
         made = [_taken(each, after) for each in argument]
         return type(argument)(*made) if hasattr(argument, "_fields") else tuple(made)
-    if not isinstance(argument, np.ndarray):
+    if not isinstance(argument, np.ndarray) or way not in ("In", "Out"):
         return argument
-    if way != "Out" and (way == "In" or argument.flags.forc and not argument.flags.aligned):
-        made = argument.copy("K")  # which is aligned, as on a GPU
-    elif way == "Out":
-        made = empty(argument.shape, argument.dtype)
-    else:
-        return argument
-    if way != "In" and argument.flags.writeable:
-        after.append(lambda: np.copyto(argument, made))
+    if way == "In":
+        return argument.copy("K")
+    made = empty(argument.T.shape, argument.dtype).T if argument.flags.fnc else empty(argument.shape, argument.dtype)
+    after.append(lambda: np.copyto(argument, made))
     return made
 
 
