@@ -59,7 +59,7 @@ class Device:
     def forall(self, kernel, ntasks, tpb=0, stream=0, sharedmem=0):
         """Return what launches a kernel with a thread for each task, at least."""
         if ntasks < 0:
-            raise ValueError(f"ntasks is how many tasks there are, not {ntasks}")
+            raise ValueError(f"Can't create ForAll with negative task count: {ntasks}")
         block = tpb or host.BLOCK
         return self.configure(kernel, -(-ntasks // block), block, stream, sharedmem) if ntasks else lambda *args: None
 
