@@ -173,7 +173,7 @@ def test_a_kernel_that_goes_on_to_new_places_is_not_taken_for_endless(monkeypatc
 
     monkeypatch.setattr("warpwatch.machine.IDLE", 1 << 14)
     monkeypatch.setattr("warpwatch.machine.SECONDS", 0)
-    monkeypatch.setattr("warpwatch.memory.LOOK", 1 << 10)
+    monkeypatch.setattr("warpwatch.machine.LOOK", 1 << 10)
     x, out = np.ones(1000, F32), np.zeros(1000, F32)
     assert warpwatch.run(walk, 1, 1, x, out, 1).findings == [] and out.all()  # 2,000 accesses; 256 make one endless
     assert warpwatch.run(walk, 1, 1, x, out, 2).findings[0].kind == "endless"

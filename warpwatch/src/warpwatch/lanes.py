@@ -20,7 +20,9 @@ _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys", "volatile"}
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _MEMORY = ("ld", "ldu", "st", "atom", "red")
-_NOTHING = ("membar", "fence", "griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
+_NOTHING = ("griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
+_FENCES = ("membar", "fence")
+_ACQUIRE, _RELEASE = {"acquire", "acq_rel"}, {"release", "acq_rel"}
 
 
 def seen(source, of, to):
@@ -58,7 +60,9 @@ class Program:
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
-        self.parts = any(what and what not in WARP[2:] for what in waits)  # of a block, which wait for each other
+        self.fences = any(i.kind in _FENCES or (_ACQUIRE | _RELEASE) & set(i.mods) for i in self.instructions)
+        # Whether parts of a block wait for each other.
+        self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)
         self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
 
     def write(self, n, block, lines):
@@ -116,10 +120,12 @@ class Program:
         try:
             if i.kind in _NOTHING:
                 return []
-            if i.kind in ("ld", "st", "ldu"):
-                return self.memory(i, at)
-            if i.kind in ("atom", "red"):
-                return self.atomic(i, at)
+            if i.kind in _FENCES:  # those of other proxies order what is not watched
+                return [f"m.fence({'cta' not in i.mods})"] * (not {"proxy", "mbarrier_init"} & set(i.mods))
+            if i.kind in _MEMORY:
+                made = self.atomic(i, at) if i.kind in ("atom", "red") else self.memory(i, at)
+                fence = [f"m.fence({'cta' not in i.mods})"]
+                return fence * bool(_RELEASE & set(i.mods)) + made + fence * bool(_ACQUIRE & set(i.mods))
             if i.kind in ("shfl", "vote", "activemask", "match", "redux", "bar", "barrier"):
                 return self.warp(i, at)
             if i.kind in ("addc", "subc", "madc") or "cc" in i.mods:

@@ -10,13 +10,15 @@ from functools import partial
 
 import numpy as np
 
+from warpwatch.fences import Fences
 from warpwatch.instructions import WINDOWS
-from warpwatch.memory import LOOK, OwnSpace, add
+from warpwatch.memory import OwnSpace, add
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
 
 LANES = 1 << 16  # at most about so many run at once
+LOOK = 1 << 14  # from how much `idle` on it is looked whether places are new, and lanes take turns
 # A kernel is endless if instructions and accesses since the last one of a new place come to so much, or where nobody
 # watches these to MANY times as much, and have taken seconds.
 IDLE, MANY, SECONDS = 5 << 17, 8, 4.0
@@ -34,7 +36,7 @@ class Launch:
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         for name, array in program.kernel.arrays.items():
             add(regions, array.ctypes.data, array.nbytes, name, array=array)
-        self.space = space(regions, program, watch)
+        self.space, self.fences = space(regions, program, watch), Fences() if watch and program.fences else None
 
     def run(self, steps=None):
         """Run all blocks; return the report."""
@@ -61,7 +63,7 @@ class Machine:
     def __init__(self, launch, first, count):
         self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
         self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
-        self.threads, self.steps, self.idle = int(np.prod(launch.block)), 0, 0
+        self.threads, self.steps, self.idle, self.look = int(np.prod(launch.block)), 0, 0, LOOK
         self.since = time.monotonic()  # when a place was touched anew
         self.N = self.threads * count
         lanes = np.arange(self.N)
@@ -71,6 +73,7 @@ class Machine:
         self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
         self.stamp = (self.block + 1) << BLOCK | 1 << TIME | self.t
         self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
+        self.order.fences = self.fences = launch.fences and launch.fences.begin(self)
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)
         self.waiting, self.races, self.spaces = Waiting(self), [], {}
@@ -109,6 +112,12 @@ class Machine:
         """Return numbers from a parameter's bytes."""
         values = self.params[name][offset : offset + count * np.dtype(code).itemsize].view(code)
         return [np.full(self.N if self.idx is None else len(self.idx), value) for value in values]
+
+    def fence(self, far):
+        """Order what lanes have done and read before all that they release, and do, after this."""
+        if self.fences:
+            self.fences.acquire(self.lanes(), far)
+            self.fences.release(self.lanes(), far)
 
     def of(self, array):
         """Return the part of an array that belongs to the lanes at work."""
@@ -194,13 +203,21 @@ class Machine:
     def run(self, steps=None):
         """Run until every lane has returned, or for so many steps."""
         R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
-        groups, waiting, report, N = {0: np.arange(self.N)}, self.waiting, self.report, self.N
+        waiting, report, N, late = self.waiting, self.report, self.N, None
+        groups = {0: np.arange(N)}
+        if self.fences and N > self.threads:  # a block that comes late shows who does not wait for it
+            groups[0], late = np.split(groups[0], [N - self.threads])
         blocks, functions, most = self.kernel.blocks, self.program.functions, IDLE if self.watch else MANY * IDLE
-        while groups or waiting.warps or waiting.barriers:
-            if not groups or self.idle > LOOK:  # others may spin until those have gone on
+        while groups or waiting.warps or waiting.barriers or late is not None:
+            if not groups or self.idle > self.look:  # others may spin until those have gone on
+                if late is not None:
+                    join(groups, 0, late)
+                    late = None
                 waiting.open(groups)
             # The lowest first, so that branches meet again; in turns where one may wait for what others write.
-            pc = min(groups) if self.idle <= LOOK else sorted(groups)[self.steps % len(groups)]
+            pc = min(groups)
+            if self.idle > self.look:
+                pc, self.look = sorted(groups)[self.steps % len(groups)], LOOK >> 6
             lanes = groups.pop(pc)
             n = len(lanes)
             self.idx = None if n == N else lanes

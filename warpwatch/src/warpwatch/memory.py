@@ -17,7 +17,7 @@ from warpwatch.parse import DTYPES, short_name
 from warpwatch.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
-ACCESS, LOOK = 18, 1 << 14  # what an access adds to a machine's `idle`; from how much on is looked for new places
+ACCESS = 18  # what an access adds to a machine's `idle`
 WIDTH = {code: np.dtype(code).itemsize for code in DTYPES.values()}
 FULL = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
@@ -143,7 +143,7 @@ class Space:
         if m.watch:
             self.count(at, mark, size * count)
             m.idle += ACCESS
-            if m.idle > LOOK and self.races is not None and self.races.fresh(mark):  # it touches something new
+            if m.idle > m.look and self.races is not None and self.races.fresh(mark):  # it touches something new
                 m.idle, m.since = 0, time.monotonic()
             if self.written is not None and what != "store":
                 self.check_written(at, address, mark, size, count)
@@ -155,6 +155,8 @@ class Space:
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
         if self.races is not None and self.machine.watch:
             self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
+            if strong and self.machine.fences:
+                self.machine.fences.touch(self.races, mark, reads=True)
         return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, tell, address, place, mark, view, strong, *values):
@@ -167,16 +169,26 @@ class Space:
             else:
                 if self.races is not None:
                     self.races.update(mark + n * size, size, stamp, tell)
+                    if self.machine.fences:
+                        self.machine.fences.touch(self.races, mark + n * size, writes=True)
                 view[here] = value
             if self.written is not None:
                 full = 0 if tell.at in self.machine.program.zeroing else FULL[size]
                 self.written.view(f"u{size}")[mark // size + n] = full
 
     def atomic(self, tell, address, place, mark, view, op, needed, *values):
-        """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
+        """Do an atomic operation, and note it; return a list of what was there before, if that is needed."""
         if self.races is not None:
             self.races.update(mark, view.itemsize, self.machine.of(self.machine.stamp), tell)
         self.machine.report.atomics += len(address)
+        made = self.operate(place, view, op, needed, *values)
+        if self.races is not None and self.machine.fences:
+            writes = made[0] == values[0] if op == "cas" else True
+            self.machine.fences.touch(self.races, mark, reads=True, writes=writes)
+        return made
+
+    def operate(self, place, view, op, needed, *values):
+        """Do an atomic operation, lane after lane; return a list of what was there before, if that is needed."""
         if not needed and op in UFUNCS:
             places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
             made = view[places]
@@ -215,7 +227,8 @@ class Space:
         what = f"{array.name}[{shown}]" + f" in {self.name} memory" * (self.name != "global")
         key, why = (kind,), ""
         if other is not None:
-            other, by = thread_of(int(other[0][lane])), report.program.instructions[other[1][lane]]
+            stamp, by = int(other[0][lane]), report.program.instructions[other[1][lane]]
+            other, fences = thread_of(stamp), self.machine.fences
             if other[0] >= OTHERS:
                 named, other = self.met[other[0] - OTHERS].title, None
                 key, why = (kind, message, named), f"; {self.operation.title} does not wait for that"
@@ -223,7 +236,8 @@ class Space:
                 (block, thread), key = report.form(other), (kind, message)
                 named, why = f"thread {thread} of block {block}", f" in line {by.source[1]}" if by.source else ""
                 near = other[0] == who[0]
-                why += "; no barrier orders the two" if near else "; blocks of a launch do not wait for each other"
+                missing = "no barrier orders the two" if near else "blocks of a launch do not wait for each other"
+                why += f"; {fences.missing(stamp, self.machine.lanes()[lane]) if fences else missing}"
         text = message.format(what=what, other=named) + why
         report.add(key, text, at, who, other=other, where=(array.name, place), count=int(bad.sum()), note=note)
 

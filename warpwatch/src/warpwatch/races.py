@@ -12,7 +12,6 @@ TIME, BLOCK = 10, 40  # the lowest bits: 10 for the thread, 30; 23 for the block
 THREAD, TIMES = (1 << TIME) - 1, (1 << BLOCK - TIME) - 1
 FLIP = ((1 << 23) - 1) << BLOCK | THREAD
 OTHERS = 1 << 22  # blocks from here on stand for other operations, which do not wait for the launch, nor it for them
-AT = 20  # bits for an instruction's number, beside time and thread
 
 
 def thread_of(stamp):
@@ -28,7 +27,7 @@ class Order:
     """
 
     def __init__(self, first, count, threads, parts):
-        self.first, self.threads, self.per, self.parts = first, threads, -(-threads // 32), parts
+        self.first, self.threads, self.per, self.parts, self.fences = first, threads, -(-threads // 32), parts, None
         self.lanes = np.zeros((count * threads * parts, 32), "i8")
         self.warps = np.zeros((count * self.per * parts, self.per), "i8")
         self.begins = np.flatnonzero(np.arange(count * threads) % threads % 32 == 0)  # where warps do
@@ -88,6 +87,8 @@ def clashes(old, mine, order=None):
     else:
         return None  # all of the same block, and a barrier between
     made = (old != 0) & (near | (x >= 1 << BLOCK))
+    if order and order.fences and made.any():
+        made[made] = ~order.fences.ordered(old[made], mine[made])
     return made if made.any() else None
 
 
@@ -95,13 +96,13 @@ class Seen:
     """For each grain the highest and the lowest thread, of the highest and the lowest block, that touched it last.
 
     Of all since the block's last barrier these two are enough: whoever writes there differs from one of them. Where
-    parts of a block wait, a `table` has when and by which instruction each lane of a warp touched it last, and each
-    warp of a block; of which warp or block need not be known: who comes after them comes after all before them.
+    parts of a block wait, or fences order, a `table` has of the block that came last who touched it last, of each lane
+    of a warp, and each warp of a block; of which warp need not be known: who comes after them comes after all others.
     """
 
     def __init__(self, grains):
         self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped: it grows, too
-        self.at, self.table = np.zeros((2, grains), "i4"), None  # by which instructions
+        self.at, self.table, self.by = np.zeros((2, grains), "i4"), None, None  # by which instructions
 
     def note(self, g, mine, at, order=None):
         """Add what touches grains now."""
@@ -110,10 +111,12 @@ class Seen:
             by[g[most[g] == stamp]] = at
         if order:
             if self.table is None:
-                self.table = np.zeros((len(self.high), 32 + order.per), "i8")
-            thread, entry = mine & THREAD, (mine & (1 << BLOCK) - 1) << AT | at
-            np.maximum.at(self.table, (g, thread % 32), entry)
-            np.maximum.at(self.table, (g, 32 + thread // 32), entry)
+                self.table, self.by = (np.zeros((len(self.high), 32 + order.per), kind) for kind in ("i8", "i4"))
+            thread, last = mine & THREAD, np.argsort(mine, kind="stable")  # of equal places the last one is kept
+            for column in (thread % 32, 32 + thread // 32):
+                old = self.table[g, column]
+                new = last[((old ^ mine >= 1 << BLOCK) | (mine >= old))[last]]
+                self.table[g[new], column[new]], self.by[g[new], column[new]] = mine[new], at
 
     def clash(self, g, mine, order=None):
         """Return where others touched grains that nothing orders before this, their stamps, and by what; or None."""
@@ -121,10 +124,13 @@ class Seen:
         low = np.where(high == 0, 0, self.low[g] ^ FLIP)
         found = None
         if self.table is not None:
-            entries = self.table[g]
-            met = (entries != 0) & (entries >> AT + TIME >= order.known(mine))
-            entry = entries[np.arange(len(g)), met.argmax(1)]
-            found = met.any(1), mine >> BLOCK << BLOCK | entry >> AT, entry & (1 << AT) - 1
+            stamps = self.table[g]
+            met = (stamps ^ mine[:, None] >= 1 << BLOCK) | (stamps >> TIME & TIMES >= order.known(mine))
+            met &= stamps != 0
+            if order.fences and met.any():
+                met[met] = ~order.fences.ordered(stamps[met], mine[np.nonzero(met)[0]])
+            first = np.arange(len(g)), met.argmax(1)
+            found = met.any(1), stamps[first], self.by[g, first[1]]
         for n, stamp in ((1, low), (0, high)):
             if (bad := clashes(stamp, mine, order)) is not None:
                 new = bad, stamp, self.at[n, g]
@@ -143,6 +149,7 @@ class Races:
         self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
         self.wrote = np.zeros(grains, "i4")  # by which instructions
         self.updaters, self.order, self.past = Seen(grains) if atomics else None, None, None
+        self.chains, self.hot = {}, np.zeros(grains, bool)  # of what fences release, and where there is one
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
@@ -219,6 +226,10 @@ class Races:
     def meet(self, seen, g, mine, tell, did, to):
         """Tell of readers, or of who updated, that nothing orders before this."""
         if seen is not None and (met := seen.clash(g, mine, self.order)):
+            if seen is self.updaters and self.chains:  # who has acquired comes after the operations that released, too
+                for n in np.flatnonzero(met[0]).tolist():
+                    chain = self.chains.get(int(g[n]))
+                    met[0][n] = not (chain and self.order.fences.after(chain, int(met[1][n]), int(mine[n])))
             tell(*met, did, to)
 
     def meet_writers(self, g, mine, tell, did):

@@ -102,6 +102,8 @@ class Waiting:
                     m.report.add(("mask",), text, at, m.who(lanes[k]), count=count, note=note)
         if barrier and ready.any():
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
+            if m.fences:
+                m.fences.meet_in_warps(lanes[ready], team[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
 
     def meet_in_grid(self, groups):
@@ -140,6 +142,8 @@ class Waiting:
             now = np.sort(lanes[ready], kind="stable")
             m.report.barriers += 1 + int(np.count_nonzero(np.diff(m.here[now])))
             m.order.meet_in_blocks(m.stamp, now, end[2] and not stuck)
+            if m.fences:
+                m.fences.meet_in_blocks(now, end[2] and not stuck)
             self.go(groups, self.barriers, pcs, lanes, ready)
 
     def tell_barrier(self, pc, full, stuck):

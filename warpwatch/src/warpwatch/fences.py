@@ -1,0 +1,222 @@
+"""Order by fences and atomic operations: what threads release at places, and acquire there, as vector clocks.
+
+A fence and then an atomic operation release what a thread knows; an atomic operation on the same place and then a fence
+acquire it (PTX manual, "Memory Consistency Model": release and acquire patterns). Barriers hand on all of it: what is
+known, what is fenced and may be released, and what was read and waits for a fence. A clock of a block has for each of
+its threads up to which time all that it did comes before; one for the block itself, of fences that reach no further
+(near), and one for all others (far).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from warpwatch.races import TIME, TIMES, thread_of
+
+NEAR, FAR = 0, 1
+
+
+class Release(NamedTuple):
+    """What a thread has released: for NEAR and FAR, what its block had fenced, and it, and sets of what it knew."""
+
+    block: int
+    thread: int
+    time: int  # of the atomic operation
+    clocks: tuple
+    fenced: np.ndarray
+    known: tuple
+
+    def clock(self, reach):
+        """Return for each thread of the block up to which time all comes before."""
+        clock, row, first = self.clocks[reach], self.fenced[reach], self.thread // 32 * 32
+        clock = np.maximum(clock, np.repeat(row[32:], 32)[: len(clock)])
+        lanes = clock[first : first + 32]
+        np.maximum(lanes, row[: len(lanes)], out=lanes)
+        return clock
+
+
+class Chain:
+    """The releases at one place, of atomic operations that read from one another; a store begins a new chain."""
+
+    def __init__(self):
+        self.count, self.by_block, self.far, self.clocks = 0, {}, [0], {}
+
+    def add(self, release, join):
+        """Add a release."""
+        self.by_block.setdefault(release.block, []).append((self.count, release))
+        self.far.append(join(self.far[-1], release.known[FAR]))
+        self.count += 1
+
+    def before(self, block, end):
+        """Yield a block's releases among the first `end` ones."""
+        for n, release in self.by_block.get(block, ()):
+            if n < end:
+                yield release
+
+    def clock(self, reach, block, end):
+        """Return the clock of a block that its releases among the first `end` ones give together."""
+        key = reach, block, end
+        if key not in self.clocks:
+            clocks = [each.clock(reach) for each in self.before(block, end)]
+            self.clocks[key] = np.maximum.reduce(clocks) if clocks else np.zeros(1024, "i8")
+        return self.clocks[key]
+
+
+class Fences:
+    """What the threads of a launch know of each other by fences; `chains` are by block that has released there.
+
+    By thread of the blocks in flight: what it knows and what it has fenced (`known`, `fenced_known`), numbers of
+    `sets`, each of how many releases of which chains; of its own block, what it has fenced since the last barrier
+    (`fenced`, as rows of `Order`), and by block up to then (`clocks`); `read` are chains and how many releases it has
+    read without a fence since then; `busy`, whether it has any of that, and `ready`, whether it has fenced.
+    """
+
+    def __init__(self):
+        self.sets, self.joined, self.chains = [{}], {}, {}
+
+    def begin(self, machine):
+        """Take up other blocks."""
+        self.machine, self.order, n = machine, machine.order, machine.N
+        self.known, self.fenced_known = np.zeros(n, int), np.zeros((2, n), int)
+        self.busy, self.ready, self.read, self.credit = np.zeros(n, bool), np.zeros(n, bool), {}, 16 * n
+        self.fenced = np.zeros((2, n, 32 + self.order.per), "i8")
+        self.clocks = [[np.zeros(machine.threads, "i8")] * (n // machine.threads) for _ in (NEAR, FAR)]
+        return self
+
+    def join(self, *numbers):
+        """Return the number of the set that some make together."""
+        a, *others = sorted(set(numbers) - {0}) or [0]
+        for b in others:
+            if (a, b) not in self.joined:
+                one, two = self.sets[a], self.sets[b]
+                both = one | {key: max(end, one.get(key, 0)) for key, end in two.items()}
+                self.joined[a, b] = a if both == one else b if both == two else self.number(both)
+            a = self.joined[a, b]
+        return a
+
+    def number(self, known):
+        """Return the number of a new set."""
+        self.sets.append(known)
+        return len(self.sets) - 1
+
+    def learned(self, chain, end, block, reach):
+        """Return the number of what is known by the first `end` releases of a chain."""
+        if (chain, end, block, reach) not in self.joined:
+            near = [release.known[NEAR] for release in chain.before(block, end)]
+            own = self.number({(chain, each): end for each in range(reach + 1)})
+            self.joined[chain, end, block, reach] = self.join(own, *near, chain.far[end] if reach else 0)
+        return self.joined[chain, end, block, reach]
+
+    def acquire(self, lanes, reach):
+        """Let lanes know what was released where they have read, as a fence does."""
+        for lane in lanes[self.busy[lanes]].tolist():
+            read, block = self.read.get(lane, {}), int(self.machine.block[lane])
+            for chain, end in read.items():
+                self.known[lane] = self.join(int(self.known[lane]), self.learned(chain, end, block, reach))
+            if read and reach:
+                del self.read[lane]
+
+    def release(self, lanes, reach):
+        """Let what lanes know be what they release from now on, as a fence does."""
+        stamp, rows = self.machine.stamp, np.arange(len(lanes))
+        fenced, thread = self.order.known(stamp[lanes]), self.machine.t[lanes]
+        fenced[rows, thread % 32], fenced[rows, 32 + thread // 32] = (stamp[lanes] >> TIME & TIMES) + 1, 0
+        for each in range(reach + 1):
+            self.fenced[each, lanes], self.fenced_known[each, lanes] = fenced, self.known[lanes]
+        self.busy[lanes] = self.ready[lanes] = True
+        stamp[lanes] += 1 << TIME  # what comes now is not released by it
+
+    def touch(self, races, mark, *, reads=False, writes=False):
+        """Note strong loads and stores of the lanes at work, or atomic operations, which do both.
+
+        Lanes go one after the other, `writes` says which of them write.
+        """
+        m, g = self.machine, mark // races.grain
+        lanes, hot, writes = m.lanes(), races.hot[g], np.broadcast_to(writes, len(g))
+        if (releases := self.ready[lanes] & writes).any():
+            hot = hot | np.isin(g, g[releases])
+        for n in np.flatnonzero(hot).tolist():
+            lane, place = int(lanes[n]), int(g[n])
+            chain = races.chains.get(place)
+            if reads and chain:
+                self.read[lane], self.busy[lane] = {**self.read.get(lane, {}), chain: chain.count}, True
+            if writes[n] and not (reads and chain):  # a store begins a new chain
+                chain = races.chains[place] = Chain()
+            if writes[n] and self.ready[lane]:
+                races.hot[place] = True
+                block, thread = m.who(lane)
+                clocks = tuple(each[block - m.first] for each in self.clocks)
+                known = tuple(self.fenced_known[:, lane].tolist())
+                time = int(m.stamp[lane]) >> TIME & TIMES
+                chain.add(Release(block, thread, time, clocks, self.fenced[:, lane].copy(), known), self.join)
+                if self.credit:  # who waits may go on: this is not endless yet
+                    self.credit, m.idle = self.credit - 1, 0
+                self.chains.setdefault(block, {})[chain] = None
+
+    def meet_in_warps(self, lanes, team):
+        """Let lanes of warps hand on what they know to others of their team."""
+        for each in np.unique(team[self.busy[lanes]]):
+            self.meet(lanes[team == each])
+
+    def meet_in_blocks(self, lanes, counted):
+        """Let blocks that have waited do so: of each, some warps (`counted`), or all."""
+        here = self.machine.here
+        for some in np.split(lanes, np.flatnonzero(np.diff(here[lanes])) + 1):
+            block, threads = int(here[some[0]]), self.machine.threads
+            self.meet(some) if counted else self.meet(np.arange(block * threads, (block + 1) * threads), block)
+
+    def meet(self, lanes, whole=None):
+        """Let lanes that have waited for each other know the same, and fence for each other; `whole` is their block."""
+        if not self.busy[lanes].any():
+            return
+        self.known[lanes] = self.join(*np.unique(self.known[lanes]).tolist())
+        read = {}
+        for each in [self.read[lane] for lane in lanes[self.busy[lanes]].tolist() if lane in self.read]:
+            read |= {chain: max(end, read.get(chain, 0)) for chain, end in each.items()}
+        self.read |= dict.fromkeys(lanes.tolist() if read else (), read)
+        self.busy[lanes], self.ready[lanes] = True, self.ready[lanes].any()
+        warp = self.machine.t[lanes] // 32
+        starts = np.flatnonzero(np.diff(warp, prepend=-1))
+        for reach in (NEAR, FAR):
+            self.fenced_known[reach, lanes] = self.join(*np.unique(self.fenced_known[reach, lanes]).tolist())
+            rows = self.fenced[reach, lanes]
+            own, others = np.maximum.reduceat(rows[:, :32], starts, axis=0), rows[:, 32:].max(0)
+            if whole is not None:
+                clock = self.clocks[reach][whole]
+                clock = np.maximum(clock, np.repeat(others, 32)[: len(clock)])
+                for n, first in enumerate(warp[starts] * 32):
+                    part = clock[first : first + 32]
+                    np.maximum(part, own[n, : len(part)], out=part)
+                self.clocks[reach][whole], self.fenced[reach, lanes] = clock, 0
+                continue
+            others[warp[starts]] = np.maximum(others[warp[starts]], own.min(1))  # what all lanes of a warp have fenced
+            self.fenced[reach, lanes, :32] = np.repeat(own, np.diff(starts, append=len(lanes)), axis=0)
+            self.fenced[reach, lanes, 32:] = others
+
+    def after(self, chain, old, mine):
+        """Say whether who does something now knows an operation on a chain, by a release that came with it."""
+        (block, thread), (other, of) = thread_of(mine), thread_of(old)
+        known = self.sets[self.known[(block - self.machine.first) * self.machine.threads + thread]]
+        releases = chain.before(other, known.get((chain, int(other != block)), 0))
+        return any(each.thread == of and each.time >= old >> TIME & TIMES for each in releases)
+
+    def missing(self, old, lane):
+        """Say what would have ordered what a stamp stands for before what a lane does now."""
+        block, known = int(self.machine.block[lane]), int(self.known[lane])
+        read = [self.learned(*each, block, FAR) for each in self.read.get(lane, {}).items()]
+        if self.ordered(np.array([old]), self.machine.stamp[[lane]], np.array([self.join(known, *read)]))[0]:
+            return "no fence comes after the atomic operation here that read what it has released"
+        return "neither a barrier nor a fence with an atomic operation orders the two"
+
+    def ordered(self, old, mine, known=None):
+        """Say of stamps whether fences and atomic operations order `old` before what `mine` do now."""
+        made, ((block, thread), (other, of)) = np.zeros(len(old), bool), map(thread_of, (mine, old))
+        known = self.known[(block - self.machine.first) * self.machine.threads + thread] if known is None else known
+        pairs, which = np.unique(known << 24 | other << 1 | (other != block), return_inverse=True)
+        order, time = np.argsort(which, kind="stable"), old >> TIME & TIMES
+        for pair, some in zip(pairs.tolist(), np.split(order, np.cumsum(np.bincount(which))[:-1]), strict=True):
+            known, other, reach = self.sets[pair >> 24], pair >> 1 & (1 << 23) - 1, pair & 1
+            for chain in self.chains.get(other, ()) if known else ():
+                if end := known.get((chain, reach)):
+                    made[some] |= time[some] < chain.clock(reach, other, end)[of[some]]
+        return made
