@@ -43,6 +43,7 @@ class Program:
         self.copied, self.copies = copied(kernel), set()  # registers, and loads to them
         loads = [i for block in kernel.blocks for i in block.body if i.kind == "ld"]
         self.beside = Counter(name for i in loads for name in names_of(i.operands[1]))  # how many by the same register
+        self.near = set()  # strong accesses that only their own block need take for such
         self.zeroing = set()  # stores of zeros that Numba makes where a kernel begins, and no line of its source
         for n, block in enumerate(kernel.blocks):
             block.first = len(self.instructions)
@@ -63,7 +64,8 @@ class Program:
         self.fences = any(i.kind in _FENCES or (_ACQUIRE | _RELEASE) & set(i.mods) for i in self.instructions)
         # Whether parts of a block wait for each other.
         self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)
-        self.atomics = any(i.kind in ("atom", "red") or _STRONG & set(i.mods) for i in touched)
+        self.atomics = any(i.kind in ("atom", "red") or i.kind == "st" and _STRONG & set(i.mods) for i in touched)
+        self.strong = any(i.kind == "ld" and _STRONG & set(i.mods) for i in touched)
 
     def write(self, n, block, lines):
         """Write a block's two functions."""
@@ -123,6 +125,7 @@ class Program:
             if i.kind in _FENCES:  # those of other proxies order what is not watched
                 return [f"m.fence({'cta' not in i.mods})"] * (not {"proxy", "mbarrier_init"} & set(i.mods))
             if i.kind in _MEMORY:
+                self.near |= {at} if "cta" in i.mods else set()
                 made = self.atomic(i, at) if i.kind in ("atom", "red") else self.memory(i, at)
                 fence = [f"m.fence({'cta' not in i.mods})"]
                 return fence * bool(_RELEASE & set(i.mods)) + made + fence * bool(_ACQUIRE & set(i.mods))

@@ -296,7 +296,7 @@ class GlobalSpace(Space):
             size += r.end - r.start
         self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
         if watch:
-            self.races = Races(size + 16, program.grain, program.atomics)
+            self.races = Races(size + 16, program)
             self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
             for r, by in self.owned:
                 self.written[r.start + by : r.end + by] = r.written
@@ -350,7 +350,7 @@ class OwnSpace(Space):
         if machine.watch:
             self.written = np.zeros(len(self.bytes), "u1")
             if name == "shared":
-                self.races = Races(len(self.bytes), machine.program.grain, machine.program.atomics)
+                self.races = Races(len(self.bytes), machine.program)
 
     def places(self, address, _):
         """Return places and marks, which are the same."""

@@ -91,7 +91,7 @@ class Reader:
     def __init__(self, text):
         self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
         self.files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', self.text)}
-        self.functions, self.kernels, self.variables = {}, [], {}
+        self.functions, self.kernels, self.variables, self.inlined = {}, [], {}, {}
         self.function, self.source, self.line, self.scopes = None, None, 1, []
         if not self.text.lstrip().startswith(".version"):
             raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
@@ -116,8 +116,7 @@ class Reader:
             raise self.wrong("the text ends within a statement, or is no PTX", text)
         if kind == "line":
             if found := _LOC.match(text):
-                inlined = found[3] not in (None, found[1])  # of another file: the caller's line, not a library's
-                self.source = self.files.get(int(found[3 if inlined else 1]), "?"), int(found[4 if inlined else 2])
+                self.place(*((int(file), int(line)) for file, line in (found.groups()[:2], found.groups()[2:]) if file))
                 if self.function and not self.function.items and "NumbaEnv" in self.text:
                     self.function.head = self.source
         elif kind == "head":
@@ -133,6 +132,13 @@ class Reader:
             self.function = self.function if self.scopes else None
         elif kind != "section":
             self.function.items.append(text if kind == "label" else self.instruction(text))
+
+    def place(self, own, at=None):
+        """Note where what follows stands; inlined from another file, the caller's line counts, not a library's."""
+        at = self.inlined.get(at, at)
+        self.inlined[own] = own if at is None or at[0] == own[0] else at
+        file, line = self.inlined[own]
+        self.source = self.files.get(file, "?"), line
 
     def head(self, text):
         """Begin a function."""

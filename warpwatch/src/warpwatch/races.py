@@ -144,18 +144,21 @@ class Races:
     `other` are stamps, `by` instructions of theirs; `tell.at` is the instruction that is looked at.
     """
 
-    def __init__(self, size, grain, atomics):
-        grains = -(-size // grain)
-        self.grain, self.writers, self.readers = grain, np.zeros(grains, "i8"), Seen(grains)
+    def __init__(self, size, program):
+        self.grain, self.near = program.grain, program.near
+        grains = -(-size // self.grain)
+        self.writers, self.readers = np.zeros(grains, "i8"), Seen(grains)
         self.wrote = np.zeros(grains, "i4")  # by which instructions
-        self.updaters, self.order, self.past = Seen(grains) if atomics else None, None, None
+        self.updaters, self.order, self.past = Seen(grains) if program.atomics else None, None, None
+        self.askers = Seen(grains) if program.strong else None  # readers that may meet updates
+        self.nearby = Seen(grains) if self.near else None  # updates that are atomic for their own block
         self.chains, self.hot = {}, np.zeros(grains, bool)  # of what fences release, and where there is one
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
         g = mark // self.grain
-        before = self.writers[g] | self.readers.high[g]
-        return bool((before if self.updaters is None else before | self.updaters.high[g]).min() == 0)
+        seen = [each.high[g] for each in (self.readers, self.askers, self.updaters) if each]
+        return bool(np.bitwise_or.reduce([self.writers[g], *seen]).min() == 0)
 
     def claim(self, block, parts):
         """Let a block have read, written and updated parts of memory, each (n, 2) of where runs begin and end."""
@@ -172,15 +175,17 @@ class Races:
         """Return which grains threads of the launch have read, written and updated, as masks."""
         writers, seen = self.writers[part], lambda seen: seen.low[part] >= OTHERS - 1 << BLOCK
         wrote = (writers > 0) & (writers < OTHERS + 1 << BLOCK)
-        now = seen(self.readers), wrote, seen(self.updaters) if self.updaters else np.zeros_like(wrote)
+        now = [seen(each) if each else np.zeros_like(wrote) for each in (self.readers, self.askers, self.updaters)]
+        now = now[0] | now[1], wrote, now[2]
         return [new | old[part] for new, old in zip(now, self.past, strict=True)] if self.past else list(now)
 
     def forget(self):
         """Let all that the launch has done come before what is to come, as after a barrier of its grid."""
         self.past = self.touched()
         self.writers[self.past[1]] = 0
-        for seen, mask in ((self.readers, self.past[0]), (self.updaters, self.past[2])):
+        for seen, of in ((self.readers, 0), (self.askers, 0), (self.updaters, 2)):
             if seen:
+                mask = self.past[of]
                 seen.high[mask & (seen.high < OTHERS + 1 << BLOCK)], seen.table = 0, None
                 seen.low[mask] = np.where(seen.high[mask], seen.high[mask] ^ FLIP, 0)
 
@@ -201,7 +206,7 @@ class Races:
         for g in self.pieces(mark, size):
             self.meet_writers(g, mine, tell, "reads")
             self.meet(None if strong else self.updaters, g, mine, tell, "reads", "updates atomically")
-            (self.updaters if strong else self.readers).note(g, mine, tell.at, self.order)
+            (self.askers if strong else self.readers).note(g, mine, tell.at, self.order)
 
     def write(self, mark, size, mine, tell, view, place, value):
         """Write, and note it; of two that write the same value, that is said."""
@@ -219,6 +224,7 @@ class Races:
         for g in self.pieces(mark, size):
             both(g, clashes(self.writers[g], mine, self.order), self.writers[g], differs)
             self.meet(self.readers, g, mine, tell, "writes", "reads")
+            self.meet(self.askers, g, mine, tell, "writes", "reads")
             self.meet(self.updaters, g, mine, tell, "writes", "updates atomically")
             self.writers[g], self.wrote[g] = mine, tell.at
             both(g, self.writers[g] != mine, self.writers[g], twice)
@@ -243,3 +249,16 @@ class Races:
             self.meet_writers(g, mine, tell, "updates")
             self.meet(self.readers, g, mine, tell, "updates", "reads")
             self.updaters.note(g, mine, tell.at, self.order)
+            if self.near:
+                self.meet_blocks(g, mine, tell)
+
+    def meet_blocks(self, g, mine, tell):
+        """Tell of atomic operations of other blocks, where one of the two is atomic for its own block only."""
+        if tell.at in self.near:
+            self.nearby.note(g, mine, tell.at, self.order)
+        for seen in (self.nearby, self.updaters) if tell.at in self.near else (self.nearby,):
+            low = np.where(seen.high[g] == 0, 0, seen.low[g] ^ FLIP)
+            for n, stamp in enumerate((seen.high[g], low)):
+                bad = clashes(np.where(stamp ^ mine < 1 << BLOCK, 0, stamp), mine, self.order)
+                if bad is not None:
+                    tell(bad, stamp, seen.at[n, g], "updates", "updates, not both for all blocks,")
