@@ -207,6 +207,8 @@ class Races:
             self.meet_writers(g, mine, tell, "reads")
             self.meet(None if strong else self.updaters, g, mine, tell, "reads", "updates atomically")
             (self.askers if strong else self.readers).note(g, mine, tell.at, self.order)
+            if strong and self.near:
+                self.meet_blocks(g, mine, tell, "reads", self.updaters)
 
     def write(self, mark, size, mine, tell, view, place, value):
         """Write, and note it; of two that write the same value, that is said."""
@@ -250,15 +252,16 @@ class Races:
             self.meet(self.readers, g, mine, tell, "updates", "reads")
             self.updaters.note(g, mine, tell.at, self.order)
             if self.near:
-                self.meet_blocks(g, mine, tell)
+                if tell.at in self.near:
+                    self.nearby.note(g, mine, tell.at, self.order)
+                self.meet_blocks(g, mine, tell, "updates", self.updaters, self.askers)
 
-    def meet_blocks(self, g, mine, tell):
+    def meet_blocks(self, g, mine, tell, did, *others):
         """Tell of atomic operations of other blocks, where one of the two is atomic for its own block only."""
-        if tell.at in self.near:
-            self.nearby.note(g, mine, tell.at, self.order)
-        for seen in (self.nearby, self.updaters) if tell.at in self.near else (self.nearby,):
+        for seen in (self.nearby, *filter(None, others * (tell.at in self.near))):
             low = np.where(seen.high[g] == 0, 0, seen.low[g] ^ FLIP)
             for n, stamp in enumerate((seen.high[g], low)):
                 bad = clashes(np.where(stamp ^ mine < 1 << BLOCK, 0, stamp), mine, self.order)
                 if bad is not None:
-                    tell(bad, stamp, seen.at[n, g], "updates", "updates, not both for all blocks,")
+                    to = "reads" if seen is self.askers else "updates"
+                    tell(bad, stamp, seen.at[n, g], did, f"{to}, not both for all blocks,")
