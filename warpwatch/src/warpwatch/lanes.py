@@ -83,6 +83,7 @@ class Program:
         if operand[0] == "!":
             return f"~{self.value(operand[1:], code)}"
         if found := _SPECIAL.match(operand):
+            self.kernel.cooperative |= found[1].startswith("envreg")  # where C++ keeps the barrier of a grid
             return f"m.special({found[1]!r}, {code!r})"
         if operand[0] == "%":
             own = self.kernel.registers[operand[1:]]

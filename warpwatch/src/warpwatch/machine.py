@@ -34,7 +34,9 @@ class Launch:
     def __init__(self, program, sizes, params, dynamic, regions, watch, form, space):
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
-        for name, array in program.kernel.arrays.items():
+        self.barrier = np.zeros(2, "u4")  # of the grid, for C++, whose groups find it by registers
+        own = {"barrier of the grid": self.barrier} if program.kernel.cooperative else {}
+        for name, array in (program.kernel.arrays | own).items():
             add(regions, array.ctypes.data, array.nbytes, name, array=array)
         self.space, self.fences = space(regions, program, watch), Fences() if watch and program.fences else None
 
@@ -90,7 +92,8 @@ class Machine:
     def registers(self, launch):
         """Return the special registers by name."""
         made = {"warpid": self.t // 32, "nwarpid": -(-self.threads // 32), "laneid": self.t % 32,
-                "dynamic_smem_size": launch.dynamic, "total_smem_size": self.room}  # fmt: skip
+                "dynamic_smem_size": launch.dynamic, "total_smem_size": self.room,
+                "envreg1": launch.barrier.ctypes.data >> 32, "envreg2": launch.barrier.ctypes.data % (1 << 32)}
         for name, numbers, sizes in (("tid", self.t, launch.block), ("ctaid", self.block, launch.grid)):
             for axis, size in zip("xyz", sizes, strict=True):
                 made |= {f"{name}.{axis}": numbers % size, f"n{name}.{axis}": size}

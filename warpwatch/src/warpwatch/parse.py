@@ -14,7 +14,7 @@ DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "
           "pred": "?"}  # fmt: skip
 SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()} | {"f16x2": 4}
 SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
-           *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
+           "envreg1", "envreg2", *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
 
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.S)
 _STATEMENT = re.compile(

@@ -264,4 +264,4 @@ class Races:
                 bad = clashes(np.where(stamp ^ mine < 1 << BLOCK, 0, stamp), mine, self.order)
                 if bad is not None:
                     to = "reads" if seen is self.askers else "updates"
-                    tell(bad, stamp, seen.at[n, g], did, f"{to}, not both for all blocks,")
+                    tell(bad, stamp, seen.at[n, g], did, f"{to}, one of the two for its own block only,")
