@@ -7,6 +7,8 @@ its threads up to which time all that it did comes before; one for the block its
 (near), and one for all others (far).
 """
 
+from bisect import bisect_left
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -28,38 +30,43 @@ class Release(NamedTuple):
 
     def clock(self, reach):
         """Return for each thread of the block up to which time all comes before."""
-        clock, row, first = self.clocks[reach], self.fenced[reach], self.thread // 32 * 32
-        clock = np.maximum(clock, np.repeat(row[32:], 32)[: len(clock)])
+        clock, row, first = np.zeros(1024, "i8"), self.fenced[reach], self.thread // 32 * 32
+        clock[: 32 * (len(row) - 32)] = np.repeat(row[32:], 32)
         lanes = clock[first : first + 32]
-        np.maximum(lanes, row[: len(lanes)], out=lanes)
-        return clock
+        np.maximum(lanes, row[:32], out=lanes)
+        return np.maximum(clock, self.clocks[reach])
 
 
 class Chain:
     """The releases at one place, of atomic operations that read from one another; a store begins a new chain."""
 
     def __init__(self):
-        self.count, self.by_block, self.far, self.clocks = 0, {}, [0], {}
+        self.count, self.far, self.latest = 0, [0], {}
+        self.blocks, self.clocks = defaultdict(lambda: ([], [], [0])), {}  # of each block, places, releases, near sets
 
     def add(self, release, join):
         """Add a release."""
-        self.by_block.setdefault(release.block, []).append((self.count, release))
+        places, releases, near = self.blocks[release.block]
+        places.append(self.count)
+        releases.append(release)
+        near.append(join(near[-1], release.known[NEAR]))
         self.far.append(join(self.far[-1], release.known[FAR]))
         self.count += 1
 
     def before(self, block, end):
-        """Yield a block's releases among the first `end` ones."""
-        for n, release in self.by_block.get(block, ()):
-            if n < end:
-                yield release
+        """Return a block's releases among the first `end` ones, and what they know, near."""
+        places, releases, near = self.blocks[block]
+        count = bisect_left(places, end)
+        return releases[:count], near[count]
 
     def clock(self, reach, block, end):
         """Return the clock of a block that its releases among the first `end` ones give together."""
-        key = reach, block, end
-        if key not in self.clocks:
-            clocks = [each.clock(reach) for each in self.before(block, end)]
-            self.clocks[key] = np.maximum.reduce(clocks) if clocks else np.zeros(1024, "i8")
-        return self.clocks[key]
+        (releases, _), (count, clock) = self.before(block, end), self.clocks.get((reach, block), (0, None))
+        if count > len(releases) or clock is None:
+            count, clock = 0, np.zeros(1024, "i8")
+        clock = np.maximum.reduce([clock, *(each.clock(reach) for each in releases[count:])])
+        self.clocks[reach, block] = len(releases), clock
+        return clock
 
 
 class Fences:
@@ -80,7 +87,8 @@ class Fences:
         self.known, self.fenced_known = np.zeros(n, int), np.zeros((2, n), int)
         self.busy, self.ready, self.read, self.credit = np.zeros(n, bool), np.zeros(n, bool), {}, 16 * n
         self.fenced = np.zeros((2, n, 32 + self.order.per), "i8")
-        self.clocks = [[np.zeros(machine.threads, "i8")] * (n // machine.threads) for _ in (NEAR, FAR)]
+        self.clocks = [[np.zeros(1024, "i8")] * (n // machine.threads) for _ in (NEAR, FAR)]
+        self.version = np.zeros(n, int)  # of what a thread would release
         return self
 
     def join(self, *numbers):
@@ -102,9 +110,9 @@ class Fences:
     def learned(self, chain, end, block, reach):
         """Return the number of what is known by the first `end` releases of a chain."""
         if (chain, end, block, reach) not in self.joined:
-            near = [release.known[NEAR] for release in chain.before(block, end)]
             own = self.number({(chain, each): end for each in range(reach + 1)})
-            self.joined[chain, end, block, reach] = self.join(own, *near, chain.far[end] if reach else 0)
+            known = self.join(own, chain.before(block, end)[1], chain.far[end] if reach else 0)
+            self.joined[chain, end, block, reach] = known
         return self.joined[chain, end, block, reach]
 
     def acquire(self, lanes, reach):
@@ -124,6 +132,7 @@ class Fences:
         for each in range(reach + 1):
             self.fenced[each, lanes], self.fenced_known[each, lanes] = fenced, self.known[lanes]
         self.busy[lanes] = self.ready[lanes] = True
+        self.version[lanes] += 1
         stamp[lanes] += 1 << TIME  # what comes now is not released by it
 
     def touch(self, races, mark, *, reads=False, writes=False):
@@ -142,13 +151,14 @@ class Fences:
                 self.read[lane], self.busy[lane] = {**self.read.get(lane, {}), chain: chain.count}, True
             if writes[n] and not (reads and chain):  # a store begins a new chain
                 chain = races.chains[place] = Chain()
-            if writes[n] and self.ready[lane]:
-                races.hot[place] = True
+            if writes[n] and self.ready[lane] and chain.latest.get(lane) != (version := self.version[lane]):
+                races.hot[place], chain.latest[lane] = True, version
                 block, thread = m.who(lane)
                 clocks = tuple(each[block - m.first] for each in self.clocks)
                 known = tuple(self.fenced_known[:, lane].tolist())
                 time = int(m.stamp[lane]) >> TIME & TIMES
                 chain.add(Release(block, thread, time, clocks, self.fenced[:, lane].copy(), known), self.join)
+                m.stamp[lane] += 1 << TIME  # those that release nothing new come later
                 if self.credit:  # who waits may go on: this is not endless yet
                     self.credit, m.idle = self.credit - 1, 0
                 self.chains.setdefault(block, {})[chain] = None
@@ -175,6 +185,7 @@ class Fences:
             read |= {chain: max(end, read.get(chain, 0)) for chain, end in each.items()}
         self.read |= dict.fromkeys(lanes.tolist() if read else (), read)
         self.busy[lanes], self.ready[lanes] = True, self.ready[lanes].any()
+        self.version[lanes] = self.version[lanes].max() + 1
         warp = self.machine.t[lanes] // 32
         starts = np.flatnonzero(np.diff(warp, prepend=-1))
         for reach in (NEAR, FAR):
@@ -182,11 +193,9 @@ class Fences:
             rows = self.fenced[reach, lanes]
             own, others = np.maximum.reduceat(rows[:, :32], starts, axis=0), rows[:, 32:].max(0)
             if whole is not None:
-                clock = self.clocks[reach][whole]
-                clock = np.maximum(clock, np.repeat(others, 32)[: len(clock)])
-                for n, first in enumerate(warp[starts] * 32):
-                    part = clock[first : first + 32]
-                    np.maximum(part, own[n, : len(part)], out=part)
+                clock = self.clocks[reach][whole].copy()  # releases keep the one that there was
+                part = clock[: 32 * len(others)]
+                np.maximum(part, np.maximum(np.repeat(others, 32), own.ravel()), out=part)
                 self.clocks[reach][whole], self.fenced[reach, lanes] = clock, 0
                 continue
             others[warp[starts]] = np.maximum(others[warp[starts]], own.min(1))  # what all lanes of a warp have fenced
@@ -197,7 +206,7 @@ class Fences:
         """Say whether who does something now knows an operation on a chain, by a release that came with it."""
         (block, thread), (other, of) = thread_of(mine), thread_of(old)
         known = self.sets[self.known[(block - self.machine.first) * self.machine.threads + thread]]
-        releases = chain.before(other, known.get((chain, int(other != block)), 0))
+        releases, _ = chain.before(other, known.get((chain, int(other != block)), 0))
         return any(each.thread == of and each.time >= old >> TIME & TIMES for each in releases)
 
     def missing(self, old, lane):
