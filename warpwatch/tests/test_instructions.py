@@ -183,7 +183,7 @@ def test_bytes_and_tables():
 
 
 OPERATIONS = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-              "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c}  # fmt: skip
+              "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c, "rcp": lambda a: 1 / a}  # fmt: skip
 
 
 def exact(name, code, mode, *arrays):
@@ -192,7 +192,7 @@ def exact(name, code, mode, *arrays):
     with np.errstate(all="ignore"):
         made = function(*(a.astype("f8") for a in arrays)).astype(code)
     for n, numbers in enumerate(zip(*(a.tolist() for a in arrays), strict=True)):
-        if all(map(math.isfinite, numbers)) and (name != "div" or numbers[1]):
+        if all(map(math.isfinite, numbers)) and (name not in ("div", "rcp") or numbers[-1]):
             value = function(*map(Fraction, numbers))
             if value:
                 made[n] = rounded(value, code, mode)
@@ -203,15 +203,15 @@ def exact(name, code, mode, *arrays):
 @pytest.mark.parametrize("name", list(OPERATIONS))
 def test_real_arithmetic_is_rounded_as_ieee_754_asks(kind, name):
     code = CODES[kind]
-    if (kind, name) == ("f16", "div"):
+    if kind == "f16" and name in ("div", "rcp"):
         return
-    arrays = pairs(code, RNG)
+    arrays = pairs(code, RNG)[: OPERATIONS[name].__code__.co_argcount]
     if name == "fma":  # cancellation, which shows whether a product was rounded
         a, b, c = arrays = RNG.choice(edges(code, RNG, 12), (3, 1024))
         with np.errstate(all="ignore"):
             c[::3] = -(a[::3] * b[::3])
     operands = ", ".join(f"%a{n}" for n in range(len(arrays)))
-    for mode in ("rn", "rz", "rm", "rp") if (kind, name) == ("f32", "fma") else ("rn",):
+    for mode in ("rn", "rz", "rm", "rp") if kind != "f16" else ("rn",):
         found = compute(f"{name}.{mode}.{kind} %d, {operands};", kind, *((kind, a) for a in arrays))
         wanted = exact(name, code, mode, *arrays)
         ok = same(found, wanted) | (mode != "rn") & (wanted == 0) & (found == 0)  # of whose sign nothing is said
@@ -236,6 +236,18 @@ def test_roots_signs_and_the_smaller_of_two(kind):
         check(f"{name}.{kind} %d, %a0;", kind, wanted, (kind, a))
     for name, wanted in {"min": low, "max": high, "copysign": np.copysign(b, a)}.items():
         check(f"{name}.{kind} %d, %a0, %a1;", kind, wanted, (kind, a), (kind, b))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_roots_are_on_the_side_that_is_asked_for(kind):
+    (a,) = blocks(abs(edges(CODES[kind], RNG, 99)))
+    a = a[np.isfinite(a)]
+    down, up = (compute(f"sqrt.{mode}.{kind} %d, %a0;", kind, (kind, a)) for mode in ("rm", "rp"))
+    assert same(compute(f"sqrt.rz.{kind} %d, %a0;", kind, (kind, a)), down).all()
+    for x, low, high in zip(a.tolist(), down, up, strict=True):
+        exact = Fraction(float(low)) ** 2 == x
+        assert Fraction(float(low)) ** 2 <= x <= Fraction(float(high)) ** 2
+        assert high == (low if exact else np.nextafter(low, low.dtype.type(np.inf)))
 
 
 def test_subnormal_numbers_are_flushed_where_that_is_asked():
@@ -298,7 +310,7 @@ def test_conversions_of_integers(of):
         wanted = integers(to, lambda x: min(max(x, info.min), info.max), a)  # noqa: B023
         check(f"cvt.sat.{to}.{of} %d, %a0;", to, wanted, (of, a))
     for to in ("f32", "f64"):
-        for mode in ("rn", "rz", "rm", "rp") if a.itemsize < 8 else ("rn",):
+        for mode in ("rn", "rz", "rm", "rp"):
             numbers = np.array([rounded(Fraction(int(x)), CODES[to], mode) for x in a])
             check(f"cvt.{mode}.{to}.{of} %d, %a0;", to, numbers, (of, a))
 
@@ -328,12 +340,14 @@ def test_the_module_is_public():
 def test_numbers_of_any_bits(kind, name, seed):
     rng = np.random.default_rng(seed)
     code = CODES[kind]
-    count = 3 if name == "fma" else 2
+    count = OPERATIONS[name].__code__.co_argcount
     arrays = [rng.integers(0, 2 ** (8 * np.dtype(code).itemsize), 64, f"u{code[1]}").view(code) for _ in range(count)]
     if rng.random() < 0.7:  # of like size, so that the last one counts
         arrays = [(np.frexp(a)[0] * 2.0 ** rng.integers(-3, 4, 64)).astype(code) for a in np.nan_to_num(arrays)]
-    instruction = f"{name}.rn.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};"
-    check(instruction, kind, exact(name, code, "rn", *arrays), *((kind, a) for a in arrays))
+    for mode in ("rn", "rz", "rm", "rp"):
+        instruction = f"{name}.{mode}.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};"
+        found, wanted = compute(instruction, kind, *((kind, a) for a in arrays)), exact(name, code, mode, *arrays)
+        assert (same(found, wanted) | (mode != "rn") & (wanted == 0) & (found == 0)).all()
 
 
 @given(st.sampled_from(WHOLE[4:]), st.sampled_from(list(INTEGER)), st.data())

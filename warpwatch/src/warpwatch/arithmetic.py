@@ -6,6 +6,7 @@ manual asks; what depends on the last bits of a GPU's own is not seen here.
 """
 
 from fractions import Fraction
+from math import isfinite
 
 import numpy as np
 
@@ -27,21 +28,55 @@ def odd_sum(a, b):
     return (bits + np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)).view("f8")
 
 
-def rounded(wide, code, mode="rn"):
-    """Round a double that stands for an exact number; rz, rm and rp step from the nearest to the one they ask for."""
-    near = wide.astype(code)
+def rounded(exact, code, mode="rn"):
+    """Round numbers that stand for exact ones, integers or real ones of a wider type."""
+    near = exact.astype(code)
     if mode == "rn":
         return near
-    sign, infinity = np.where(np.isfinite(wide), np.sign(wide - near), 0), near.dtype.type(np.inf)
-    up = (sign > 0) & ((mode == "rp") | (mode == "rz") & (near < 0))
-    down = (sign < 0) & ((mode == "rm") | (mode == "rz") & (near > 0))
+    known = exact.dtype.kind == "f"
+    missing = np.where(np.isfinite(exact), exact - near, 0) if known else _missing(exact.tolist(), near)
+    return _stepped(near, missing, mode)
+
+
+def _stepped(near, missing, mode):
+    """Go from the nearest number to its neighbor, where a direction asks for that; of what is missing, signs count."""
+    infinity = near.dtype.type(np.inf)
+    up = (missing > 0) & ((mode == "rp") | (mode == "rz") & (near < 0))
+    down = (missing < 0) & ((mode == "rm") | (mode == "rz") & (near > 0))
     return np.where(up, np.nextafter(near, infinity), np.where(down, np.nextafter(near, -infinity), near))
 
 
+def _missing(exact, near):
+    """Return the signs of what is missing from numbers to exact ones of Python, one by one."""
+    return np.array([(e > n) - (e < n) for e, n in zip(exact, near.tolist(), strict=True)])
+
+
+def directed_sum(a, b, mode):
+    """Add, rounded in a direction: what the sum lacks is a number of the same type."""
+    s, lost = _two_sum(a, b)
+    return _stepped(s, np.where(np.isfinite(s), lost, np.where(np.isfinite(a) & np.isfinite(b), -s, 0)), mode)
+
+
+def directed(function, mode, *numbers):
+    """Compute and round in a direction. Doubles by rational numbers, one by one, for this is rare.
+
+    In single precision, a double does: a quotient or root of 24 bits that is no number of 24 bits (or of fewer, where
+    these are subnormal) differs from each by more than 2**-50 of itself, so the double is on its side of them.
+    """
+    if numbers[0].dtype.char == "f":
+        return rounded(function(*(np.asarray(a, float) for a in numbers)), "f4", mode)
+    near = function(*(numbers := np.broadcast_arrays(*numbers)))
+    exact = near.tolist()
+    for n, each in enumerate(zip(*(a.tolist() for a in numbers), strict=True)):
+        if all(map(isfinite, each)) and exact[n] == exact[n] and (function is not np.divide or each[1]):
+            exact[n] = _EXACT[function](exact[n], *map(Fraction, each))
+    return _stepped(near, _missing(exact, near), mode)
+
+
 def fma(a, b, c, mode="rn"):
-    """Multiply and add, rounded once; of doubles to the nearest."""
+    """Multiply and add, rounded once."""
     if a.dtype.char == "d":
-        return _fma_double(*np.broadcast_arrays(a, b, c))
+        return _fma_double(*np.broadcast_arrays(a, b, c)) if mode == "rn" else directed(_fma_double, mode, a, b, c)
     p = np.multiply(a, b, dtype=float)  # exact
     s = p + c
     if mode != "rn" or np.count_nonzero(s.view("i8") & 0x0FFFFFFF) < s.size:  # perhaps half-way for the type
@@ -75,6 +110,11 @@ def _fma_double(a, b, c):
         except OverflowError:
             result[n] = np.inf if total > 0 else -np.inf
     return result
+
+
+# What is exact; of a root, a number on that side of the nearest one on which the root is.
+_EXACT = {np.divide: lambda _, a, b: a / b, _fma_double: lambda _, a, b, c: a * b + c,
+          np.sqrt: lambda near, a: Fraction(near) + (a - Fraction(near) ** 2)}  # fmt: skip
 
 
 def flushed(a):

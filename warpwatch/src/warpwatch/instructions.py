@@ -50,10 +50,10 @@ def express(i, value):
 
 
 def _real(i, value, code):
-    """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
+    """Compute with real numbers; `approx` and `full` ask for less accuracy."""
     mods = set(i.mods[:-1])
     mode = next((m for m in _DIRECTED if m in mods), "rn")
-    directed = code == "f4" and i.kind in ("fma", "mad", *TABLES["rounded"])
+    directed = code != "f2" and i.kind in ("fma", "mad", *TABLES["rounded"])
     known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if directed else ())}
     if not mods <= known:
         raise LookupError("modifiers")
@@ -90,7 +90,7 @@ def _convert(i, value):
     *how, to, of = i.mods
     code, of_code = DTYPES[to], DTYPES[of]
     source, mode = value(i.operands[1], of_code), next((m for m in how if m in _DIRECTED), "rn")
-    if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat"} or mode != "rn" and of in ("s64", "u64"):
+    if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat"}:
         raise LookupError("modifiers")
     if of_code[0] != "f" and code[0] != "f":
         return (f"fitted({source}, {code!r})" if "sat" in how else f"({source}).astype({code!r})"), code
@@ -99,7 +99,7 @@ def _convert(i, value):
         source = f"{_ROUND[name]}({source})"
     if code[0] != "f":
         return f"whole({source}, {code!r})", code
-    source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source} * 1.0, {code!r}, {mode!r})"
+    source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source}, {code!r}, {mode!r})"
     source = f"flushed({source})" if "ftz" in how and to == "f32" else source
     return f"saturated({source})" if "sat" in how else source, code
 
