@@ -20,22 +20,23 @@ def _two_sum(a, b):
     return s, (a - (s - t)) + (b - t)
 
 
+def _odd(near, missing):
+    """Turn nearest numbers into ones rounded to odd, where inexact: rounding these once more is as rounding once."""
+    bits = near.view(f"i{near.itemsize}")
+    step = np.where((missing > 0) != np.signbit(near), 1, -1)  # away from zero
+    inexact = ((missing > 0) | (missing < 0)) & (bits & 1 == 0)
+    return (bits + np.where(inexact, step, 0).astype(bits.dtype)).view(near.dtype)
+
+
 def odd_sum(a, b):
-    """Add in double precision, rounded to odd where inexact: rounding that once more is as rounding once."""
-    s, error = _two_sum(a, b)
-    bits = s.view("i8")
-    inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(error)
-    return (bits + np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)).view("f8")
+    """Add in double precision, rounded to odd."""
+    return _odd(*_two_sum(a, b))
 
 
 def rounded(exact, code, mode="rn"):
     """Round numbers that stand for exact ones, integers or real ones of a wider type."""
     near = exact.astype(code)
-    if mode == "rn":
-        return near
-    known = exact.dtype.kind == "f"
-    missing = np.where(np.isfinite(exact), exact - near, 0) if known else _missing(exact.tolist(), near)
-    return _stepped(near, missing, mode)
+    return near if mode == "rn" else _stepped(near, _missing(exact, near), mode)
 
 
 def _stepped(near, missing, mode):
@@ -47,8 +48,15 @@ def _stepped(near, missing, mode):
 
 
 def _missing(exact, near):
+    """Return what is missing from numbers to exact ones; of integers, its signs."""
+    if exact.dtype.kind == "f":
+        return np.where(np.isfinite(exact), exact - near, 0)
+    return _signs(exact.tolist(), near)
+
+
+def _signs(exact, near):
     """Return the signs of what is missing from numbers to exact ones of Python, one by one."""
-    return np.array([(e > n) - (e < n) for e, n in zip(exact, near.tolist(), strict=True)])
+    return np.array([int(e > n) - int(e < n) for e, n in zip(exact, near.tolist(), strict=True)])
 
 
 def directed_sum(a, b, mode):
@@ -70,7 +78,7 @@ def directed(function, mode, *numbers):
     for n, each in enumerate(zip(*(a.tolist() for a in numbers), strict=True)):
         if all(map(isfinite, each)) and exact[n] == exact[n] and (function is not np.divide or each[1]):
             exact[n] = _EXACT[function](exact[n], *map(Fraction, each))
-    return _stepped(near, _missing(exact, near), mode)
+    return _stepped(near, _signs(exact, near), mode)
 
 
 def fma(a, b, c, mode="rn"):
@@ -115,6 +123,44 @@ def _fma_double(a, b, c):
 # What is exact; of a root, a number on that side of the nearest one on which the root is.
 _EXACT = {np.divide: lambda _, a, b: a / b, _fma_double: lambda _, a, b, c: a * b + c,
           np.sqrt: lambda near, a: Fraction(near) + (a - Fraction(near) ** 2)}  # fmt: skip
+
+
+# Halves: "f16" and "bf16", which is the upper half of single precision, alone or two in one word -------------------
+
+
+def numbers(bits, kind, flush=False):
+    """Return what bits stand for, as doubles; twice as many numbers, if there are pairs."""
+    bits = _normal(bits.view("u2"), kind) if flush else bits.view("u2")
+    return (bits.view("f2") if kind[0] == "f" else (bits.astype("u4") << 16).view("f4")).astype(float)
+
+
+def bits_of(exact, kind, mode="rn", flush=False):
+    """Round to halves, and return their bits."""
+    if kind[0] == "f":
+        made = rounded(exact, "f2", mode).view("u2")
+    else:
+        near = exact.astype("f4")
+        bits = _odd(near, _missing(exact, near)).view("u4")
+        up = {"rn": 0x7FFF + (bits >> 16 & 1), "rz": 0, "rm": 0xFFFF * (bits >> 31), "rp": 0xFFFF * (~bits >> 31)}
+        made = (bits + up[mode] >> 16).astype("u2")
+    made = np.where(exact == exact, made, np.uint16(0x7FFF))
+    return (_normal(made, kind) if flush else made).view("u4" if "x2" in kind else "u2")
+
+
+def _normal(bits, kind):
+    """Replace subnormal numbers by zeros of their sign."""
+    return np.where(bits & (0x7C00 if kind[0] == "f" else 0x7F80), bits, bits & 0x8000)
+
+
+def half_sum(kind, a, b):
+    """Add two words of halves."""
+    a, b = numbers(np.array([a, b]), kind).reshape(2, -1)
+    return bits_of(a + b, kind)[0]
+
+
+def above_zero(a):
+    """Bring negative numbers to +0 (`.relu`)."""
+    return np.maximum(a, 0) + 0.0
 
 
 def flushed(a):

@@ -13,7 +13,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from warpwatch.parse import DTYPES, short_name
+from warpwatch.arithmetic import half_sum
+from warpwatch.parse import DTYPES, HALVES, short_name
 from warpwatch.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
@@ -263,7 +264,8 @@ class Space:
 UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
           "xor": np.bitwise_xor}  # fmt: skip
 ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
-           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a}  # fmt: skip
+           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a,
+           **{f"add.{kind}": partial(half_sum, kind) for kind in HALVES}}  # fmt: skip
 
 
 class GlobalSpace(Space):

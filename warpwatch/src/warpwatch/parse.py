@@ -10,9 +10,10 @@ import numpy as np
 
 # What a type is as an array of lanes. Registers hold signed integers; an instruction that is unsigned looks at them so.
 DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "u2", "s32": "i4", "u32": "u4",
-          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f16x2": "f2", "f32": "f4", "f64": "f8",
-          "pred": "?"}  # fmt: skip
-SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()} | {"f16x2": 4}
+          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f32": "f4", "f64": "f8", "pred": "?"}  # fmt: skip
+HALVES = {"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4"}  # real numbers, and pairs, that lanes have as bits
+DTYPES |= HALVES
+SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()}
 SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
            *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
 
