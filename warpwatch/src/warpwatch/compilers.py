@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where there is none
 MISSING = "CUDA kernels need a compiler: `pip install 'numba-cuda[cu12]'` brings one, not for macOS"
@@ -68,28 +69,68 @@ _TEXTS = {}
 def ptx_of(compiler, kernel, types):
     """Return the PTX of a kernel for arguments of these types, with the lines of its source."""
     options = {name: value for name in OPTIONS if (value := kernel.targetoptions.get(name)) is not None}
-    compile_ptx = partial(compiler.cuda.compile_ptx, cc=GENERATION, **options)
-    key = kernel.py_func, types, str(options)
+    debug, link = kernel.targetoptions.get("debug"), tuple(kernel.targetoptions.get("link") or ())
+    key = kernel.py_func, types, str(options), debug, link
+    if link and compiler.package != "numba_cuda":
+        raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
 
     def compiled():
+        compile_ptx = partial(compiler.cuda.compile_ptx, cc=GENERATION, **options)
+        if compiler.package == "numba_cuda":
+            compile_ptx = partial(_linked, compiler, kernel.targetoptions | {"link": [*link]})
         try:
-            return compile_ptx(kernel.py_func, types, lineinfo=True)[0]
+            return compile_ptx(kernel.py_func, types, lineinfo=not debug)[0]
         except compiler.part("core.errors").NumbaError:
             raise
         except Exception:  # of NVVM, which does not take all that is said of lines
-            return compile_ptx(kernel.py_func, types)[0]
+            return compile_ptx(kernel.py_func, types, lineinfo=False)[0]
 
     if key not in _TEXTS:
-        if kernel.targetoptions.get("link"):
-            raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
         from warpwatch import virtual  # which launches what is compiled here
 
-        there = virtual.current() or compiler.cuda.is_available()  # a device, of which the compiler asks now and then
-        with nullcontext() if there else virtual.device(), warnings.catch_warnings():
+        with nullcontext() if virtual.current() else virtual.device(), warnings.catch_warnings():
             # Of source that was never in a file: lines are right.
             warnings.filterwarnings("ignore", "Could not find source for function")
-            _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)
+            kept = not debug and not link  # what these name may change
+            _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options) if kept else compiled()
     return _TEXTS[key]
+
+
+def _linked(compiler, options, function, types, lineinfo):
+    """Return the PTX of a kernel, and of all that it is linked with, as one text."""
+    library = compiler.part("dispatcher")._Kernel(function, types, **options | {"lineinfo": lineinfo}).library
+    texts, code = [*library.get_asm_strs()], compiler.part("cudadrv.linkable_code").LinkableCode
+    for file in sorted(library._linking_files, key=str):
+        linked = code.from_path_or_obj(file)
+        kind, name, text = type(linked).__name__, file if isinstance(file, str) else linked.name, linked.data
+        if kind not in ("CUSource", "PTXSource"):
+            raise TypeError(f"{function.__name__} is linked with {name}, {kind}; CUDA source and PTX are read here")
+        if not getattr(linked.setup_callback or linked.teardown_callback, "__module__", "numba").startswith("numba"):
+            raise TypeError(f"{function.__name__} is linked with {name}, whose callback asks for a module of a GPU")
+        if kind == "CUSource":
+            text = compiler.part("cudadrv.nvrtc").compile(text, name, GENERATION, lineinfo=True)[0].code
+        texts.append(text if isinstance(text, str) else text.decode())
+    return "\n".join(texts), None
+
+
+class Program:
+    """Compiles CUDA source to PTX, in place of that of `cuda.core`, which asks for a driver."""
+
+    def __init__(self, source, language, options):
+        self.source, self.options = source, options
+
+    def compile(self, kind, logs=None):
+        """Return what has PTX as its `code`."""
+        nvrtc, options = import_module("cuda.bindings.nvrtc"), self.options.as_bytes("nvrtc")
+        _, program = nvrtc.nvrtcCreateProgram(self.source.encode(), self.options.name.encode(), 0, [], [])
+        (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        size, get = (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog) if failed else (
+            nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)  # fmt: skip
+        get(program, made := bytes(size(program)[1]))
+        nvrtc.nvrtcDestroyProgram(program)
+        if failed:
+            raise ValueError(f"{self.options.name} does not compile: {made.decode()}")
+        return SimpleNamespace(code=made.rstrip(b"\0"))
 
 
 @lru_cache(256)

@@ -12,6 +12,7 @@ import numpy as np
 
 from warpwatch.instructions import WINDOWS
 from warpwatch.memory import LOOK, OwnSpace, add
+from warpwatch.parse import short_name
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -33,7 +34,7 @@ class Launch:
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         for name, array in program.kernel.arrays.items():
-            add(regions, array.ctypes.data, array.nbytes, name, array=array)
+            add(regions, array.ctypes.data, array.nbytes, short_name(name))
         self.space = space(regions, program, watch)
 
     def run(self, steps=None):
