@@ -48,14 +48,11 @@ def _stepped(near, missing, mode):
 
 
 def _missing(exact, near):
-    """Return what is missing from numbers to exact ones; of integers, its signs."""
-    if exact.dtype.kind == "f":
-        return np.where(np.isfinite(exact), exact - near, 0)
-    return _signs(exact.tolist(), near)
-
-
-def _signs(exact, near):
-    """Return the signs of what is missing from numbers to exact ones of Python, one by one."""
+    """Return what is missing from numbers to exact ones; its signs if these are integers, or a list of Python's."""
+    if isinstance(exact, np.ndarray):
+        if exact.dtype.kind == "f":
+            return np.where(np.isfinite(exact), exact - near, 0)
+        exact = exact.tolist()
     return np.array([int(e > n) - int(e < n) for e, n in zip(exact, near.tolist(), strict=True)])
 
 
@@ -66,11 +63,7 @@ def directed_sum(a, b, mode):
 
 
 def directed(function, mode, *numbers):
-    """Compute and round in a direction. Doubles by rational numbers, one by one, for this is rare.
-
-    In single precision, a double does: a quotient or root of 24 bits that is no number of 24 bits (or of fewer, where
-    these are subnormal) differs from each by more than 2**-50 of itself, so the double is on its side of them.
-    """
+    """Compute and round in a direction: by doubles, or where these are asked for, by rational numbers, one by one."""
     if numbers[0].dtype.char == "f":
         return rounded(function(*(np.asarray(a, float) for a in numbers)), "f4", mode)
     near = function(*(numbers := np.broadcast_arrays(*numbers)))
@@ -78,7 +71,7 @@ def directed(function, mode, *numbers):
     for n, each in enumerate(zip(*(a.tolist() for a in numbers), strict=True)):
         if all(map(isfinite, each)) and exact[n] == exact[n] and (function is not np.divide or each[1]):
             exact[n] = _EXACT[function](exact[n], *map(Fraction, each))
-    return _stepped(near, _signs(exact, near), mode)
+    return _stepped(near, _missing(exact, near), mode)
 
 
 def fma(a, b, c, mode="rn"):
@@ -156,11 +149,6 @@ def half_sum(kind, a, b):
     """Add two words of halves."""
     a, b = numbers(np.array([a, b]), kind).reshape(2, -1)
     return bits_of(a + b, kind)[0]
-
-
-def above_zero(a):
-    """Bring negative numbers to +0 (`.relu`)."""
-    return np.maximum(a, 0) + 0.0
 
 
 def flushed(a):

@@ -46,10 +46,7 @@ class Kernel:
         self.link()
 
     def add_function(self, function, suffix, formal, within, source):
-        """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for.
-
-        Those of no line get the call's, `source`.
-        """
+        """Add a function's statements; of a called one, with a suffix, values of parameters, and the call's line."""
         self.registers |= {name + suffix: code for name, code in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
 

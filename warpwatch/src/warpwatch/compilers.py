@@ -1,5 +1,6 @@
 """The seam to the compilers of CUDA for Python, numba-cuda and numba-cuda-mlir: which is there, and PTX of a kernel."""
 
+import os
 import sys
 import warnings
 from contextlib import nullcontext
@@ -103,34 +104,67 @@ def _linked(compiler, options, function, types, lineinfo):
     for file in sorted(library._linking_files, key=str):
         linked = code.from_path_or_obj(file)
         kind, name, text = type(linked).__name__, file if isinstance(file, str) else linked.name, linked.data
-        if kind not in ("CUSource", "PTXSource"):
-            raise TypeError(f"{function.__name__} is linked with {name}, {kind}; CUDA source and PTX are read here")
-        if not getattr(linked.setup_callback or linked.teardown_callback, "__module__", "numba").startswith("numba"):
-            raise TypeError(f"{function.__name__} is linked with {name}, whose callback asks for a module of a GPU")
+        other = getattr(linked.setup_callback or linked.teardown_callback, "__module__", "numba")[:5] != "numba"
+        if kind not in ("CUSource", "PTXSource") or other:
+            what = f"{function.__name__} is linked with {name}, {kind}{' with a callback, which gets a module' * other}"
+            raise TypeError(f"{what}; CUDA source and PTX are read here")
         if kind == "CUSource":
             text = compiler.part("cudadrv.nvrtc").compile(text, name, GENERATION, lineinfo=True)[0].code
         texts.append(text if isinstance(text, str) else text.decode())
     return "\n".join(texts), None
 
 
-class Program:
-    """Compiles CUDA source to PTX, in place of that of `cuda.core`, which asks for a driver."""
+RAISED, FIRST = [], 1 << 20  # class, arguments, function, file and line of what kernels raise; the first one's code
 
-    def __init__(self, source, language, options):
-        self.source, self.options = source, options
 
-    def compile(self, kind, logs=None):
-        """Return what has PTX as its `code`."""
-        nvrtc, options = import_module("cuda.bindings.nvrtc"), self.options.as_bytes("nvrtc")
-        _, program = nvrtc.nvrtcCreateProgram(self.source.encode(), self.options.name.encode(), 0, [], [])
-        (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        size, get = (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog) if failed else (
-            nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)  # fmt: skip
-        get(program, made := bytes(size(program)[1]))
+def _return_exception(convention, builder, exc, exc_args=None, loc=None, func_name=None):
+    """Let a function return an exception's code, which is like no other function's."""
+    where = "", "", 0
+    if builder.debug_metadata:
+        at = dict(builder.debug_metadata.operands)
+        scope = dict(at["scope"].operands)
+        file = dict(scope["file"].operands)
+        where = scope["name"].rpartition(".")[2], os.path.join(file["directory"], file["filename"]), at["line"]
+    RAISED.append((exc or RuntimeError, exc_args or (), *where))
+    convention._return_errcode_raw(builder, FIRST + len(RAISED) - 1)
+
+
+def places(compiler):
+    """Return what is exchanged while numba-cuda compiles: exceptions have places, and with debug=True axes ends."""
+    if compiler.package != "numba_cuda":
+        return {}
+    convention, context, cgutils = (compiler.part(name) for name in ("core.callconv", "target", "cgutils"))
+    plain = cgutils.get_item_pointer
+
+    def check(context, builder, index, length, axis=None):
+        with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", index, length)):
+            context.fndesc.call_conv.return_user_exc(builder, IndexError, (f"index is out of bounds for axis {axis}",))
+
+    def pointer(context, *args, wraparound=False, boundscheck=False):  # of atomic operations, which wrap around
+        return plain(context, *args, wraparound=wraparound, boundscheck=wraparound and context.enable_boundscheck)
+
+    debug = property(lambda context: getattr(context.error_model, "raise_on_fp_zero_division", False))
+    return {(convention.CUDACallConv, "return_user_exc"): _return_exception, (cgutils, "do_boundscheck"): check,
+            (context.CUDATargetContext, "enable_boundscheck"): debug, (cgutils, "get_item_pointer"): pointer,
+            (compiler.part("cudadrv.nvrtc"), "Program"): _program}  # fmt: skip
+
+
+def _program(source, language, options):
+    """Stand in for `cuda.core.Program`, which asks for a driver: return what compiles CUDA source to PTX."""
+
+    def compiled(kind, logs=None):
+        nvrtc, given = import_module("cuda.bindings.nvrtc"), options.as_bytes("nvrtc")
+        _, program = nvrtc.nvrtcCreateProgram(source.encode(), options.name.encode(), 0, [], [])
+        (failed,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        what = "ProgramLog" if failed else "PTX"
+        _, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+        getattr(nvrtc, f"nvrtcGet{what}")(program, made := bytes(size))
         nvrtc.nvrtcDestroyProgram(program)
         if failed:
-            raise ValueError(f"{self.options.name} does not compile: {made.decode()}")
+            raise ValueError(f"{options.name} does not compile: {made.decode()}")
         return SimpleNamespace(code=made.rstrip(b"\0"))
+
+    return SimpleNamespace(compile=compiled)
 
 
 @lru_cache(256)

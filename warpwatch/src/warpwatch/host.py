@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from warpwatch.compilers import GENERATION, Program
+from warpwatch.compilers import GENERATION
 from warpwatch.memory import Allocation, allocate, bytes_at, found_at, register
 from warpwatch.streams import LEGACY, Event, Stream
 
@@ -149,5 +149,4 @@ def places(compiler, issue):
             (lists, "lst"): property(lambda self: gpus), (lists, "current"): property(lambda self: gpus[0]),
             (compiler.part("cudadrv.devicearray").DeviceNDArray, "_do_setitem"): set_item,
             (driver.MemoryPointer, "memset"): memset, (cuda, "event_elapsed_time"): Event.elapsed_time,
-            (compiler.part("cudadrv.nvrtc"), "Program"): Program,
             (cuda, "is_available"): lambda: True}  # fmt: skip

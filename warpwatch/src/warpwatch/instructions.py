@@ -20,6 +20,7 @@ _CLASSES = {kind: name for name, kinds in TABLES["classes"].items() for kind in 
 _ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
 _DIRECTED = ("rz", "rm", "rp")
+_RELU = "(np.maximum({}, 0) + 0.0)"  # negative numbers and -0 become +0
 
 
 class _Operand(NamedTuple):
@@ -72,7 +73,7 @@ def _real(i, value, code):
     else:
         source = source.format(*(_Operand(value, operand, code) for operand in i.operands[1:]), mode=mode)
     source = f"flushed({source})" if flush and not half else source
-    source = f"saturated({source})" if "sat" in mods else f"above_zero({source})" if "relu" in mods else source
+    source = f"saturated({source})" if "sat" in mods else _RELU.format(source) if "relu" in mods else source
     return f"bits_of({source}, {i.type!r}, 'rn', {flush})" if half else source, code
 
 
@@ -123,7 +124,7 @@ def _convert(i, value):
     if "f" not in to:
         return f"whole({source}, {code!r})", code
     if to in HALVES:
-        source = f"saturated({source})" if "sat" in how else f"above_zero({source})" if "relu" in how else source
+        source = f"saturated({source})" if "sat" in how else _RELU.format(source) if "relu" in how else source
         return f"bits_of({source}, {to!r}, {mode!r})", code
     source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source}, {code!r}, {mode!r})"
     source = f"flushed({source})" if "ftz" in how and to == "f32" else source

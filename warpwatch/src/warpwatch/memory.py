@@ -126,7 +126,7 @@ def add(regions, start, size, name, **known):
 class Space:
     """One memory of a machine, which has some regions. A subclass's `places` says where what is addressed lies."""
 
-    races = written = None
+    races, written, errors = None, None, ()
 
     def __init__(self, regions):
         self.regions = regions or [Region(0, 0, "nothing")]
@@ -178,6 +178,8 @@ class Space:
         if self.races is not None:
             self.races.update(mark, view.itemsize, self.machine.of(self.machine.stamp), tell)
         self.machine.report.atomics += len(address)
+        if op == "cas" and (raised := np.isin(address, self.errors)).any():  # with debug=True, for the first exception
+            self.machine.raised(tell.at, self.machine.lanes()[raised], values[1][raised])
         if not needed and op in UFUNCS:
             places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
             made = view[places]
@@ -283,6 +285,8 @@ class GlobalSpace(Space):
             self.offsets[n] = size - r.start
             size += r.end - r.start
         self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
+        arrays = program.kernel.arrays.items()
+        self.errors = [a.ctypes.data for name, a in arrays if name.endswith("__errcode__")]
         if watch:
             self.races = Races(size + 16, program.grain, program.atomics)
             self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
@@ -300,6 +304,8 @@ class GlobalSpace(Space):
 
     def keep(self):
         """Remember, for what is to come, what was written, and who did what."""
+        for address in self.errors:
+            bytes_at(address, 4)[:] = 0
         for r, by in self.owned if self.written is not None else ():
             r.written[:] = self.written[r.start + by : r.end + by]
         if self.operation:

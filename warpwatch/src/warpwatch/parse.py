@@ -89,10 +89,7 @@ def names_of(operand):
 
 
 class Reader:
-    """Reads a text: functions by name, and the variables that stand outside of them or in them.
-
-    Several texts, one behind the other, are linked: the first has the kernels, and each has names of its own.
-    """
+    """Reads texts, one behind the other: functions by name, variables outside and in them; kernels of the first."""
 
     def __init__(self, text):
         self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
