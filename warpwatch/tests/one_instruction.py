@@ -10,7 +10,7 @@ import warpwatch
 CODES = {"s8": "i1", "u8": "u1", "b16": "u2", "s16": "i2", "u16": "u2", "s32": "i4", "u32": "u4",
          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f32": "f4", "f64": "f8"}  # fmt: skip
 # Bits of precision, the exponents of the smallest and of the greatest normal number.
-FORMATS = {"f2": (11, -14, 15), "f4": (24, -126, 127), "f8": (53, -1022, 1023)}
+FORMATS = {"f2": (11, -14, 15), "bf16": (8, -126, 127), "f4": (24, -126, 127), "f8": (53, -1022, 1023)}
 TEXT = beside(__file__)["TEXT"]
 
 

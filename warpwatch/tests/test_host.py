@@ -1,5 +1,7 @@
 """What stands in for the driver: arrays, streams, ufuncs and reductions of the compiler's own, as on a GPU."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -351,24 +353,63 @@ def test_random_states():
     assert len({*first, *out}) == 128 and (0 <= first).all() and (first < 1).all()
 
 
-def test_what_debug_leaves_out_is_said(watched):
-    @cuda.jit(debug=True, opt=False)
-    def careful(x):
-        x[0] /= x[1]
+SOURCE = """extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);
+static __device__ int helper(int x) { if (x > 5) __assertfail("", "", 0, "", 1); return x + TERM; }
+static __device__ int counts[4] = {TERM}, more[4];
+extern "C" __device__ int NAME(int x) {
+  return helper(x) + atomicAdd(&counts[x & 3], 1) + PLACE;
+}"""
 
-    careful[1, 1](np.zeros(2))
-    assert "not checked: what debug=True asks for" in str(watched[-1]) and not watched[-1].findings
+
+def test_kernels_are_linked_with_sources_and_ptx(tmp_path, watched):
+    """Each has a function and variables of its own, of the same names as those of others."""
+    texts = [SOURCE.replace("NAME", name).replace("TERM", term).replace("PLACE", place) for name, term, place in (
+        ("first", "10", "0"), ("second", "200", "0"), ("third", "3000", "more[x]"))]  # fmt: skip
+    (tmp_path / "first.cu").write_text(texts[0])
+    (tmp_path / "second.ptx").write_bytes(cuda.cudadrv.nvrtc.compile(texts[1], "second", (9, 0))[0].code)
+    first, second = (cuda.declare_device(name, "int32(int32)", abi="c") for name in ("first", "second"))
+    third = cuda.declare_device("third", "int32(int32)", abi="c", link=cuda.CUSource(texts[2]))
+
+    @cuda.jit(link=[str(tmp_path / "first.cu"), str(tmp_path / "second.ptx")])
+    def linked(out):
+        i = cuda.grid(1)
+        out[i] = first(i) + second(i) + third(i)
+
+    out = np.zeros(4, "i4")
+    linked[1, 4](out)
+    assert out.tolist() == [2 * 3210, 3213, 3216, 3219] and watched[-1].counters["atomics"] == 12
+    with pytest.raises(AssertionError, match=r"bounds: linked, test_host.py, line \d+: thread 4 of block 0 .*more\[4]"):
+        linked[1, 5](np.zeros(5, "i4"))
+    with pytest.raises(AssertionError, match=r"trap: linked, first.cu, line 2: thread 6 of block 0 stops the launch"):
+        linked[1, 7](np.zeros(7, "i4"))
 
 
-def test_a_kernel_that_is_linked_is_refused(tmp_path):
-    (tmp_path / "other.cu").write_text("")
+@pytest.mark.parametrize("name, said", [("a.o", "a.o, Object; CUDA source and PTX"), ("a.cu", "does not compile"),
+                                        ("a.ptx", "with a callback, which gets a module")])  # fmt: skip
+def test_what_kernels_are_not_linked_with(tmp_path, name, said):
+    (tmp_path / name).write_text("nonsense" * (name == "a.cu"))
+    file = str(tmp_path / name) if name != "a.ptx" else cuda.PTXSource("", setup_callback=lambda module: None)
 
-    @cuda.jit(link=[str(tmp_path / "other.cu")])
+    @cuda.jit(link=[file])
     def linked(x):
         x[0] = 1
 
-    with pytest.raises(TypeError, match="linked with other files"):
+    with pytest.raises((TypeError, ValueError), match=said):
         linked[1, 1](np.zeros(1))
+
+
+def test_halves_and_what_else_numba_links():
+    @cuda.jit
+    def scale(x, out, near):
+        i = cuda.grid(1)
+        out[i] = x[i] * np.float16(2.5) + x[x.size - 1 - i]
+        near[i] = math.atanh(near.reshape((2, -1))[i // 32, i % 32]) + math.acosh(near[i] + np.float32(2))
+
+    x, near = np.random.default_rng(0).standard_normal(64).astype("f2"), np.linspace(-0.9, 0.9, 64, dtype="f4")
+    out, wanted = np.zeros(64, "f2"), np.arctanh(near) + np.arccosh(near + np.float32(2))
+    scale[1, 64](x, out, near)
+    np.testing.assert_array_equal(out, x * np.float16(2.5) + x[::-1])
+    np.testing.assert_allclose(near, wanted, rtol=1e-5)
 
 
 def test_no_gpu_is_there_before_and_after():

@@ -8,7 +8,7 @@ import pytest
 from helpers import beside
 from hypothesis import given
 from hypothesis import strategies as st
-from one_instruction import CODES, blocks, check, compute, edges, pairs, rounded, same
+from one_instruction import CODES, FORMATS, blocks, check, compute, edges, pairs, rounded, same
 
 import warpwatch
 
@@ -183,16 +183,16 @@ def test_bytes_and_tables():
 
 
 OPERATIONS = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-              "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c}  # fmt: skip
+              "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c, "rcp": lambda a: 1 / a}  # fmt: skip
 
 
 def exact(name, code, mode, *arrays):
     """Return what IEEE 754 asks: NumPy where something is no number or a zero counts, rational numbers elsewhere."""
     function = OPERATIONS[name]
     with np.errstate(all="ignore"):
-        made = function(*(a.astype("f8") for a in arrays)).astype(code)
+        made = function(*(a.astype("f8") for a in arrays)).astype(code if code != "bf16" else "f8")
     for n, numbers in enumerate(zip(*(a.tolist() for a in arrays), strict=True)):
-        if all(map(math.isfinite, numbers)) and (name != "div" or numbers[1]):
+        if all(map(math.isfinite, numbers)) and (name not in ("div", "rcp") or numbers[-1]):
             value = function(*map(Fraction, numbers))
             if value:
                 made[n] = rounded(value, code, mode)
@@ -203,15 +203,15 @@ def exact(name, code, mode, *arrays):
 @pytest.mark.parametrize("name", list(OPERATIONS))
 def test_real_arithmetic_is_rounded_as_ieee_754_asks(kind, name):
     code = CODES[kind]
-    if (kind, name) == ("f16", "div"):
+    if kind == "f16" and name in ("div", "rcp"):
         return
-    arrays = pairs(code, RNG)
+    arrays = pairs(code, RNG)[: OPERATIONS[name].__code__.co_argcount]
     if name == "fma":  # cancellation, which shows whether a product was rounded
         a, b, c = arrays = RNG.choice(edges(code, RNG, 12), (3, 1024))
         with np.errstate(all="ignore"):
             c[::3] = -(a[::3] * b[::3])
     operands = ", ".join(f"%a{n}" for n in range(len(arrays)))
-    for mode in ("rn", "rz", "rm", "rp") if (kind, name) == ("f32", "fma") else ("rn",):
+    for mode in ("rn", "rz", "rm", "rp") if kind != "f16" else ("rn",):
         found = compute(f"{name}.{mode}.{kind} %d, {operands};", kind, *((kind, a) for a in arrays))
         wanted = exact(name, code, mode, *arrays)
         ok = same(found, wanted) | (mode != "rn") & (wanted == 0) & (found == 0)  # of whose sign nothing is said
@@ -236,6 +236,113 @@ def test_roots_signs_and_the_smaller_of_two(kind):
         check(f"{name}.{kind} %d, %a0;", kind, wanted, (kind, a))
     for name, wanted in {"min": low, "max": high, "copysign": np.copysign(b, a)}.items():
         check(f"{name}.{kind} %d, %a0, %a1;", kind, wanted, (kind, a), (kind, b))
+
+
+FORMAT = {"f16": "f2", "bf16": "bf16", "f32": "f4"}
+
+
+def halves(kind, bits):
+    """Return what the bits of halves stand for."""
+    return bits.view("f2").astype("f8") if kind == "f16" else (bits.astype("u4") << 16).view("f4").astype("f8")
+
+
+def some_halves(count):
+    """Return bits of some: zeros, ones, subnormal, greatest, infinite, NaN, and others, many of like size."""
+    ends = [0, 1, 2, 0x3C00, 0x3C01, 0x3F80, 0x3F81, 0x400, 0x3FF, 0x80, 0x7F, 0x7BFF, 0x7F7F, 0x7C00, 0x7F80, 0x7FC0]
+    some = np.concatenate([ends, RNG.integers(0x3800, 0x4200, 40), RNG.integers(0, 1 << 15, 20)])
+    return RNG.choice(np.concatenate([some, some | 0x8000]).astype("u2"), (count, 1024))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+def test_halves_are_rounded_once_alone_and_in_pairs(kind, name):
+    code, arrays = FORMAT[kind], some_halves(OPERATIONS[name].__code__.co_argcount)
+    if name == "fma":  # a product that is half-way, and very little
+        arrays[:2, :2] = [[0x3C01], [0x3E00]] if kind == "f16" else [[0x3F81], [0x3FC0]]
+        arrays[2, :2] = 1, 0x8001
+    wanted = exact(name, code, "rn", *(halves(kind, a) for a in arrays)).astype("f8")
+    operands = ", ".join(f"%a{n}" for n in range(len(arrays)))
+    low, nothing = np.where(wanted > 0, wanted, 0), np.isnan(wanted)
+    cases = {"": wanted, ".sat": np.minimum(low, 1), ".relu": np.where(nothing, np.nan, low)}
+    for how in [*cases][: 3 if name == "fma" else 2]:
+        text = f"{name}{'.rn' * (name == 'fma')}{how}.{kind}"
+        found = compute(f"{text} %d, {operands};", "b16", *(("b16", a) for a in arrays))
+        assert same(halves(kind, found), cases[how]).all(), (text, found)
+        pair = compute(f"{text}x2 %d, {operands};", "b32", *(("b32", a.view("u4")) for a in arrays))
+        assert (pair.view("u2") == found).all()
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("text, result", beside(__file__)["halves"])
+@np.errstate(all="ignore")
+def test_what_else_is_done_with_halves(kind, text, result):
+    """The result is bits or numbers, of approximate instructions about these."""
+    a, b = some_halves(2)
+    x, y = halves(kind, a), halves(kind, b)
+    wanted = eval(result, {"np": np, "x": x, "y": y, "none": np.isnan(x) | np.isnan(y), "kind": kind} | globals())
+    words = "KINDx2" in text
+    given = [("b32", v.view("u4")) if words else ("b16", v) for v in (a, b)]
+    found = compute(text.replace("KIND", kind), "b32" if words else "b16", *given).view("u2")
+    if wanted.dtype.kind in "bu":
+        assert (found == wanted).all()
+    elif "approx" in text:
+        bound = 2.0 ** (-7 if kind == "bf16" else -10) * abs(wanted)
+        assert (abs(halves(kind, found) - wanted) <= bound)[abs(x) < 9].all()
+    else:
+        assert same(halves(kind, found), wanted).all()
+
+
+def flush(kind, x):
+    """Return numbers without those that are subnormal."""
+    return np.where(abs(x) < 2.0 ** FORMATS[FORMAT[kind]][1], np.copysign(0, x), x)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@np.errstate(all="ignore")
+def test_conversions_of_halves(kind):
+    (a,) = some_halves(1)
+    x = halves(kind, a)
+    check(f"cvt.f32.{kind} %d, %a0;", "f32", x, ("b16", a))
+    for to in WHOLE:
+        info = np.iinfo(CODES[to])
+        for mode, function in {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}.items():
+            numbers = [min(max(int(v), info.min), info.max) if abs(v) < 1e99 else 0 for v in function(x)]
+            found = compute(f"cvt.{mode}.{to}.{kind} %d, %a0;", to, ("b16", a))
+            assert (found == np.array(numbers, object).astype(CODES[to]))[np.isfinite(x)].all()
+            assert info.bits == 64 or not found[np.isnan(x)].any()
+    for of in WHOLE[2:]:
+        (v,) = blocks(edges(CODES[of], RNG, 40))
+        for mode in ("rn", "rz", "rm", "rp"):
+            found = compute(f"cvt.{mode}.{kind}.{of} %d, %a0;", "b16", (of, v))
+            assert same(halves(kind, found), [rounded(Fraction(int(n)), FORMAT[kind], mode) for n in v]).all()
+    f = (x.astype("f4") * np.float32(1.001)).reshape(2, -1)
+    found = compute(f"cvt.rn.{kind}x2.f32 %d, %a0, %a1;", "b32", ("f32", f[0]), ("f32", f[1])).view("u2")
+    one = compute(f"cvt.rn.{kind}.f32 %d, %a0;", "b16", ("f32", f[::-1].T.ravel()))
+    assert (found == one).all()  # the first is above
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_halves_are_added_in_memory(kind, space):
+    a = np.full(64, 0x3C00 if kind == "f16" else 0x3F80, "u2")
+    for size, pair in ((2, ""), (4, "x2")):
+        begin = "st.shared.b32 [place], 0; bar.sync 0;" * (space == "shared")
+        text = f".{space} .b32 place; {begin} atom.{space}.add.noftz.{kind}{pair} %d, [place], %a0;"
+        found = compute(text, f"b{8 * size}", (f"b{8 * size}", a.view(f"u{size}")))
+        found = np.sort(halves(kind, found.view("u2")).reshape(-1, size // 2), axis=0)
+        assert (found == np.arange(len(found))[:, None]).all()
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_roots_are_on_the_side_that_is_asked_for(kind):
+    (a,) = blocks(abs(edges(CODES[kind], RNG, 99)))
+    a = a[np.isfinite(a)]
+    down, up = (compute(f"sqrt.{mode}.{kind} %d, %a0;", kind, (kind, a)) for mode in ("rm", "rp"))
+    assert same(compute(f"sqrt.rz.{kind} %d, %a0;", kind, (kind, a)), down).all()
+    for x, low, high in zip(a.tolist(), down, up, strict=True):
+        exact = Fraction(float(low)) ** 2 == x
+        assert Fraction(float(low)) ** 2 <= x <= Fraction(float(high)) ** 2
+        assert high == (low if exact else np.nextafter(low, low.dtype.type(np.inf)))
 
 
 def test_subnormal_numbers_are_flushed_where_that_is_asked():
@@ -298,20 +405,21 @@ def test_conversions_of_integers(of):
         wanted = integers(to, lambda x: min(max(x, info.min), info.max), a)  # noqa: B023
         check(f"cvt.sat.{to}.{of} %d, %a0;", to, wanted, (of, a))
     for to in ("f32", "f64"):
-        for mode in ("rn", "rz", "rm", "rp") if a.itemsize < 8 else ("rn",):
+        for mode in ("rn", "rz", "rm", "rp"):
             numbers = np.array([rounded(Fraction(int(x)), CODES[to], mode) for x in a])
             check(f"cvt.{mode}.{to}.{of} %d, %a0;", to, numbers, (of, a))
 
 
 def test_conversions_between_real_numbers():
     (a,) = blocks(edges("f8", RNG, 200))
-    for to in ("f16", "f32"):
+    for to, of in (("f32", "f64"), ("f16", "f64"), ("bf16", "f64"), ("f16", "f32"), ("bf16", "f32")):
+        with np.errstate(over="ignore"):
+            x = a.astype(CODES[of])
         for mode in ("rn", "rz", "rm", "rp"):
-            wanted = np.array([rounded(Fraction(x), CODES[to], mode) if math.isfinite(x) else x for x in a.tolist()])
-            wanted = np.where(wanted == 0, np.copysign(0, a), wanted)
-            check(f"cvt.{mode}.{to}.f64 %d, %a0;", to, wanted, ("f64", a))
-    (h,) = blocks(edges("f2", RNG, 200))
-    check("cvt.f32.f16 %d, %a0;", "f32", h, ("f16", h))
+            wanted = np.array([rounded(Fraction(v), FORMAT[to], mode) if math.isfinite(v) else v for v in x.tolist()])
+            wanted = np.where(wanted == 0, np.copysign(0, x), wanted)
+            found = compute(f"cvt.{mode}.{to}.{of} %d, %a0;", to if to == "f32" else "b16", (of, x))
+            assert same(found.astype("f8") if to == "f32" else halves(to, found), wanted).all()
 
 
 @pytest.mark.parametrize("text", beside(__file__)["unknown"])
@@ -328,12 +436,14 @@ def test_the_module_is_public():
 def test_numbers_of_any_bits(kind, name, seed):
     rng = np.random.default_rng(seed)
     code = CODES[kind]
-    count = 3 if name == "fma" else 2
+    count = OPERATIONS[name].__code__.co_argcount
     arrays = [rng.integers(0, 2 ** (8 * np.dtype(code).itemsize), 64, f"u{code[1]}").view(code) for _ in range(count)]
     if rng.random() < 0.7:  # of like size, so that the last one counts
         arrays = [(np.frexp(a)[0] * 2.0 ** rng.integers(-3, 4, 64)).astype(code) for a in np.nan_to_num(arrays)]
-    instruction = f"{name}.rn.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};"
-    check(instruction, kind, exact(name, code, "rn", *arrays), *((kind, a) for a in arrays))
+    for mode in ("rn", "rz", "rm", "rp"):
+        instruction = f"{name}.{mode}.{kind} %d, {', '.join(f'%a{n}' for n in range(count))};"
+        found, wanted = compute(instruction, kind, *((kind, a) for a in arrays)), exact(name, code, mode, *arrays)
+        assert (same(found, wanted) | (mode != "rn") & (wanted == 0) & (found == 0)).all()
 
 
 @given(st.sampled_from(WHOLE[4:]), st.sampled_from(list(INTEGER)), st.data())

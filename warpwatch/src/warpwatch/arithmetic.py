@@ -6,6 +6,7 @@ manual asks; what depends on the last bits of a GPU's own is not seen here.
 """
 
 from fractions import Fraction
+from math import isfinite
 
 import numpy as np
 
@@ -19,29 +20,64 @@ def _two_sum(a, b):
     return s, (a - (s - t)) + (b - t)
 
 
+def _odd(near, missing):
+    """Turn nearest numbers into ones rounded to odd, where inexact: rounding these once more is as rounding once."""
+    bits = near.view(f"i{near.itemsize}")
+    step = np.where((missing > 0) != np.signbit(near), 1, -1)  # away from zero
+    inexact = ((missing > 0) | (missing < 0)) & (bits & 1 == 0)
+    return (bits + np.where(inexact, step, 0).astype(bits.dtype)).view(near.dtype)
+
+
 def odd_sum(a, b):
-    """Add in double precision, rounded to odd where inexact: rounding that once more is as rounding once."""
-    s, error = _two_sum(a, b)
-    bits = s.view("i8")
-    inexact = (error != 0) & (bits & 1 == 0) & np.isfinite(error)
-    return (bits + np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)).view("f8")
+    """Add in double precision, rounded to odd."""
+    return _odd(*_two_sum(a, b))
 
 
-def rounded(wide, code, mode="rn"):
-    """Round a double that stands for an exact number; rz, rm and rp step from the nearest to the one they ask for."""
-    near = wide.astype(code)
-    if mode == "rn":
-        return near
-    sign, infinity = np.where(np.isfinite(wide), np.sign(wide - near), 0), near.dtype.type(np.inf)
-    up = (sign > 0) & ((mode == "rp") | (mode == "rz") & (near < 0))
-    down = (sign < 0) & ((mode == "rm") | (mode == "rz") & (near > 0))
+def rounded(exact, code, mode="rn"):
+    """Round numbers that stand for exact ones, integers or real ones of a wider type."""
+    near = exact.astype(code)
+    return near if mode == "rn" else _stepped(near, _missing(exact, near), mode)
+
+
+def _stepped(near, missing, mode):
+    """Go from the nearest number to its neighbor, where a direction asks for that; of what is missing, signs count."""
+    infinity = near.dtype.type(np.inf)
+    up = (missing > 0) & ((mode == "rp") | (mode == "rz") & (near < 0))
+    down = (missing < 0) & ((mode == "rm") | (mode == "rz") & (near > 0))
     return np.where(up, np.nextafter(near, infinity), np.where(down, np.nextafter(near, -infinity), near))
 
 
+def _missing(exact, near):
+    """Return what is missing from numbers to exact ones; its signs if these are integers, or a list of Python's."""
+    if isinstance(exact, np.ndarray):
+        if exact.dtype.kind == "f":
+            return np.where(np.isfinite(exact), exact - near, 0)
+        exact = exact.tolist()
+    return np.array([int(e > n) - int(e < n) for e, n in zip(exact, near.tolist(), strict=True)])
+
+
+def directed_sum(a, b, mode):
+    """Add, rounded in a direction: what the sum lacks is a number of the same type."""
+    s, lost = _two_sum(a, b)
+    return _stepped(s, np.where(np.isfinite(s), lost, np.where(np.isfinite(a) & np.isfinite(b), -s, 0)), mode)
+
+
+def directed(function, mode, *numbers):
+    """Compute and round in a direction: by doubles, or where these are asked for, by rational numbers, one by one."""
+    if numbers[0].dtype.char == "f":
+        return rounded(function(*(np.asarray(a, float) for a in numbers)), "f4", mode)
+    near = function(*(numbers := np.broadcast_arrays(*numbers)))
+    exact = near.tolist()
+    for n, each in enumerate(zip(*(a.tolist() for a in numbers), strict=True)):
+        if all(map(isfinite, each)) and exact[n] == exact[n] and (function is not np.divide or each[1]):
+            exact[n] = _EXACT[function](exact[n], *map(Fraction, each))
+    return _stepped(near, _missing(exact, near), mode)
+
+
 def fma(a, b, c, mode="rn"):
-    """Multiply and add, rounded once; of doubles to the nearest."""
+    """Multiply and add, rounded once."""
     if a.dtype.char == "d":
-        return _fma_double(*np.broadcast_arrays(a, b, c))
+        return _fma_double(*np.broadcast_arrays(a, b, c)) if mode == "rn" else directed(_fma_double, mode, a, b, c)
     p = np.multiply(a, b, dtype=float)  # exact
     s = p + c
     if mode != "rn" or np.count_nonzero(s.view("i8") & 0x0FFFFFFF) < s.size:  # perhaps half-way for the type
@@ -75,6 +111,44 @@ def _fma_double(a, b, c):
         except OverflowError:
             result[n] = np.inf if total > 0 else -np.inf
     return result
+
+
+# What is exact; of a root, a number on that side of the nearest one on which the root is.
+_EXACT = {np.divide: lambda _, a, b: a / b, _fma_double: lambda _, a, b, c: a * b + c,
+          np.sqrt: lambda near, a: Fraction(near) + (a - Fraction(near) ** 2)}  # fmt: skip
+
+
+# Halves: "f16" and "bf16", which is the upper half of single precision, alone or two in one word -------------------
+
+
+def numbers(bits, kind, flush=False):
+    """Return what bits stand for, as doubles; twice as many numbers, if there are pairs."""
+    bits = _normal(bits.view("u2"), kind) if flush else bits.view("u2")
+    return (bits.view("f2") if kind[0] == "f" else (bits.astype("u4") << 16).view("f4")).astype(float)
+
+
+def bits_of(exact, kind, mode="rn", flush=False):
+    """Round to halves, and return their bits."""
+    if kind[0] == "f":
+        made = rounded(exact, "f2", mode).view("u2")
+    else:
+        near = exact.astype("f4")
+        bits = _odd(near, _missing(exact, near)).view("u4")
+        up = {"rn": 0x7FFF + (bits >> 16 & 1), "rz": 0, "rm": 0xFFFF * (bits >> 31), "rp": 0xFFFF * (~bits >> 31)}
+        made = (bits + up[mode] >> 16).astype("u2")
+    made = np.where(exact == exact, made, np.uint16(0x7FFF))
+    return (_normal(made, kind) if flush else made).view("u4" if "x2" in kind else "u2")
+
+
+def _normal(bits, kind):
+    """Replace subnormal numbers by zeros of their sign."""
+    return np.where(bits & (0x7C00 if kind[0] == "f" else 0x7F80), bits, bits & 0x8000)
+
+
+def half_sum(kind, a, b):
+    """Add two words of halves."""
+    a, b = numbers(np.array([a, b]), kind).reshape(2, -1)
+    return bits_of(a + b, kind)[0]
 
 
 def flushed(a):

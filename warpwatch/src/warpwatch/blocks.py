@@ -41,12 +41,12 @@ class Kernel:
         function = self.functions[name]
         self.params, self.head = function.params, function.head
         self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, 0
-        self.add_function(function, "", {}, ())
+        self.add_function(function, "", {}, (), None)
         self.place(reader.variables)
         self.link()
 
-    def add_function(self, function, suffix, formal, within):
-        """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
+    def add_function(self, function, suffix, formal, within, source):
+        """Add a function's statements; of a called one, with a suffix, values of parameters, and the call's line."""
         self.registers |= {name + suffix: code for name, code in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
 
@@ -60,7 +60,8 @@ class Kernel:
                 continue
             if suffix:
                 operands = [NAME.sub(renamed, operand) for operand in item.operands]
-                item = item._replace(operands=operands, guard=item.guard and (item.guard[0] + suffix, item.guard[1]))
+                guard = item.guard and (item.guard[0] + suffix, item.guard[1])
+                item = item._replace(operands=operands, guard=guard, source=item.source or source)
             if item.kind == "call":
                 self.call(item, (*within, function.name))
                 continue
@@ -75,13 +76,18 @@ class Kernel:
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
         results, names, params = [*lists, [], []][:3]
-        name, counts = names[0] if names else "", (len(results), len(params))
+        name = names[0] if names else ""
+        if name == "__assertfail":
+            self.add(item._replace(kind="trap"))
+            return
+        if (function := self.functions.get(name)) and not function.results:  # whatever the caller believes
+            results = []
+        counts = len(results), len(params)
         if (known := TABLES["functions"].get(name)) and counts == tuple(known["counts"]):
             made = [f"{each}_0" for each in results + params]
             self.registers[made[0][1:]] = known["code"]
             self.add(item._replace(kind=name, mods=(), operands=made))
             return
-        function = self.functions.get(name)
         if item.guard or name in within or not function or counts != (len(function.results), len(function.params)):
             why = f"has {len(function.params)} arguments and {len(function.results)} results" if function else ""
             why = "is guarded" if item.guard else "calls itself" if name in within else why or "is not in the text"
@@ -89,7 +95,7 @@ class Kernel:
         formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
         self.copies += 1
         suffix = f"__{self.copies}"
-        self.add_function(function, suffix, formal, within)
+        self.add_function(function, suffix, formal, within, item.source)
         self.label("$after" + suffix)
 
     def label(self, name):

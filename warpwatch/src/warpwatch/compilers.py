@@ -1,11 +1,13 @@
 """The seam to the compilers of CUDA for Python, numba-cuda and numba-cuda-mlir: which is there, and PTX of a kernel."""
 
+import os
 import sys
 import warnings
 from contextlib import nullcontext
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 GENERATION = 9, 0  # of the GPU that a compiler is told of where there is none
 MISSING = "CUDA kernels need a compiler: `pip install 'numba-cuda[cu12]'` brings one, not for macOS"
@@ -68,28 +70,101 @@ _TEXTS = {}
 def ptx_of(compiler, kernel, types):
     """Return the PTX of a kernel for arguments of these types, with the lines of its source."""
     options = {name: value for name in OPTIONS if (value := kernel.targetoptions.get(name)) is not None}
-    compile_ptx = partial(compiler.cuda.compile_ptx, cc=GENERATION, **options)
-    key = kernel.py_func, types, str(options)
+    debug, link = kernel.targetoptions.get("debug"), tuple(kernel.targetoptions.get("link") or ())
+    key = kernel.py_func, types, str(options), debug, link
+    if link and compiler.package != "numba_cuda":
+        raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
 
     def compiled():
+        compile_ptx = partial(compiler.cuda.compile_ptx, cc=GENERATION, **options)
+        if compiler.package == "numba_cuda":
+            compile_ptx = partial(_linked, compiler, kernel.targetoptions | {"link": [*link]})
         try:
-            return compile_ptx(kernel.py_func, types, lineinfo=True)[0]
+            return compile_ptx(kernel.py_func, types, lineinfo=not debug)[0]
         except compiler.part("core.errors").NumbaError:
             raise
         except Exception:  # of NVVM, which does not take all that is said of lines
-            return compile_ptx(kernel.py_func, types)[0]
+            return compile_ptx(kernel.py_func, types, lineinfo=False)[0]
 
     if key not in _TEXTS:
-        if kernel.targetoptions.get("link"):
-            raise TypeError(f"{kernel.py_func.__name__} is linked with other files (link=...), which are not read here")
         from warpwatch import virtual  # which launches what is compiled here
 
-        there = virtual.current() or compiler.cuda.is_available()  # a device, of which the compiler asks now and then
-        with nullcontext() if there else virtual.device(), warnings.catch_warnings():
+        with nullcontext() if virtual.current() else virtual.device(), warnings.catch_warnings():
             # Of source that was never in a file: lines are right.
             warnings.filterwarnings("ignore", "Could not find source for function")
-            _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options)
+            kept = not debug and not link  # what these name may change
+            _TEXTS[key] = keep(compiled, kernel.py_func, str(types), GENERATION, options) if kept else compiled()
     return _TEXTS[key]
+
+
+def _linked(compiler, options, function, types, lineinfo):
+    """Return the PTX of a kernel, and of all that it is linked with, as one text."""
+    library = compiler.part("dispatcher")._Kernel(function, types, **options | {"lineinfo": lineinfo}).library
+    texts, code = [*library.get_asm_strs()], compiler.part("cudadrv.linkable_code").LinkableCode
+    for file in sorted(library._linking_files, key=str):
+        linked = code.from_path_or_obj(file)
+        kind, name, text = type(linked).__name__, file if isinstance(file, str) else linked.name, linked.data
+        other = getattr(linked.setup_callback or linked.teardown_callback, "__module__", "numba")[:5] != "numba"
+        if kind not in ("CUSource", "PTXSource") or other:
+            what = f"{function.__name__} is linked with {name}, {kind}{' with a callback, which gets a module' * other}"
+            raise TypeError(f"{what}; CUDA source and PTX are read here")
+        if kind == "CUSource":
+            text = compiler.part("cudadrv.nvrtc").compile(text, name, GENERATION, lineinfo=True)[0].code
+        texts.append(text if isinstance(text, str) else text.decode())
+    return "\n".join(texts), None
+
+
+RAISED, FIRST = [], 1 << 20  # class, arguments, function, file and line of what kernels raise; the first one's code
+
+
+def _return_exception(convention, builder, exc, exc_args=None, loc=None, func_name=None):
+    """Let a function return an exception's code, which is like no other function's."""
+    where = "", "", 0
+    if builder.debug_metadata:
+        at = dict(builder.debug_metadata.operands)
+        scope = dict(at["scope"].operands)
+        file = dict(scope["file"].operands)
+        where = scope["name"].rpartition(".")[2], os.path.join(file["directory"], file["filename"]), at["line"]
+    RAISED.append((exc or RuntimeError, exc_args or (), *where))
+    convention._return_errcode_raw(builder, FIRST + len(RAISED) - 1)
+
+
+def places(compiler):
+    """Return what is exchanged while numba-cuda compiles: exceptions have places, and with debug=True axes ends."""
+    if compiler.package != "numba_cuda":
+        return {}
+    convention, context, cgutils = (compiler.part(name) for name in ("core.callconv", "target", "cgutils"))
+    plain = cgutils.get_item_pointer
+
+    def check(context, builder, index, length, axis=None):
+        with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", index, length)):
+            context.fndesc.call_conv.return_user_exc(builder, IndexError, (f"index is out of bounds for axis {axis}",))
+
+    def pointer(context, *args, wraparound=False, boundscheck=False):  # of atomic operations, which wrap around
+        return plain(context, *args, wraparound=wraparound, boundscheck=wraparound and context.enable_boundscheck)
+
+    debug = property(lambda context: getattr(context.error_model, "raise_on_fp_zero_division", False))
+    return {(convention.CUDACallConv, "return_user_exc"): _return_exception, (cgutils, "do_boundscheck"): check,
+            (context.CUDATargetContext, "enable_boundscheck"): debug, (cgutils, "get_item_pointer"): pointer,
+            (compiler.part("cudadrv.nvrtc"), "Program"): _program}  # fmt: skip
+
+
+def _program(source, language, options):
+    """Stand in for `cuda.core.Program`, which asks for a driver: return what compiles CUDA source to PTX."""
+
+    def compiled(kind, logs=None):
+        nvrtc, given = import_module("cuda.bindings.nvrtc"), options.as_bytes("nvrtc")
+        _, program = nvrtc.nvrtcCreateProgram(source.encode(), options.name.encode(), 0, [], [])
+        (failed,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        what = "ProgramLog" if failed else "PTX"
+        _, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+        getattr(nvrtc, f"nvrtcGet{what}")(program, made := bytes(size))
+        nvrtc.nvrtcDestroyProgram(program)
+        if failed:
+            raise ValueError(f"{options.name} does not compile: {made.decode()}")
+        return SimpleNamespace(code=made.rstrip(b"\0"))
+
+    return SimpleNamespace(compile=compiled)
 
 
 @lru_cache(256)

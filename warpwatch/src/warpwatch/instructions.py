@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from warpwatch.parse import DTYPES, SIZES
+from warpwatch.parse import DTYPES, HALVES, SIZES
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WHOLE, REAL = TABLES["any"] | TABLES["whole"], TABLES["any"] | TABLES["real"]
@@ -20,6 +20,7 @@ _CLASSES = {kind: name for name, kinds in TABLES["classes"].items() for kind in 
 _ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
 _DIRECTED = ("rz", "rm", "rp")
+_RELU = "(np.maximum({}, 0) + 0.0)"  # negative numbers and -0 become +0
 
 
 class _Operand(NamedTuple):
@@ -38,7 +39,7 @@ def express(i, value):
     if i.kind in _OTHERS:
         return _OTHERS[i.kind](i, value)
     code = DTYPES[i.type]
-    if code[0] == "f":
+    if "f" in i.type:
         return _real(i, value, code)
     name, bits = ".".join((i.kind, *i.mods[:-1])), 8 * SIZES[i.type]
     if i.kind in ("and", "or", "xor", "not", "shl", "selp"):  # of which a sign is a bit like others
@@ -49,30 +50,50 @@ def express(i, value):
     return source, "i4" if i.kind in ("popc", "clz", "bfind") else wide if "wide" in name else code
 
 
+def _numbers(text, kind, value, flush):
+    """Return source of an operand's numbers, halves as doubles; without those that are subnormal, if that is asked."""
+    source = value(text, DTYPES[kind])
+    if kind in HALVES:
+        return f"numbers({source}, {kind!r}, {flush})"
+    return f"flushed({source})" if flush else source
+
+
 def _real(i, value, code):
-    """Compute with real numbers; `approx` and `full` ask for less accuracy; rounding may be directed in `fma` only."""
-    mods = set(i.mods[:-1])
-    mode = next((m for m in _DIRECTED if m in mods), "rn")
-    directed = code == "f4" and i.kind in ("fma", "mad", *TABLES["rounded"])
-    known = {"rn", "approx", "full", "ftz", "sat", *(_DIRECTED if directed else ())}
-    if not mods <= known:
+    """Compute with real numbers; `approx` and `full` ask for less accuracy. Halves are rounded once, from doubles."""
+    mods, half = set(i.mods[:-1]), i.type in HALVES
+    flush, mode = "ftz" in mods, next((m for m in _DIRECTED if m in mods), "rn")
+    directed = not half and i.kind in ("fma", "mad", *TABLES["rounded"])
+    known = {"rn", "approx", "full", "ftz", "sat", "NaN", *(_DIRECTED if directed else ())}
+    if not mods <= known | ({"relu"} if half and i.kind == "fma" else set()):
         raise LookupError("modifiers")
-    args, source = [_Operand(value, operand, code) for operand in i.operands[1:]], REAL[i.kind]
-    source = TABLES["rounded"].get(i.kind, source) if mode != "rn" else source
-    if "ftz" in mods:  # "Floating-Point Instructions": subnormal inputs, and results
-        args, source = [f"flushed({a})" for a in args], f"flushed({source})"
-    source = source.format(*args, mode=mode)
-    return f"saturated({source})" if "sat" in mods else source, code
+    source = REAL[i.kind + ".NaN" * ("NaN" in mods)]
+    source = TABLES["half" if half else "rounded"].get(i.kind, source) if half or mode != "rn" else source
+    if half or flush:  # "Floating-Point Instructions": subnormal inputs, and results
+        source = source.format(*(_numbers(operand, i.type, value, flush) for operand in i.operands[1:]), mode=mode)
+    else:
+        source = source.format(*(_Operand(value, operand, code) for operand in i.operands[1:]), mode=mode)
+    source = f"flushed({source})" if flush and not half else source
+    source = f"saturated({source})" if "sat" in mods else _RELU.format(source) if "relu" in mods else source
+    return f"bits_of({source}, {i.type!r}, 'rn', {flush})" if half else source, code
 
 
 def _compare(i, value):
-    """Compare ("setp"); `setp p|q` gives q the contrary, each with what is combined with it."""
-    which, *combine = [m for m in i.mods[:-1] if m != "ftz"]
-    code = DTYPES[i.type]
-    a, b = (f"flushed({value(o, code)})" if "ftz" in i.mods else value(o, code) for o in i.operands[1:3])
-    test = (_REAL_COMPARE if code[0] == "f" else _WHOLE_COMPARE)[which].format(a, b)
+    """Compare ("setp", "set"): numbers by number, where there are two in one.
+
+    `setp p|q` gives q the contrary, each with what is combined with it; of two numbers, their own.
+    """
+    to = [] if i.kind == "setp" else [i.mods[-2]]
+    which, *combine = [m for m in i.mods[: -1 - len(to)] if m != "ftz"]
+    a, b = (_numbers(operand, i.type, value, "ftz" in i.mods) for operand in i.operands[1:3])
+    test, pair = (_REAL_COMPARE if "f" in i.type else _WHOLE_COMPARE)[which].format(a, b), "x2" in i.type
+    test = f"({test}).reshape(-1, 2).T" if pair and not to else f"({test})"
     join = WHOLE[combine[0]].format("", value(i.operands[3], "?")) if combine else ""
-    return f"(({test}){join}, ~({test}){join})" if "|" in i.operands[0] else f"({test}){join}", "?"
+    if not to:
+        return f"({test}{join}, ~{test}{join})" if "|" in i.operands[0] and not pair else f"{test}{join}", "?"
+    made, code = f"np.where({test}{join}, {1.0 if 'f' in to[0] else -1}, 0)", DTYPES[to[0]]
+    if to[0] in HALVES:
+        return f"bits_of({made}, {to[0]!r})", code
+    return f"{made}.astype('i2').view({code!r})" if pair else f"{made}.astype({code!r})", code
 
 
 def _move(i, value):
@@ -86,25 +107,31 @@ def _move(i, value):
 
 
 def _convert(i, value):
-    """Convert ("cvt"): to a narrower integer, the low bits; from real numbers, the nearest there is."""
+    """Convert ("cvt"): to a narrower integer, the low bits; from real numbers, the nearest there is; two to a pair."""
     *how, to, of = i.mods
-    code, of_code = DTYPES[to], DTYPES[of]
-    source, mode = value(i.operands[1], of_code), next((m for m in how if m in _DIRECTED), "rn")
-    if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat"} or mode != "rn" and of in ("s64", "u64"):
+    code, real, mode = DTYPES[to], "f" in of, next((m for m in how if m in _DIRECTED), "rn")
+    if not set(how) <= {*_ROUND, *_DIRECTED, "rn", "ftz", "sat", *({"relu"} if to in HALVES else ())}:
         raise LookupError("modifiers")
-    if of_code[0] != "f" and code[0] != "f":
+    made = [_numbers(text, of, value, real and "ftz" in how) for text in i.operands[1:]]
+    source = f"np.stack([{made[1]}, {made[0]}], axis=1).ravel()" if "x2" in to else made[0]  # the first one is above
+    if len(made) != 1 + ("x2" in to) or "x2" in of:
+        raise LookupError("operands")
+    if not real and "f" not in to:
         return (f"fitted({source}, {code!r})" if "sat" in how else f"({source}).astype({code!r})"), code
-    source = f"flushed({source})" if "ftz" in how and of == "f32" else source
+    source = f"{source}.astype('f4')" if of in HALVES else source
     for name in set(how) & set(_ROUND):
         source = f"{_ROUND[name]}({source})"
-    if code[0] != "f":
+    if "f" not in to:
         return f"whole({source}, {code!r})", code
-    source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source} * 1.0, {code!r}, {mode!r})"
+    if to in HALVES:
+        source = f"saturated({source})" if "sat" in how else _RELU.format(source) if "relu" in how else source
+        return f"bits_of({source}, {to!r}, {mode!r})", code
+    source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source}, {code!r}, {mode!r})"
     source = f"flushed({source})" if "ftz" in how and to == "f32" else source
     return f"saturated({source})" if "sat" in how else source, code
 
 
-_OTHERS = {"setp": _compare, "mov": _move, "cvta": _move, "cvt": _convert}
+_OTHERS = {"setp": _compare, "set": _compare, "mov": _move, "cvta": _move, "cvt": _convert}
 
 
 def class_of(i):
@@ -113,7 +140,7 @@ def class_of(i):
         return f"{i.kind[:2]}.{space_of(i.mods)}"
     if i.kind in ("bar", "barrier"):
         return "warp" if "warp" in i.mods else "barrier"
-    number = "float" if i.type[:1] == "f" else "integer"
+    number = "float" if "f" in i.type else "integer"
     return number if (i.kind, number) == ("div", "integer") else _CLASSES.get(i.kind, number)
 
 

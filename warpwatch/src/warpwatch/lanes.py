@@ -13,7 +13,7 @@ import numpy as np
 from warpwatch import arithmetic, warps
 from warpwatch.blocks import WARP, copied, parse
 from warpwatch.instructions import TABLES, class_of, express, space_of
-from warpwatch.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name
+from warpwatch.parse import DTYPES, HALVES, SIZES, SPECIAL, names_of, number, short_name
 
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
@@ -29,7 +29,7 @@ def seen(source, of, to):
     """Return source of lanes of one dtype as those of another: the same bits, fewer of them, or more of their sign."""
     if of == to:
         return source
-    same = of[1:] == to[1:] or "f2" in (of, to)
+    same = of[1:] == to[1:]
     if "?" in (of, to) or not same and "f" in of + to:
         raise LookupError(f"{of} as {to}")
     return f"({source}).{'view' if same else 'astype'}({to!r})"
@@ -51,8 +51,8 @@ class Program:
             self.instructions += block.body + [block.last] * (block.last is not None)
             block.count, block.at = len(self.instructions) - block.first, len(self.instructions) - 1
             block.classes = Counter(class_of(i) for i in self.instructions[block.first :])
-            block.fmas = sum(i.kind == "fma" or i.kind == "mad" and i.type[0] == "f" for i in block.body)
-            block.products = block.fmas + sum(i.kind == "mul" and i.type[0] == "f" for i in block.body)
+            block.fmas = sum(i.kind == "fma" or i.kind == "mad" and "f" in i.type for i in block.body)
+            block.products = block.fmas + sum(i.kind == "mul" and "f" in i.type for i in block.body)
             self.write(n, block, lines)
         spaces = vars(arithmetic) | vars(warps) | self.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
@@ -139,7 +139,8 @@ class Program:
                 return self.put(i.operands[0], source, function["code"])
             if i.kind == "mov" and "{" in i.operands[0] + i.operands[1]:
                 return self.pack(i)
-            source, code = express(i, self.value if any(map(names_of, i.operands[1:])) else self.full)
+            whole = HALVES.keys() & i.mods or not any(map(names_of, i.operands[1:]))
+            source, code = express(i, self.full if whole else self.value)
             return self.put(i.operands[0], source, code)
         except (LookupError, ValueError) as error:
             raise i.unknown(f": {error}") from error
@@ -204,6 +205,7 @@ class Program:
             raise LookupError("modifiers")
         code = DTYPES[i.type].replace("u", "i" if op in ("cas", "exch") else "u")
         made, needed = ", ".join(self.full(v, code) for v in values), target != "_"
+        op += f".{i.type}" * (i.type in HALVES)
         call = f"m.atomic_{space_of(i.mods)}({at}, {self.address(place)}, {code!r}, {op!r}, {needed}, {made})"
         return self.put(target, call + "[0]", code) if needed else [call]
 

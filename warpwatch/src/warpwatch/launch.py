@@ -138,7 +138,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     made = Launch(program, sizes.values(), params, int(shared), regions, watch, form, space)
     if watch not in (True, False):
         made.space.begin(watch)
-    if options.get("debug"):
+    if options.get("debug") and "NumbaEnv" not in text:
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
     with _understood():
         report = made.run(steps)

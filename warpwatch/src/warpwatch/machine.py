@@ -10,9 +10,11 @@ from functools import partial
 
 import numpy as np
 
+from warpwatch.compilers import FIRST, RAISED
 from warpwatch.fences import Fences
 from warpwatch.instructions import WINDOWS
 from warpwatch.memory import OwnSpace, add
+from warpwatch.parse import short_name
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -37,7 +39,7 @@ class Launch:
         self.barrier = np.zeros(2, "u4")  # of the grid, for C++, whose groups find it by registers
         own = {"barrier of the grid": self.barrier} if program.kernel.cooperative else {}
         for name, array in (program.kernel.arrays | own).items():
-            add(regions, array.ctypes.data, array.nbytes, name, array=array)
+            add(regions, array.ctypes.data, array.nbytes, short_name(name))
         self.space, self.fences = space(regions, program, watch), Fences() if watch and program.fences else None
 
     def run(self, steps=None):
@@ -200,6 +202,20 @@ class Machine:
             print(re.sub(r"%[-+ #0\d.]*(?:hh?|ll?)?([a-zA-Z%])", shown, text(first)), end="")
         self.idx, self.watch = saved, watch
         return np.array(counts, "i4")
+
+    def raised(self, at, lanes, codes):
+        """Note exceptions, by their codes; the first is as that which a launch on a GPU raises."""
+        for code in dict.fromkeys(codes.tolist()):
+            known = RAISED[code - FIRST] if code >= FIRST else (SystemError, (f"unknown error {code}",), "?", "", 0)
+            kind, arguments, *where = known
+            own, said = lanes[codes == code], "".join(f": {each}" for each in arguments[:1])
+            self.report.add(("exception", code), f"raises {kind.__name__}{said}", at, self.who(own[0]), count=len(own))
+            found = self.report.found[("exception", code), at, False]
+            found.file, found.line = where[1:]
+            if self.report.error is None:
+                ids = [[int(self.specials[f"{of}.{axis}"][own[0]]) for axis in "zyx"] for of in ("tid", "ctaid")]
+                text = "In function {!r}, file {}, line {}, tid={} ctaid={}{}".format(*where, *ids, said)
+                self.report.error = kind(text, *arguments[1:])
 
     # Running
 

@@ -13,7 +13,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from warpwatch.parse import DTYPES, short_name
+from warpwatch.arithmetic import half_sum
+from warpwatch.parse import DTYPES, HALVES, short_name
 from warpwatch.races import OTHERS, Races, thread_of
 
 BASE = 1 << 12
@@ -125,7 +126,7 @@ def add(regions, start, size, name, **known):
 class Space:
     """One memory of a machine, which has some regions. A subclass's `places` says where what is addressed lies."""
 
-    races = written = None
+    races, written, errors = None, None, ()
 
     def __init__(self, regions):
         self.regions = regions or [Region(0, 0, "nothing")]
@@ -181,6 +182,8 @@ class Space:
         if self.races is not None:
             self.races.update(mark, view.itemsize, self.machine.of(self.machine.stamp), tell)
         self.machine.report.atomics += len(address)
+        if op == "cas" and (raised := np.isin(address, self.errors)).any():  # with debug=True, for the first exception
+            self.machine.raised(tell.at, self.machine.lanes()[raised], values[1][raised])
         made = self.operate(place, view, op, needed, *values)
         if self.races is not None and self.machine.fences:
             writes = made[0] == values[0] if op == "cas" else True
@@ -277,7 +280,8 @@ class Space:
 UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
           "xor": np.bitwise_xor}  # fmt: skip
 ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
-           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a}  # fmt: skip
+           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a,
+           **{f"add.{kind}": partial(half_sum, kind) for kind in HALVES}}  # fmt: skip
 
 
 class GlobalSpace(Space):
@@ -295,6 +299,8 @@ class GlobalSpace(Space):
             self.offsets[n] = size - r.start
             size += r.end - r.start
         self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
+        arrays = program.kernel.arrays.items()
+        self.errors = [a.ctypes.data for name, a in arrays if name.endswith("__errcode__")]
         if watch:
             self.races = Races(size + 16, program)
             self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
@@ -312,6 +318,8 @@ class GlobalSpace(Space):
 
     def keep(self):
         """Remember, for what is to come, what was written, and who did what."""
+        for address in self.errors:
+            bytes_at(address, 4)[:] = 0
         for r, by in self.owned if self.written is not None else ():
             r.written[:] = self.written[r.start + by : r.end + by]
         if self.operation:

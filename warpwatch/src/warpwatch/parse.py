@@ -10,9 +10,10 @@ import numpy as np
 
 # What a type is as an array of lanes. Registers hold signed integers; an instruction that is unsigned looks at them so.
 DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "u2", "s32": "i4", "u32": "u4",
-          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f16": "f2", "f16x2": "f2", "f32": "f4", "f64": "f8",
-          "pred": "?"}  # fmt: skip
-SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()} | {"f16x2": 4}
+          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f32": "f4", "f64": "f8", "pred": "?"}  # fmt: skip
+HALVES = {"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4"}  # real numbers, and pairs, that lanes have as bits
+DTYPES |= HALVES
+SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()}
 SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
            "envreg1", "envreg2", *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
 
@@ -27,6 +28,7 @@ _STATEMENT = re.compile(
     |(?P<rest>\S[\s\S]*))""",
     re.X,
 )
+_SHARED = re.compile(r"\.(visible|weak|common|extern)\b")  # by all texts of a program
 _HEAD = re.compile(r"\.(entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?[^)]*$", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _VARIABLE = re.compile(r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
@@ -70,6 +72,7 @@ class Function:
 
 def short_name(name) -> str:
     """Return the last of the names that a mangled one is made of."""
+    name = name.partition("$")[0] or name  # which a text has for its own
     if found := re.search(r"^_ZZ.*E(\d+)(\w+)$", name):  # a variable of a function
         return found[2][: int(found[1])]
     found, rest = name, name.removeprefix("_ZN").removeprefix("_Z")
@@ -86,13 +89,14 @@ def names_of(operand):
 
 
 class Reader:
-    """Reads a text: functions by name, and the variables that stand outside of them or in them."""
+    """Reads texts, one behind the other: functions by name, variables outside and in them; kernels of the first."""
 
     def __init__(self, text):
         self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
-        self.files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', self.text)}
-        self.functions, self.kernels, self.variables, self.inlined = {}, [], {}, {}
-        self.function, self.source, self.line, self.scopes = None, None, 1, []
+        texts = re.split(r"(?m)^\s*\.version\b", self.text)
+        self.files = [{int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', each)} for each in texts]
+        self.functions, self.kernels, self.variables, self.inlined, self.part = {}, [], {}, {}, 0
+        self.function, self.source, self.line, self.scopes = None, None, 1, [{}]
         if not self.text.lstrip().startswith(".version"):
             raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
         place = 0
@@ -115,6 +119,8 @@ class Reader:
         if kind == "rest":
             raise self.wrong("the text ends within a statement, or is no PTX", text)
         if kind == "line":
+            if text.startswith(".version"):
+                self.part, self.scopes, self.inlined = self.part + 1, [{}], {}
             if found := _LOC.match(text):
                 self.place(*((int(file), int(line)) for file, line in (found.groups()[:2], found.groups()[2:]) if file))
                 if self.function and not self.function.items and "NumbaEnv" in self.text:
@@ -129,7 +135,7 @@ class Reader:
             self.scopes.append({})
         elif text == "}":
             self.scopes.pop()
-            self.function = self.function if self.scopes else None
+            self.function = self.function if self.scopes[1:] else None
         elif kind != "section":
             self.function.items.append(text if kind == "label" else self.instruction(text))
 
@@ -138,20 +144,23 @@ class Reader:
         at = self.inlined.get(at, at)
         self.inlined[own] = own if at is None or at[0] == own[0] else at
         file, line = self.inlined[own]
-        self.source = self.files.get(file, "?"), line
+        name = self.files[self.part].get(file, "?")
+        self.source = None if "<unnamed" in name else (name, line)
 
     def head(self, text):
         """Begin a function."""
-        if text[-1] == ";":  # declared here, not written here
-            return
         if not (found := _HEAD.search(text)):
             raise self.wrong("not understood", text)
+        name = self.known(text, found[3])
+        if text[-1] == ";":  # declared here, not written here
+            return
         params, results = ([(name, kind, SIZES[kind] * int(n or 1)) for kind, name, n in _PARAM.findall(part or "")]
                            for part in (found[4], found[2]))  # fmt: skip
-        self.function, self.scopes, self.source = Function(found[3], params, results), [{}], None
-        self.functions[found[3]] = self.function
-        if found[1] == "entry":
-            self.kernels.append(found[3])
+        self.function, self.source = Function(name, params, results), None
+        self.scopes.append({})
+        self.functions.setdefault(name, self.function)
+        if found[1] == "entry" and self.part == 1:
+            self.kernels.append(name)
 
     def directive(self, text):
         """Take in a declaration. A name that is no register's, or is known in these braces only, gets one's."""
@@ -167,9 +176,15 @@ class Reader:
         elif not text.startswith(".pragma"):
             raise self.wrong("an unknown directive", text)
 
+    def known(self, text, name):
+        """Return the name of what a statement declares, another than in other texts if it is its text's own."""
+        if self.part > 1 and not _SHARED.search(text):
+            self.scopes[0][name] = f"{name}${self.part}"
+        return self.scopes[0].get(name, name)
+
     def own(self, given):
         """Return a register's name for one that is declared in braces."""
-        name = given.lstrip("%") + (f"_s{self.line}" if len(self.scopes) > 1 else "")
+        name = given.lstrip("%") + (f"_s{self.line}" if len(self.scopes) > 2 else "")
         if "%" + name != given:
             self.scopes[-1][given] = "%" + name
         return name
@@ -177,6 +192,8 @@ class Reader:
     def variable(self, text, space, align, kind, name, counts):
         """Take in a variable of shared, local, constant or global memory; of the last two, memory is the process's."""
         code = DTYPES[kind]
+        if ".extern" in text and space != "shared":  # declared here, not written here
+            return
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
         if space in ("const", "global"):
@@ -188,7 +205,7 @@ class Reader:
                 raise self.wrong("an unknown value", text) from None
             made = np.array(values, code).view("u1")
             array[: len(made)] = made
-        self.variables[name] = space, int(align or SIZES[kind]), size, array
+        self.variables.setdefault(self.known(text, name), (space, int(align or SIZES[kind]), size, array))
 
     def instruction(self, text):
         """Take an instruction apart."""

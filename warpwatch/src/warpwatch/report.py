@@ -9,7 +9,7 @@ import numpy as np
 from warpwatch.parse import short_name
 
 KINDS = ("race", "out of bounds", "misaligned", "uninitialized", "read-only", "barrier", "shuffle", "mask",
-         "trap", "endless")  # fmt: skip
+         "exception", "trap", "endless")  # fmt: skip
 
 
 @dataclass
@@ -77,6 +77,7 @@ class Report:
         self.requests, self.sectors, self.shared_requests, self.passes = by_instruction
         self.barriers = self.atomics = 0
         self.unchecked: list[str] = []  # what nobody looked at
+        self.error = None  # the exception that the kernel has raised first
 
     def add(self, key, message, at, who, *, other=None, where=(None, None), count=1, note=False):
         """Note something; once per key, which begins with the kind, and instruction: others are counted."""

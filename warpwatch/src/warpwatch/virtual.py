@@ -34,7 +34,8 @@ class Device:
         """Take the places of each compiler's dispatcher and driver, where they are not taken yet; return the device."""
         if not (there := compilers.present()):
             raise ModuleNotFoundError(compilers.MISSING, name="numba_cuda")
-        for kernels, places in ((each.dispatcher, host.places(each, self.copy)) for each in there):
+        for each in there:
+            kernels, places = each.dispatcher, host.places(each, self.copy) | compilers.places(each)
             places[kernels, "__getitem__"] = lambda kernel, launched: self.configure(kernel, *launched)
             for name in ("configure", "forall", "compile"):
                 places[kernels, name] = partialmethod(_called, getattr(self, name))
@@ -92,7 +93,10 @@ class Device:
         except Exception as error:
             self.refused(kernel.py_func.__name__, error)
             raise
-        self.found(report)
+        if self.watch or not report.error:
+            self.found(report)
+        if report.error:  # which a GPU's launch raises, too
+            raise report.error
 
     def copy(self, name, source, target, stream):
         """Set one array to another, in a stream."""
@@ -167,7 +171,7 @@ def device(watch: bool = False) -> Iterator[list[Report]]:
     ----------
     watch
         Whether every access is watched, which takes a few times as long: findings raise an AssertionError at the
-        launch. Without it, only accesses outside of arrays do.
+        launch. Without it, only accesses outside of arrays do, and kernels raise their own exceptions.
 
     Yields
     ------
