@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from warpwatch.instructions import WINDOWS
-from warpwatch.memory import LOOK, OwnSpace, add
+from warpwatch.memory import LOOK, OwnSpace, add, owner_of
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -32,14 +32,15 @@ class Launch:
     def __init__(self, program, sizes, params, dynamic, regions, watch, form, space):
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
+        self.together = program.kernel.cooperative  # whether all blocks must be there at once
         for name, array in program.kernel.arrays.items():
-            add(regions, array.ctypes.data, array.nbytes, name, array=array)
+            add(regions, array.ctypes.data, array.nbytes, name, array=array, owner=owner_of(array))
         self.space = space(regions, program, watch)
 
     def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        each = blocks if self.program.kernel.cooperative else max(1, LANES // (-(-threads // 32) * 32))
+        each = blocks if self.together else max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):

@@ -85,10 +85,20 @@ def names_of(operand):
     return [name for name in re.findall(r"%([\w$]+)(?![\w.$])", operand) if name not in SPECIAL]
 
 
-class Reader:
-    """Reads a text: functions by name, and the variables that stand outside of them or in them."""
+def zeros(name, size):
+    """Return memory of the process for a variable, as bytes."""
+    array = np.zeros(size + 32, "u1")
+    return array[-array.ctypes.data % 16 :][: max(size, 1)]
 
-    def __init__(self, text):
+
+class Reader:
+    """Reads a text: functions by name, and the variables that stand outside of them or in them.
+
+    `room(name, size)` gives memory for a variable that all launches share, as bytes that are zero.
+    """
+
+    def __init__(self, text, room=zeros):
+        self.room = room
         self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
         self.files = {int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', self.text)}
         self.functions, self.kernels, self.variables = {}, [], {}
@@ -169,13 +179,12 @@ class Reader:
         return name
 
     def variable(self, text, space, align, kind, name, counts):
-        """Take in a variable of shared, local, constant or global memory; of the last two, memory is the process's."""
+        """Take in a variable of shared, local, constant or global memory; memory for the last two is there at once."""
         code = DTYPES[kind]
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
         if space in ("const", "global"):
-            array = np.zeros(size + 32, "u1")
-            array = array[-array.ctypes.data % 16 :][: max(size, 1)]
+            array = self.room(name, size)
             try:
                 values = [number(v, code) for v in re.split(r"[\s,{}]+", text.partition("=")[2]) if v]
             except ValueError:
