@@ -1,9 +1,9 @@
-/* Stands in for the CUDA runtime, libcudart.so, under host code that nvcc has compiled: what is called here is asked of
-   `warpwatch run` (cudart.py), which has the device. No header of CUDA's is needed. What is missing here is missing: the
-   loader of programs then names it, as "undefined symbol".
+/* Stands in for the CUDA runtime, libcudart.so, under host code that nvcc has compiled. What is called here is asked of
+   `warpwatch run` (cudart.py), which has the device; what arguments say is checked here. No header of CUDA's is needed.
+   A function that is missing is an "undefined symbol", which the loader of programs names.
 
-   Memory of the device is a file that both processes map at BASE. The first HALF of it is the device's own: the host can
-   touch it through copies only, which go by `alias`. The second one is memory that host and device share. */
+   Memory of the device is a file that both processes map at BASE. The first HALF of it is the device's own: the host
+   can touch it through copies only, which go by `alias`. The second one is memory that host and device share. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,20 +21,27 @@
 
 typedef struct { unsigned x, y, z; } dim3;
 typedef int64_t number;
-typedef int error; /* cudaError_t */
-enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_FUNCTION = 98, NO_DEVICE = 101, TOO_LARGE = 720, UNSUPPORTED = 801 };
-enum { HOST = 1, DEVICE = 2, MANAGED = 3 };         /* cudaMemoryType */
-enum { TO_DEVICE = 1, TO_HOST = 2, FILL = -1 };     /* cudaMemcpyKind; and none, but a value */
+typedef int error;                                                     /* cudaError_t */
+enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101, BAD_HANDLE = 400,
+       FAILED = 719, TOO_LARGE = 720, UNSUPPORTED = 801 };
+enum { VARIABLE = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };              /* cudaMemoryType */
+enum { TO_DEVICE = 1, FROM_DEVICE = 2, ANY = 4, FILL = 5 };            /* bits of cudaMemcpyKind; FILL has no source */
 
 /* Asking -------------------------------------------------------------------------------------------------------- */
 
 static struct { char what[16]; uint32_t count, size; number numbers[12]; } question;
 static __thread struct { number status, numbers[4]; } answer;
 static __thread error last;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pid_t owner; /* the process that has begun, which a child that it forks is not */
 static char *alias;
 static int wire;
+
+static void unlock(int *locked)
+{
+    pthread_mutex_unlock(&lock);
+}
+#define LOCKED __attribute__((cleanup(unlock))) int locked = pthread_mutex_lock(&lock); /* up to the end of a function */
 
 static void quit(const char *why)
 {
@@ -55,9 +62,25 @@ static void pass(int out, void *bytes, size_t size)
     }
 }
 
+/* What cudart.py calls: maps memory of the device, and lets others find it in a folder. */
+int warpwatch_share(const char *folder)
+{
+    int memory = memfd_create("warpwatch", MFD_CLOEXEC), how = MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    char file[99], path[4096];
+    snprintf(file, sizeof file, "/proc/%d/fd/%d", (int)getpid(), memory);
+    snprintf(path, sizeof path, "%s/memory", folder);
+    return ftruncate(memory, 2 * HALF) || symlink(file, path) ||
+           mmap((void *)BASE, 2 * HALF, PROT_READ | PROT_WRITE, how, memory, 0) != (void *)BASE;
+}
+
+int warpwatch_drop(void *start, size_t size)
+{
+    return madvise(start, size, MADV_REMOVE);
+}
+
 static void begin(void)
 {
-    struct sockaddr_un place = {AF_UNIX};
+    struct sockaddr_un place = {.sun_family = AF_UNIX};
     char path[4096];
     const char *folder = getenv("WARPWATCH_CUDART");
     if (!folder)
@@ -68,10 +91,12 @@ static void begin(void)
     wire = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (memory < 0 || connect(wire, (void *)&place, sizeof place))
         quit("`warpwatch run` is not there any more");
-    void *fixed = mmap((void *)BASE, 2 * HALF, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    void *both = mmap((void *)(BASE + HALF), HALF, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, HALF);
+    int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    void *own = mmap((void *)BASE, 2 * HALF, PROT_NONE, how, -1, 0);
+    if (own == (void *)BASE) /* of which a part is replaced */
+        own = mmap((void *)(BASE + HALF), HALF, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, HALF);
     alias = mmap(0, HALF, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-    if (fixed != (void *)BASE || both == MAP_FAILED || alias == MAP_FAILED)
+    if (own != (void *)(BASE + HALF) || alias == MAP_FAILED)
         quit("memory of the device finds no room among the addresses of this process");
     close(memory);
     owner = getpid();
@@ -84,7 +109,7 @@ static error keep(error status)
 
 static error ask(const char *what, const void *bytes, size_t size, const number *numbers, size_t count)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED
     if (!owner)
         begin();
     answer.status = FORKED;
@@ -96,7 +121,6 @@ static error ask(const char *what, const void *bytes, size_t size, const number 
         pass(1, (void *)bytes, size);
         pass(0, &answer, sizeof answer);
     }
-    pthread_mutex_unlock(&lock);
     return keep(answer.status);
 }
 
@@ -105,9 +129,23 @@ static error ask(const char *what, const void *bytes, size_t size, const number 
     ask(what, bytes, size, (number[]){__VA_ARGS__}, sizeof((number[]){__VA_ARGS__}) / sizeof(number))
 #define CALL(what, ...) ASK(what, __func__, strlen(__func__), __VA_ARGS__) /* which names the call, for messages */
 
+static error refuse(const char *name, error status, const char *why, ...)
+{
+    char text[999];
+    int size = snprintf(text, sizeof text, "%s: ", name);
+    va_list values;
+    va_start(values, why);
+    vsnprintf(text + size, sizeof text - size, why, values);
+    va_end(values);
+    ask("refuse", text, strlen(text), 0, 0);
+    return keep(status);
+}
+
 /* Modules, kernels and variables: what host code registers before `main`, asked for when it is used --------------- */
 
+#define GENERATION (10 * COMPUTE_CAPABILITY_MAJOR + COMPUTE_CAPABILITY_MINOR)
 struct fat { uint32_t magic; uint16_t version, head; uint64_t size; };
+struct part { uint16_t kind, version; uint32_t head; uint64_t size; uint32_t packed, options, ptx, generation; };
 struct wrapper { int magic, version; const struct fat *one, **linked; };
 struct module { const struct wrapper *from; number id; };
 struct named {
@@ -116,7 +154,9 @@ struct named {
     struct module *module;
     struct named *next;
     number id, count, shared, local, dynamic, *sizes; /* of a kernel; `dynamic` is what it may have at most */
-    void **managed;                                   /* of a variable: what host code holds its address in */
+    struct memory *memory;                            /* of a variable */
+    size_t size;
+    void **managed;                                   /* what host code holds its address in, if it is managed */
 };
 static struct named *functions, *variables;
 
@@ -134,80 +174,81 @@ static struct named *find(struct named *list, const void *host)
     return list;
 }
 
-static error ready(struct module *module)
+/* Hands over the PTX of a module, that for the latest GPU up to ours; several modules may be linked to one. */
+static void ready(struct module *module)
 {
+    static number modules;
     const struct fat *one[] = {module->from->one, 0}, **each = module->from->version == 2 ? module->from->linked : one;
-    for (number id = module->id; !id && *each; each++) {
-        if (ASK("module", *each, (*each)->head + (*each)->size, module->id))
-            return answer.status;
-        module->id = answer.numbers[0];
+    if (module->id)
+        return;
+    for (module->id = ++modules; *each; each++) {
+        const struct part *best = 0, *part = (void *)((char *)*each + (*each)->head);
+        for (; (char *)part < (char *)*each + (*each)->head + (*each)->size; part = (void *)((char *)part + part->head + part->size))
+            if (part->kind == 1 && !part->packed && part->generation <= GENERATION && (!best || part->generation > best->generation))
+                best = part;
+        if (best)
+            ASK("module", (char *)best + best->head, strnlen((char *)best + best->head, best->size), module->id);
     }
-    return 0;
 }
 
 static error kernel(const void *host, struct named **found)
 {
+    LOCKED
+    static number kernels;
     struct named *f = *found = find(functions, host);
     if (!f)
         return keep(NO_FUNCTION);
     if (f->sizes)
         return 0;
-    if (ready(f->module) || ASK("kernel", f->name, strlen(f->name), f->module->id))
-        return answer.status;
-    f->id = answer.numbers[0], f->count = answer.numbers[1], f->shared = answer.numbers[2], f->local = answer.numbers[3];
-    number *sizes = calloc(f->count + 1, sizeof *sizes);
-    for (number n = 0; n < f->count; n++)
-        sizes[n] = ASK("param", "", 0, f->id, n) ? 0 : answer.numbers[0];
-    f->sizes = sizes;
+    ready(f->module);
+    number id = ++kernels, count = 1, *sizes = 0;
+    for (number n = 0; n < count; n++) {
+        if (ASK("kernel", f->name, strlen(f->name), f->module->id, id, n))
+            return answer.status;
+        count = answer.numbers[1];
+        sizes = realloc(sizes, (count + 1) * sizeof *sizes);
+        sizes[n] = answer.numbers[0];
+    }
+    f->id = id, f->count = count, f->shared = answer.numbers[2], f->local = answer.numbers[3], f->sizes = sizes;
     return 0;
+}
+
+/* Memory -------------------------------------------------------------------------------------------------------- */
+
+static struct memory { char *start; size_t size; int type; char name[40]; struct memory *next; } *memories;
+
+static struct memory *hold(void *start, size_t size, int type, const char *name)
+{
+    LOCKED
+    struct memory *made = malloc(sizeof *made);
+    *made = (struct memory){start, size, type, "", memories};
+    snprintf(made->name, sizeof made->name, "%s", name);
+    return memories = made;
+}
+
+static struct memory *holder(const void *p)
+{
+    LOCKED
+    struct memory *m = memories;
+    while (m && ((char *)p < m->start || (char *)p >= m->start + m->size))
+        m = m->next;
+    return m;
 }
 
 static error symbol(const void *host, char **address, size_t *size)
 {
+    LOCKED
     struct named *v = find(variables, host);
     if (!v)
-        return keep(13); /* cudaErrorInvalidSymbol */
-    if (ready(v->module) || ASK("symbol", v->name, strlen(v->name), v->module->id))
-        return answer.status;
-    *address = (char *)answer.numbers[0], *size = answer.numbers[1];
+        return keep(NO_SYMBOL);
+    if (!v->memory) {
+        ready(v->module);
+        if (ASK("symbol", v->name, strlen(v->name), v->module->id))
+            return answer.status;
+        v->memory = hold((void *)answer.numbers[0], v->size, VARIABLE, v->name);
+    }
+    *address = v->memory->start, *size = v->memory->size;
     return 0;
-}
-
-void **__cudaRegisterFatBinary(const struct wrapper *from)
-{
-    struct module *made = calloc(1, sizeof *made);
-    made->from = from;
-    return (void **)made;
-}
-
-void __cudaRegisterFatBinaryEnd(void **module) {}
-void __cudaUnregisterFatBinary(void **module) {}
-
-void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int limit, void *thread,
-                            void *block, void *blockdim, void *griddim, int *warp)
-{
-    add(&functions, module, host, name);
-}
-
-void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int ext, size_t size, int constant,
-                       int global)
-{
-    add(&variables, module, host, name);
-}
-
-void __cudaRegisterManagedVar(void **module, void **host, char *device, const char *name, int ext, size_t size,
-                              int constant, int global)
-{
-    add(&variables, module, host, name)->managed = host;
-}
-
-char __cudaInitModule(void **module) /* before host code reads what `managed` is */
-{
-    size_t size;
-    for (struct named *v = variables; v; v = v->next)
-        if (v->managed && (void **)v->module == module && symbol(v->host, (char **)v->managed, &size))
-            return 0;
-    return 1;
 }
 
 error cudaGetSymbolAddress(void **address, const void *host)
@@ -222,21 +263,37 @@ error cudaGetSymbolSize(size_t *size, const void *host)
     return symbol(host, &address, size);
 }
 
-/* Memory -------------------------------------------------------------------------------------------------------- */
-
 static error give(const char *name, void **address, size_t size, int type)
 {
-    if (!address || !size)
-        return address ? *address = 0, 0 : keep(INVALID);
-    if (ASK("malloc", name, strlen(name), size, type))
-        return answer.status;
-    *address = (void *)answer.numbers[0];
+    static const char *titles[] = {"", "pinned memory", "allocation", "managed memory"};
+    static int given[4];
+    char title[40];
+    if (!address)
+        return keep(INVALID);
+    *address = 0;
+    if (size > FREE)
+        return keep(NO_MEMORY);
+    snprintf(title, sizeof title, "%s %d", titles[type], ++given[type]);
+    if (!size || ASK("malloc", title, strlen(title), size, type != DEVICE))
+        return size ? answer.status : 0;
+    *address = hold((void *)answer.numbers[0], size, type, title)->start;
     return 0;
 }
 
 static error end(const char *name, void *address, int type)
 {
-    return address ? ASK("free", name, strlen(name), N(address), type) : 0;
+    LOCKED
+    struct memory **m = &memories, *gone;
+    while (*m && (*m)->start != address)
+        m = &(*m)->next;
+    if (!address)
+        return 0;
+    if (!(gone = *m) || gone->type == VARIABLE || (gone->type == HOST) != (type == HOST))
+        return refuse(name, INVALID, gone ? "%p is %s" : "%p is no memory of the device, or freed already", address,
+                      gone ? gone->name : "");
+    *m = gone->next;
+    free(gone);
+    return ASK("free", name, strlen(name), N(address));
 }
 
 error cudaMalloc(void **p, size_t size) { return give(__func__, p, size, DEVICE); }
@@ -256,45 +313,61 @@ error cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height)
 
 error cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
 {
-    return CALL("pointer", N(host)) ? answer.status : answer.numbers[0] ? *device = host, 0 : keep(INVALID);
+    struct memory *m = holder(host);
+    return m && m->type != DEVICE ? *device = host, 0 : keep(INVALID);
 }
 
-error cudaPointerGetAttributes(struct { int type, device; void *devicePointer, *hostPointer; } *about, const void *p)
+error cudaPointerGetAttributes(struct { int type, device; void *device_pointer, *host_pointer; } *about, const void *p)
 {
-    if (CALL("pointer", N(p)))
-        return answer.status;
-    int type = about->type = answer.numbers[0];
-    about->device = type ? 0 : -2; /* cudaInvalidDeviceId */
-    about->devicePointer = type ? (void *)p : 0, about->hostPointer = type == DEVICE ? 0 : (void *)p;
+    struct memory *m = holder(p);
+    int type = about->type = m ? m->type ? m->type : DEVICE : 0;
+    about->device = m ? 0 : -2; /* cudaInvalidDeviceId */
+    about->device_pointer = m ? (void *)p : 0, about->host_pointer = type == DEVICE ? 0 : (void *)p;
     return 0;
 }
 
-error cudaMemGetInfo(size_t *free, size_t *total)
-{
-    if (CALL("used", 0))
-        return answer.status;
-    return *total = FREE, *free = FREE - answer.numbers[0], 0;
-}
+error cudaMemGetInfo(size_t *free, size_t *total) { return *total = *free = FREE, 0; }
 
 static char *reach(const void *p)
 {
     return N(p) >= BASE && N(p) < BASE + HALF ? alias + (N(p) - BASE) : (char *)p;
 }
 
-/* Copies rows once they were found to be right; if `kind` is FILL, `step` is the value that they are filled with. */
+static error side(const char *name, const void *p, size_t size, int kind, int device)
+{
+    int there = N(p) >= BASE && N(p) < BASE + 2 * HALF;
+    struct memory *m = there ? holder(p) : 0;
+    if (kind != ANY && (device ? !there : there && N(p) < BASE + HALF))
+        return refuse(name, INVALID, "cudaMemcpyKind is %d, and %p not the %s's", kind, p, device ? "device" : "host");
+    if (there && (!m || (char *)p + size > m->start + m->size))
+        return refuse(name, INVALID, m ? "it asks for %zu bytes of %s, which has %zu from there on" :
+                      "it asks for %zu bytes of the device's, where none are, or are any more", size, m ? m->name : "",
+                      m ? m->start + m->size - (char *)p : 0);
+    return 0;
+}
+
+static number apart; /* whether there are streams that nothing else waits for; if not, each copy on stream 0 is an end */
+
+/* Copies rows; if `kind` is FILL, `step` is the value that they are filled with. */
 static error copy(const char *name, void *to, size_t to_step, const void *from, size_t step, size_t width, size_t height,
                   int kind, void *stream)
 {
     if (!width || !height)
         return 0;
-    if (ASK("copy", name, strlen(name), N(to), to_step, N(from), step, width, height, kind, N(stream)))
+    if (side(name, to, (height - 1) * to_step + width, kind, kind & TO_DEVICE) ||
+        side(name, from, (height - 1) * step + width, kind, kind & FROM_DEVICE))
+        return last;
+    struct memory none = {0}, *target = holder(to), *source = holder(from);
+    target = target ? target : &none, source = source ? source : &none;
+    if (ASK("copy", name, strlen(name), width, height, N(stream), N(source->start), N(from) - N(source->start), step,
+            N(target->start), N(to) - N(target->start), to_step))
         return answer.status;
     for (size_t n = 0; n < height; n++)
         if (kind == FILL)
             memset(reach(to) + n * to_step, step, width);
         else
             memmove(reach(to) + n * to_step, reach(from) + n * step, width);
-    return 0;
+    return apart && kind != FILL && !strstr(name, "Async") ? ASK("wait", name, strlen(name), 0) : 0;
 }
 
 static error copy_symbol(const char *name, const void *host, void *other, size_t size, size_t offset, int to, int kind,
@@ -331,13 +404,75 @@ struct config { struct sizes sizes; struct attribute *attributes; unsigned count
 static __thread struct sizes pushed[64];
 static __thread unsigned depth;
 
+void **__cudaRegisterFatBinary(const struct wrapper *from)
+{
+    struct module *made = calloc(1, sizeof *made);
+    made->from = from;
+    return (void **)made;
+}
+
+void __cudaRegisterFatBinaryEnd(void **module) {}
+void __cudaUnregisterFatBinary(void **module) {}
+
+void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int limit, void *thread,
+                            void *block, void *blockdim, void *griddim, int *warp)
+{
+    add(&functions, module, host, name);
+}
+
+void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int ext, size_t size, int constant,
+                       int global)
+{
+    add(&variables, module, host, name)->size = size;
+}
+
+void __cudaRegisterManagedVar(void **module, void **host, char *device, const char *name, int ext, size_t size,
+                              int constant, int global)
+{
+    struct named *made = add(&variables, module, host, name);
+    made->managed = host, made->size = size;
+}
+
+char __cudaInitModule(void **module) /* before host code reads what `managed` is */
+{
+    size_t size;
+    for (struct named *v = variables; v; v = v->next)
+        if (v->managed && (void **)v->module == module && symbol(v->host, (char **)v->managed, &size))
+            return 0;
+    return 1;
+}
+
+error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *host, int threads, size_t dynamic)
+{
+    struct named *f;
+    if (kernel(host, &f))
+        return last;
+    if (threads < 1)
+        return keep(INVALID);
+    int most = MAX_THREADS_PER_MULTIPROCESSOR / ((threads + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE);
+    int room = MAX_SHARED_MEMORY_PER_MULTIPROCESSOR / (f->shared + dynamic + 1024);
+    most = most > MAX_BLOCKS_PER_MULTIPROCESSOR ? MAX_BLOCKS_PER_MULTIPROCESSOR : most;
+    *blocks = threads > MAX_THREADS_PER_BLOCK ? 0 : most < room ? most : room;
+    return 0;
+}
+
 /* `cooperative`: all blocks are there at once; `unknown`: an attribute whose meaning is not known. */
 static error launch(const void *host, struct sizes at, void **arguments, int cooperative, int unknown)
 {
     struct named *f;
     size_t size = 0;
-    if (kernel(host, &f))
+    int most = 1;
+    if (kernel(host, &f) || cooperative && cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &most, host, at.block.x * at.block.y * at.block.z, at.shared))
         return last;
+    if (unknown)
+        return refuse(f->name, UNSUPPORTED, "launch attribute %d is not known", unknown);
+    if (at.shared > f->dynamic && at.shared + f->shared > MAX_SHARED_MEMORY_PER_BLOCK)
+        return refuse(f->name, INVALID, "%zu bytes of dynamic shared memory; cudaFuncSetAttribute has not allowed more "
+                      "than %zu", at.shared, f->dynamic);
+    if (cooperative && (number)at.grid.x * at.grid.y * at.grid.z > most * MULTIPROCESSOR_COUNT)
+        return refuse(f->name, TOO_LARGE, "%d blocks of a cooperative launch can be there at once, not %u * %u * %u",
+                      (int)(most * MULTIPROCESSOR_COUNT), at.grid.x, at.grid.y, at.grid.z);
     for (number n = 0; n < f->count; n++)
         size += f->sizes[n];
     char bytes[size + 1], *place = bytes;
@@ -345,7 +480,7 @@ static error launch(const void *host, struct sizes at, void **arguments, int coo
         memcpy(place, arguments[n], f->sizes[n]);
     fflush(stdout); /* what kernels print comes after it */
     return ASK("launch", bytes, size, f->id, at.grid.x, at.grid.y, at.grid.z, at.block.x, at.block.y, at.block.z,
-               at.shared, f->dynamic, N(at.stream), cooperative, unknown);
+               at.shared, N(at.stream), cooperative);
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
@@ -419,21 +554,7 @@ error cudaFuncGetAttributes(struct { size_t shared, constant, local; int threads
         return last;
     about->shared = f->shared, about->constant = 0, about->local = f->local, about->dynamic = f->dynamic;
     about->threads = MAX_THREADS_PER_BLOCK, about->registers = 32, about->carveout = -1, about->cached = 0;
-    about->ptx = about->binary = 10 * COMPUTE_CAPABILITY_MAJOR + COMPUTE_CAPABILITY_MINOR;
-    return 0;
-}
-
-error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *host, int threads, size_t dynamic)
-{
-    struct named *f;
-    if (kernel(host, &f))
-        return last;
-    if (threads < 1)
-        return keep(INVALID);
-    int most = MAX_THREADS_PER_MULTIPROCESSOR / ((threads + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE);
-    int room = MAX_SHARED_MEMORY_PER_MULTIPROCESSOR / (f->shared + dynamic + 1024);
-    most = most > MAX_BLOCKS_PER_MULTIPROCESSOR ? MAX_BLOCKS_PER_MULTIPROCESSOR : most;
-    *blocks = threads > MAX_THREADS_PER_BLOCK ? 0 : most < room ? most : room;
+    about->ptx = about->binary = GENERATION;
     return 0;
 }
 
@@ -447,14 +568,20 @@ error cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const 
 
 static error make(const char *what, const char *name, void **handle, number how)
 {
-    error status = ASK(what, name, strlen(name), how);
-    *handle = status ? 0 : (void *)answer.numbers[0];
-    return status;
+    static number handles = 16; /* the first ones have a meaning */
+    *handle = (void *)__atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED);
+    return ASK(what, name, strlen(name), N(*handle), how);
 }
 
-error cudaStreamCreate(void **stream) { return make("stream", __func__, stream, 0); }
-error cudaStreamCreateWithFlags(void **stream, unsigned how) { return make("stream", __func__, stream, how); }
-error cudaStreamCreateWithPriority(void **stream, unsigned how, int n) { return make("stream", __func__, stream, how); }
+static error make_stream(const char *name, void **handle, unsigned how)
+{
+    apart |= how & 1; /* cudaStreamNonBlocking */
+    return make("stream", name, handle, how & 1);
+}
+
+error cudaStreamCreate(void **stream) { return make_stream(__func__, stream, 0); }
+error cudaStreamCreateWithFlags(void **stream, unsigned how) { return make_stream(__func__, stream, how); }
+error cudaStreamCreateWithPriority(void **stream, unsigned how, int n) { return make_stream(__func__, stream, how); }
 error cudaStreamDestroy(void *stream) { return CALL("forget", N(stream)); }
 error cudaStreamSynchronize(void *stream) { return CALL("wait", N(stream)); }
 error cudaStreamQuery(void *stream) { return CALL("wait", N(stream)); } /* for all that was issued is done */
@@ -475,9 +602,19 @@ error cudaEventElapsedTime(float *milliseconds, void *start, void *end)
 }
 
 error cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = *greatest = 0; }
-error cudaDeviceSynchronize(void) { return CALL("finish", 0); }
-error cudaThreadSynchronize(void) { return CALL("finish", 0); }
-error cudaDeviceReset(void) { return CALL("reset", 0); }
+error cudaDeviceSynchronize(void) { return CALL("finish"); }
+error cudaThreadSynchronize(void) { return CALL("finish"); }
+
+error cudaDeviceReset(void)
+{
+    LOCKED
+    for (struct memory *m = memories, *next; m; m = next) {
+        next = m->next;
+        if (m->type)
+            end(__func__, m->start, m->type);
+    }
+    return CALL("finish");
+}
 
 /* The device: what host.toml says, and the compiler of this file is told ------------------------------------------ */
 

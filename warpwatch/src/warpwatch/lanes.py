@@ -13,7 +13,7 @@ import numpy as np
 from warpwatch import arithmetic, warps
 from warpwatch.blocks import WARP, Kernel, copied, parse
 from warpwatch.instructions import TABLES, class_of, express, space_of
-from warpwatch.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name, zeros
+from warpwatch.parse import DTYPES, SIZES, SPECIAL, names_of, number, short_name
 
 _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})$")
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
@@ -217,9 +217,9 @@ def variable(register):
 
 
 @lru_cache(1024)
-def program_of(text, entry=None, room=zeros):
+def program_of(text, entry=None):
     """Return the program of one kernel of a PTX text: the one that is named, or the only one there is."""
-    found = (reader := parse(text, room)).kernels
+    found = (reader := parse(text)).kernels
     named = [entry] if entry in found else [name for name in found if entry in (None, short_name(name))]
     if len(named) != 1:
         raise ValueError(f"entry is one of {', '.join(sorted(map(short_name, found)))}, not {entry!r}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from warpwatch.instructions import WINDOWS
 from warpwatch.memory import LOOK, OwnSpace, add, owner_of
+from warpwatch.parse import short_name
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
 from warpwatch.waiting import Waiting, join
@@ -34,7 +35,7 @@ class Launch:
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         self.together = program.kernel.cooperative  # whether all blocks must be there at once
         for name, array in program.kernel.arrays.items():
-            add(regions, array.ctypes.data, array.nbytes, name, array=array, owner=owner_of(array))
+            add(regions, array.ctypes.data, array.nbytes, short_name(name), array=array, owner=owner_of(array))
         self.space = space(regions, program, watch)
 
     def run(self, steps=None):

@@ -92,10 +92,7 @@ def zeros(name, size):
 
 
 class Reader:
-    """Reads a text: functions by name, and the variables that stand outside of them or in them.
-
-    `room(name, size)` gives memory for a variable that all launches share, as bytes that are zero.
-    """
+    """Reads a text: functions by name, and variables; to those that launches share, `room(name, size)` gives memory."""
 
     def __init__(self, text, room=zeros):
         self.room = room
@@ -180,6 +177,8 @@ class Reader:
 
     def variable(self, text, space, align, kind, name, counts):
         """Take in a variable of shared, local, constant or global memory; memory for the last two is there at once."""
+        if text.startswith(".extern") and space != "shared":
+            return  # it is in another text
         code = DTYPES[kind]
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
