@@ -25,6 +25,7 @@ typedef int error;                                                     /* cudaEr
 enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101, BAD_HANDLE = 400,
        FAILED = 719, TOO_LARGE = 720, UNSUPPORTED = 801 };
 enum { VARIABLE = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };              /* cudaMemoryType */
+enum { PTX = 1 };                                                       /* kind of device code */
 enum { TO_DEVICE = 1, FROM_DEVICE = 2, ANY = 4, FILL = 5 };            /* bits of cudaMemcpyKind; FILL has no source */
 
 /* Asking -------------------------------------------------------------------------------------------------------- */
@@ -37,21 +38,16 @@ static pid_t owner; /* the process that has begun, which a child that it forks i
 static char *alias;
 static int wire;
 
-static void unlock(int *locked)
-{
-    pthread_mutex_unlock(&lock);
-}
-#define LOCKED __attribute__((cleanup(unlock))) int locked = pthread_mutex_lock(&lock); /* up to the end of a function */
+static void unlock(int *locked) { pthread_mutex_unlock(&lock); }
+#define LOCKED __attribute__((cleanup(unlock))) int locked = pthread_mutex_lock(&lock); /* up to a function's end */
 
-static void quit(const char *why)
-{
+static void quit(const char *why) {
     fflush(stdout);
     fprintf(stderr, "warpwatch: %s\n", why);
     _exit(1);
 }
 
-static void pass(int out, void *bytes, size_t size)
-{
+static void pass(int out, void *bytes, size_t size) {
     for (char *at = bytes; size;) {
         ssize_t some = out ? send(wire, at, size, MSG_NOSIGNAL) : recv(wire, at, size, 0);
         if (some < 0 && errno == EINTR)
@@ -63,8 +59,7 @@ static void pass(int out, void *bytes, size_t size)
 }
 
 /* What cudart.py calls: maps memory of the device, and lets others find it in a folder. */
-int warpwatch_share(const char *folder)
-{
+int warpwatch_share(const char *folder) {
     int memory = memfd_create("warpwatch", MFD_CLOEXEC), how = MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     char file[99], path[4096];
     snprintf(file, sizeof file, "/proc/%d/fd/%d", (int)getpid(), memory);
@@ -73,13 +68,8 @@ int warpwatch_share(const char *folder)
            mmap((void *)BASE, 2 * HALF, PROT_READ | PROT_WRITE, how, memory, 0) != (void *)BASE;
 }
 
-int warpwatch_drop(void *start, size_t size)
-{
-    return madvise(start, size, MADV_REMOVE);
-}
-
-static void begin(void)
-{
+int warpwatch_drop(void *start, size_t size) { return madvise(start, size, MADV_REMOVE); }
+static void begin(void) {
     struct sockaddr_un place = {.sun_family = AF_UNIX};
     char path[4096];
     const char *folder = getenv("WARPWATCH_CUDART");
@@ -102,13 +92,8 @@ static void begin(void)
     owner = getpid();
 }
 
-static error keep(error status)
-{
-    return status ? last = status : 0;
-}
-
-static error ask(const char *what, const void *bytes, size_t size, const number *numbers, size_t count)
-{
+static error keep(error status) { return status ? last = status : 0; }
+static error ask(const char *what, const void *bytes, size_t size, const number *numbers, size_t count) {
     LOCKED
     if (!owner)
         begin();
@@ -127,10 +112,10 @@ static error ask(const char *what, const void *bytes, size_t size, const number 
 #define N(pointer) ((number)(pointer))
 #define ASK(what, bytes, size, ...) \
     ask(what, bytes, size, (number[]){__VA_ARGS__}, sizeof((number[]){__VA_ARGS__}) / sizeof(number))
+#define SAME(name, as) error name() __attribute__((alias(#as))); /* whatever more it takes */
 #define CALL(what, ...) ASK(what, __func__, strlen(__func__), __VA_ARGS__) /* which names the call, for messages */
 
-static error refuse(const char *name, error status, const char *why, ...)
-{
+static error refuse(const char *name, error status, const char *why, ...) {
     char text[999];
     int size = snprintf(text, sizeof text, "%s: ", name);
     va_list values;
@@ -153,46 +138,45 @@ struct named {
     const char *name;
     struct module *module;
     struct named *next;
-    number id, count, shared, local, dynamic, *sizes; /* of a kernel; `dynamic` is what it may have at most */
+    number id, count, shared, local, dynamic, *sizes; /* of a kernel; `dynamic` is what it is allowed, if asked */
     struct memory *memory;                            /* of a variable */
     size_t size;
     void **managed;                                   /* what host code holds its address in, if it is managed */
 };
 static struct named *functions, *variables;
 
-static struct named *add(struct named **list, void *module, const void *host, const char *name)
-{
+static struct named *add(struct named **list, void *module, const void *host, const char *name) {
     struct named *made = calloc(1, sizeof *made);
-    *made = (struct named){.host = host, .name = name, .module = module, .next = *list, .dynamic = 49152};
+    *made = (struct named){.host = host, .name = name, .module = module, .next = *list, };
     return *list = made;
 }
 
-static struct named *find(struct named *list, const void *host)
-{
+static struct named *find(struct named *list, const void *host) {
     while (list && list->host != host && (void *)list != host)
         list = list->next;
     return list;
 }
 
 /* Hands over the PTX of a module, that for the latest GPU up to ours; several modules may be linked to one. */
-static void ready(struct module *module)
-{
+static void ready(struct module *module) {
     static number modules;
     const struct fat *one[] = {module->from->one, 0}, **each = module->from->version == 2 ? module->from->linked : one;
     if (module->id)
         return;
     for (module->id = ++modules; *each; each++) {
-        const struct part *best = 0, *part = (void *)((char *)*each + (*each)->head);
-        for (; (char *)part < (char *)*each + (*each)->head + (*each)->size; part = (void *)((char *)part + part->head + part->size))
-            if (part->kind == 1 && !part->packed && part->generation <= GENERATION && (!best || part->generation > best->generation))
-                best = part;
+        const char *at = (char *)*each + (*each)->head, *end = at + (*each)->size, *best = 0;
+        unsigned latest = 0;
+        for (const struct part *part; at < end; at += part->head + part->size) {
+            part = (void *)at;
+            if (part->kind == PTX && !part->packed && part->generation <= GENERATION && part->generation > latest)
+                best = at + part->head, latest = part->generation;
+        }
         if (best)
-            ASK("module", (char *)best + best->head, strnlen((char *)best + best->head, best->size), module->id);
+            ASK("module", best, strnlen(best, end - best), module->id);
     }
 }
 
-static error kernel(const void *host, struct named **found)
-{
+static error kernel(const void *host, struct named **found) {
     LOCKED
     static number kernels;
     struct named *f = *found = find(functions, host);
@@ -217,8 +201,7 @@ static error kernel(const void *host, struct named **found)
 
 static struct memory { char *start; size_t size; int type; char name[40]; struct memory *next; } *memories;
 
-static struct memory *hold(void *start, size_t size, int type, const char *name)
-{
+static struct memory *hold(void *start, size_t size, int type, const char *name) {
     LOCKED
     struct memory *made = malloc(sizeof *made);
     *made = (struct memory){start, size, type, "", memories};
@@ -226,8 +209,7 @@ static struct memory *hold(void *start, size_t size, int type, const char *name)
     return memories = made;
 }
 
-static struct memory *holder(const void *p)
-{
+static struct memory *holder(const void *p) {
     LOCKED
     struct memory *m = memories;
     while (m && ((char *)p < m->start || (char *)p >= m->start + m->size))
@@ -235,8 +217,7 @@ static struct memory *holder(const void *p)
     return m;
 }
 
-static error symbol(const void *host, char **address, size_t *size)
-{
+static error symbol(const void *host, char **address, size_t *size) {
     LOCKED
     struct named *v = find(variables, host);
     if (!v)
@@ -251,20 +232,17 @@ static error symbol(const void *host, char **address, size_t *size)
     return 0;
 }
 
-error cudaGetSymbolAddress(void **address, const void *host)
-{
+error cudaGetSymbolAddress(void **address, const void *host) {
     size_t size;
     return symbol(host, (char **)address, &size);
 }
 
-error cudaGetSymbolSize(size_t *size, const void *host)
-{
+error cudaGetSymbolSize(size_t *size, const void *host) {
     char *address;
     return symbol(host, &address, size);
 }
 
-static error give(const char *name, void **address, size_t size, int type)
-{
+static error give(const char *name, void **address, size_t size, int type) {
     static const char *titles[] = {"", "pinned memory", "allocation", "managed memory"};
     static int given[4];
     char title[40];
@@ -280,8 +258,7 @@ static error give(const char *name, void **address, size_t size, int type)
     return 0;
 }
 
-static error end(const char *name, void *address, int type)
-{
+static error end(const char *name, void *address, int type) {
     LOCKED
     struct memory **m = &memories, *gone;
     while (*m && (*m)->start != address)
@@ -305,36 +282,28 @@ error cudaFree(void *p) { return end(__func__, p, DEVICE); }
 error cudaFreeAsync(void *p, void *stream) { return end(__func__, p, DEVICE); }
 error cudaFreeHost(void *p) { return end(__func__, p, HOST); }
 
-error cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height)
-{
+error cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
     *pitch = (width + 511) / 512 * 512;
     return give(__func__, p, *pitch * height, DEVICE);
 }
 
-error cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
-{
+error cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
     struct memory *m = holder(host);
     return m && m->type != DEVICE ? *device = host, 0 : keep(INVALID);
 }
 
-error cudaPointerGetAttributes(struct { int type, device; void *device_pointer, *host_pointer; } *about, const void *p)
-{
+struct pointer { int type, device; void *on_device, *on_host; };
+error cudaPointerGetAttributes(struct pointer *about, const void *p) {
     struct memory *m = holder(p);
-    int type = about->type = m ? m->type ? m->type : DEVICE : 0;
-    about->device = m ? 0 : -2; /* cudaInvalidDeviceId */
-    about->device_pointer = m ? (void *)p : 0, about->host_pointer = type == DEVICE ? 0 : (void *)p;
+    int type = m ? m->type ? m->type : DEVICE : 0, device = m ? 0 : -2; /* cudaInvalidDeviceId */
+    *about = (struct pointer){type, device, m ? (void *)p : 0, type == DEVICE ? 0 : (void *)p};
     return 0;
 }
 
 error cudaMemGetInfo(size_t *free, size_t *total) { return *total = *free = FREE, 0; }
 
-static char *reach(const void *p)
-{
-    return N(p) >= BASE && N(p) < BASE + HALF ? alias + (N(p) - BASE) : (char *)p;
-}
-
-static error side(const char *name, const void *p, size_t size, int kind, int device)
-{
+static char *reach(const void *p) { return N(p) >= BASE && N(p) < BASE + HALF ? alias + (N(p) - BASE) : (char *)p; }
+static error side(const char *name, const void *p, size_t size, int kind, int device) {
     int there = N(p) >= BASE && N(p) < BASE + 2 * HALF;
     struct memory *m = there ? holder(p) : 0;
     if (kind != ANY && (device ? !there : there && N(p) < BASE + HALF))
@@ -346,12 +315,11 @@ static error side(const char *name, const void *p, size_t size, int kind, int de
     return 0;
 }
 
-static number apart; /* whether there are streams that nothing else waits for; if not, each copy on stream 0 is an end */
+static number apart; /* whether there are streams for which stream 0 does not wait */
 
 /* Copies rows; if `kind` is FILL, `step` is the value that they are filled with. */
-static error copy(const char *name, void *to, size_t to_step, const void *from, size_t step, size_t width, size_t height,
-                  int kind, void *stream)
-{
+static error copy(const char *name, void *to, size_t to_step, const void *from, size_t step, size_t width,
+                  size_t height, int kind, void *stream) {
     if (!width || !height)
         return 0;
     if (side(name, to, (height - 1) * to_step + width, kind, kind & TO_DEVICE) ||
@@ -371,8 +339,7 @@ static error copy(const char *name, void *to, size_t to_step, const void *from, 
 }
 
 static error copy_symbol(const char *name, const void *host, void *other, size_t size, size_t offset, int to, int kind,
-                         void *stream)
-{
+                         void *stream) {
     char *at;
     size_t whole;
     if (symbol(host, &at, &whole))
@@ -388,7 +355,8 @@ WITH_ASYNC(cudaMemcpy, copy(__func__, to, size, from, size, size, 1, kind, strea
            void *to, const void *from, size_t size, int kind)
 WITH_ASYNC(cudaMemcpy2D, copy(__func__, to, to_step, from, step, width, height, kind, stream),
            void *to, size_t to_step, const void *from, size_t step, size_t width, size_t height, int kind)
-WITH_ASYNC(cudaMemset, copy(__func__, to, size, 0, value & 255, size, 1, FILL, stream), void *to, int value, size_t size)
+WITH_ASYNC(cudaMemset, copy(__func__, to, size, 0, value & 255, size, 1, FILL, stream),
+           void *to, int value, size_t size)
 WITH_ASYNC(cudaMemset2D, copy(__func__, to, step, 0, value & 255, width, height, FILL, stream),
            void *to, size_t step, int value, size_t width, size_t height)
 WITH_ASYNC(cudaMemcpyToSymbol, copy_symbol(__func__, host, (void *)from, size, offset, 1, kind, stream),
@@ -404,8 +372,7 @@ struct config { struct sizes sizes; struct attribute *attributes; unsigned count
 static __thread struct sizes pushed[64];
 static __thread unsigned depth;
 
-void **__cudaRegisterFatBinary(const struct wrapper *from)
-{
+void **__cudaRegisterFatBinary(const struct wrapper *from) {
     struct module *made = calloc(1, sizeof *made);
     made->from = from;
     return (void **)made;
@@ -415,26 +382,22 @@ void __cudaRegisterFatBinaryEnd(void **module) {}
 void __cudaUnregisterFatBinary(void **module) {}
 
 void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int limit, void *thread,
-                            void *block, void *blockdim, void *griddim, int *warp)
-{
+                            void *block, void *blockdim, void *griddim, int *warp) {
     add(&functions, module, host, name);
 }
 
 void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int ext, size_t size, int constant,
-                       int global)
-{
+                       int global) {
     add(&variables, module, host, name)->size = size;
 }
 
 void __cudaRegisterManagedVar(void **module, void **host, char *device, const char *name, int ext, size_t size,
-                              int constant, int global)
-{
+                              int constant, int global) {
     struct named *made = add(&variables, module, host, name);
     made->managed = host, made->size = size;
 }
 
-char __cudaInitModule(void **module) /* before host code reads what `managed` is */
-{
+char __cudaInitModule(void **module) { /* before host code reads what `managed` is */
     size_t size;
     for (struct named *v = variables; v; v = v->next)
         if (v->managed && (void **)v->module == module && symbol(v->host, (char **)v->managed, &size))
@@ -442,8 +405,7 @@ char __cudaInitModule(void **module) /* before host code reads what `managed` is
     return 1;
 }
 
-error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *host, int threads, size_t dynamic)
-{
+error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *host, int threads, size_t dynamic) {
     struct named *f;
     if (kernel(host, &f))
         return last;
@@ -457,8 +419,7 @@ error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *hos
 }
 
 /* `cooperative`: all blocks are there at once; `unknown`: an attribute whose meaning is not known. */
-static error launch(const void *host, struct sizes at, void **arguments, int cooperative, int unknown)
-{
+static error launch(const void *host, struct sizes at, void **arguments, int cooperative, int unknown) {
     struct named *f;
     size_t size = 0;
     int most = 1;
@@ -467,9 +428,9 @@ static error launch(const void *host, struct sizes at, void **arguments, int coo
         return last;
     if (unknown)
         return refuse(f->name, UNSUPPORTED, "launch attribute %d is not known", unknown);
-    if (at.shared > f->dynamic && at.shared + f->shared > MAX_SHARED_MEMORY_PER_BLOCK)
-        return refuse(f->name, INVALID, "%zu bytes of dynamic shared memory; cudaFuncSetAttribute has not allowed more "
-                      "than %zu", at.shared, f->dynamic);
+    if ((number)at.shared > f->dynamic && at.shared + f->shared > MAX_SHARED_MEMORY_PER_BLOCK)
+        return refuse(f->name, INVALID, "%zu bytes of dynamic shared memory, and %zu of arrays, are more than 48 KiB; "
+                      "cudaFuncSetAttribute can allow that", at.shared, (size_t)f->shared);
     if (cooperative && (number)at.grid.x * at.grid.y * at.grid.z > most * MULTIPROCESSOR_COUNT)
         return refuse(f->name, TOO_LARGE, "%d blocks of a cooperative launch can be there at once, not %u * %u * %u",
                       (int)(most * MULTIPROCESSOR_COUNT), at.grid.x, at.grid.y, at.grid.z);
@@ -483,38 +444,31 @@ static error launch(const void *host, struct sizes at, void **arguments, int coo
                at.shared, N(at.stream), cooperative);
 }
 
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
-{
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream) {
     if (depth == sizeof pushed / sizeof *pushed)
         quit("too many launches within the arguments of launches");
     pushed[depth++] = (struct sizes){grid, block, shared, stream};
     return 0;
 }
 
-error __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
-{
+error __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
     struct sizes *at = &pushed[--depth];
     *grid = at->grid, *block = at->block, *shared = at->shared, *(void **)stream = at->stream;
     return 0;
 }
 
-error cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
-{
+error cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
     return launch(host, (struct sizes){grid, block, shared, stream}, arguments, 0, 0);
 }
 
-error __cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
-{
-    return launch(host, (struct sizes){grid, block, shared, stream}, arguments, 0, 0);
-}
+SAME(__cudaLaunchKernel, cudaLaunchKernel)
 
-error cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
-{
+error cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                  void *stream) {
     return launch(host, (struct sizes){grid, block, shared, stream}, arguments, 1, 0);
 }
 
-error cudaLaunchKernelExC(const struct config *config, const void *host, void **arguments)
-{
+error cudaLaunchKernelExC(const struct config *config, const void *host, void **arguments) {
     int cooperative = 0, unknown = 0;
     for (unsigned n = 0; n < config->count; n++)
         switch (config->attributes[n].id) {
@@ -525,77 +479,61 @@ error cudaLaunchKernelExC(const struct config *config, const void *host, void **
     return launch(host, config->sizes, arguments, cooperative, unknown);
 }
 
-error cudaGetKernel(void **found, const void *host)
-{
-    return (*found = find(functions, host)) ? 0 : keep(NO_FUNCTION);
-}
+error cudaGetKernel(void **found, const void *host) { return (*found = find(functions, host)) ? 0 : keep(NO_FUNCTION); }
+SAME(__cudaGetKernel, cudaGetKernel)
 
-error __cudaGetKernel(void **found, const void *host)
-{
-    return cudaGetKernel(found, host);
-}
-
-error cudaFuncSetAttribute(const void *host, int attribute, int value)
-{
+error cudaFuncSetAttribute(const void *host, int attribute, int value) {
     struct named *f = find(functions, host);
-    if (!f || attribute != 8 && attribute != 9) /* the most dynamic shared memory; which part of a cache is shared memory */
-        return keep(f ? UNSUPPORTED : NO_FUNCTION);
-    if (attribute == 8 && (value < 0 || value > MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
-        return keep(INVALID);
-    f->dynamic = attribute == 8 ? value : f->dynamic;
-    return 0;
+    if (!f)
+        return keep(NO_FUNCTION);
+    if (attribute == 9) /* which part of a cache is shared memory */
+        return 0;
+    if (attribute != 8) /* how much dynamic shared memory there may be */
+        return keep(UNSUPPORTED);
+    return value < 0 || value > MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? keep(INVALID) : (f->dynamic = value, 0);
 }
 
-error cudaFuncGetAttributes(struct { size_t shared, constant, local; int threads, registers, ptx, binary, cached, dynamic,
-                                     carveout; } *about, const void *host)
-{
+struct function { size_t shared, constant, local; int threads, registers, ptx, binary, cached, dynamic, carveout; };
+error cudaFuncGetAttributes(struct function *about, const void *host) {
     struct named *f;
     if (kernel(host, &f))
         return last;
-    about->shared = f->shared, about->constant = 0, about->local = f->local, about->dynamic = f->dynamic;
-    about->threads = MAX_THREADS_PER_BLOCK, about->registers = 32, about->carveout = -1, about->cached = 0;
-    about->ptx = about->binary = GENERATION;
+    int most = f->dynamic ? f->dynamic : MAX_SHARED_MEMORY_PER_BLOCK - f->shared;
+    *about = (struct function){f->shared, 0, f->local, MAX_THREADS_PER_BLOCK, 32, GENERATION, GENERATION, 0, most, -1};
     return 0;
 }
 
-error cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *host, int threads, size_t dynamic,
-                                                             unsigned flags)
-{
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, host, threads, dynamic);
-}
+SAME(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor)
 
 /* Streams and events: handles are numbers ------------------------------------------------------------------------ */
 
-static error make(const char *what, const char *name, void **handle, number how)
-{
+static error make(const char *what, const char *name, void **handle, number how) {
     static number handles = 16; /* the first ones have a meaning */
     *handle = (void *)__atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED);
     return ASK(what, name, strlen(name), N(*handle), how);
 }
 
-static error make_stream(const char *name, void **handle, unsigned how)
-{
+static error make_stream(const char *name, void **handle, unsigned how) {
     apart |= how & 1; /* cudaStreamNonBlocking */
     return make("stream", name, handle, how & 1);
 }
 
 error cudaStreamCreate(void **stream) { return make_stream(__func__, stream, 0); }
 error cudaStreamCreateWithFlags(void **stream, unsigned how) { return make_stream(__func__, stream, how); }
-error cudaStreamCreateWithPriority(void **stream, unsigned how, int n) { return make_stream(__func__, stream, how); }
+SAME(cudaStreamCreateWithPriority, cudaStreamCreateWithFlags)
 error cudaStreamDestroy(void *stream) { return CALL("forget", N(stream)); }
 error cudaStreamSynchronize(void *stream) { return CALL("wait", N(stream)); }
 error cudaStreamQuery(void *stream) { return CALL("wait", N(stream)); } /* for all that was issued is done */
 error cudaStreamWaitEvent(void *stream, void *event, unsigned flags) { return CALL("order", N(stream), N(event)); }
 error cudaEventCreate(void **event) { return make("event", __func__, event, 0); }
-error cudaEventCreateWithFlags(void **event, unsigned how) { return make("event", __func__, event, 0); }
+SAME(cudaEventCreateWithFlags, cudaEventCreate)
 error cudaEventDestroy(void *event) { return CALL("forget", N(event)); }
 error cudaEventRecord(void *event, void *stream) { return CALL("record", N(event), N(stream)); }
-error cudaEventRecordWithFlags(void *event, void *stream, unsigned how) { return CALL("record", N(event), N(stream)); }
+SAME(cudaEventRecordWithFlags, cudaEventRecord)
 error cudaEventSynchronize(void *event) { return CALL("wait", N(event)); }
 error cudaEventQuery(void *event) { return CALL("wait", N(event)); }
 
-error cudaEventElapsedTime(float *milliseconds, void *start, void *end)
-{
+error cudaEventElapsedTime(float *milliseconds, void *start, void *end) {
     error status = CALL("elapsed", N(start), N(end));
     *milliseconds = status ? 0 : answer.numbers[0] * 1e-6f; /* nanoseconds came */
     return status;
@@ -603,10 +541,9 @@ error cudaEventElapsedTime(float *milliseconds, void *start, void *end)
 
 error cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = *greatest = 0; }
 error cudaDeviceSynchronize(void) { return CALL("finish"); }
-error cudaThreadSynchronize(void) { return CALL("finish"); }
+SAME(cudaThreadSynchronize, cudaDeviceSynchronize)
 
-error cudaDeviceReset(void)
-{
+error cudaDeviceReset(void) {
     LOCKED
     for (struct memory *m = memories, *next; m; m = next) {
         next = m->next;
@@ -618,8 +555,8 @@ error cudaDeviceReset(void)
 
 /* The device: what host.toml says, and the compiler of this file is told ------------------------------------------ */
 
-/* Of what cudaDeviceGetAttribute takes: its number, its places in cudaDeviceProp of CUDA 11 and 12 and of later ones, its
-   size there, its value. */
+/* Of what cudaDeviceGetAttribute takes: its number, its places in cudaDeviceProp of CUDA 11 and 12 and of later ones,
+   its size there, its value. */
 #define DEVICE_HAS(X) \
     X(0, 288, 288, 8, FREE) X(8, 296, 296, 8, MAX_SHARED_MEMORY_PER_BLOCK) X(12, 304, 304, 4, MAX_REGISTERS_PER_BLOCK) \
     X(10, 308, 308, 4, WARP_SIZE) X(11, 312, 312, 8, 0x7fffffff) X(1, 320, 320, 4, MAX_THREADS_PER_BLOCK) \
@@ -627,56 +564,51 @@ error cudaDeviceReset(void)
     X(5, 336, 336, 4, MAX_GRID_DIM_X) X(6, 340, 340, 4, MAX_GRID_DIM_Y) X(7, 344, 344, 4, MAX_GRID_DIM_Z) \
     X(9, 352, 352, 8, TOTAL_CONSTANT_MEMORY) X(75, 360, 360, 4, COMPUTE_CAPABILITY_MAJOR) \
     X(76, 364, 364, 4, COMPUTE_CAPABILITY_MINOR) X(16, 388, 384, 4, MULTIPROCESSOR_COUNT) \
-    X(19, 400, 392, 4, CAN_MAP_HOST_MEMORY) X(31, 576, 560, 4, CONCURRENT_KERNELS) X(40, 600, 584, 4, ASYNC_ENGINE_COUNT) \
+    X(19, 400, 392, 4, CAN_MAP_HOST_MEMORY) X(31, 576, 560, 4, CONCURRENT_KERNELS) \
     X(41, 604, 588, 4, UNIFIED_ADDRESSING) X(39, 624, 604, 4, MAX_THREADS_PER_MULTIPROCESSOR) \
     X(81, 640, 624, 8, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) X(82, 648, 632, 4, MAX_REGISTERS_PER_MULTIPROCESSOR) \
-    X(83, 652, 636, 4, MANAGED_MEMORY) X(89, 676, 656, 4, CONCURRENT_MANAGED_ACCESS) X(95, 688, 668, 4, COOPERATIVE_LAUNCH) \
+    X(40, 600, 584, 4, ASYNC_ENGINE_COUNT) X(83, 652, 636, 4, MANAGED_MEMORY) X(95, 688, 668, 4, COOPERATIVE_LAUNCH) \
+    X(89, 676, 656, 4, CONCURRENT_MANAGED_ACCESS) \
     X(97, 696, 672, 8, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) X(106, 712, 688, 4, MAX_BLOCKS_PER_MULTIPROCESSOR) \
     X(111, 720, 696, 8, 1024) X(87, 668, 0, 4, SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO)
 #define ROW(id, before, after, size, value) {id, CUDART < 13 ? before : after, size, value},
 static const struct { int id, place, size; number value; } device_has[] = {DEVICE_HAS(ROW)};
-#define EACH(row) for (const typeof(*device_has) *row = device_has; row < device_has + sizeof device_has / sizeof *row; row++)
+#define EACH(row, table) for (const typeof(*table) *row = table; row < table + sizeof table / sizeof *row; row++)
 
-error cudaGetDeviceProperties(char *properties, int device)
-{
+error cudaGetDeviceProperties(char *properties, int device) {
     if (device)
         return keep(NO_DEVICE);
     memset(properties, 0, CUDART == 11 ? 728 : CUDART == 12 ? 1032 : 1008);
     strcpy(properties, "warpwatch (PTX on the CPU)");
-    EACH(row)
+    EACH(row, device_has)
         if (row->place)
             memcpy(properties + row->place, &row->value, row->size);
     return 0;
 }
 
-error cudaGetDeviceProperties_v2(char *properties, int device)
-{
-    return cudaGetDeviceProperties(properties, device);
-}
+SAME(cudaGetDeviceProperties_v2, cudaGetDeviceProperties)
 
-error cudaDeviceGetAttribute(int *value, int attribute, int device)
-{
+error cudaDeviceGetAttribute(int *value, int attribute, int device) {
     if (device)
         return keep(NO_DEVICE);
     *value = 0;
-    EACH(row)
+    EACH(row, device_has)
         if (row->id == attribute)
             *value = row->value;
     return 0;
 }
 
 static size_t limits[8] = {1024, 1 << 20, 8 << 20}; /* of the stack, of what printf keeps, of the heap */
-error cudaDeviceSetLimit(unsigned which, size_t value) { return which > 7 ? keep(INVALID) : (limits[which] = value, 0); }
-error cudaDeviceGetLimit(size_t *value, unsigned which) { return which > 7 ? keep(INVALID) : (*value = limits[which], 0); }
+error cudaDeviceSetLimit(unsigned n, size_t value) { return n > 7 ? keep(INVALID) : (limits[n] = value, 0); }
+error cudaDeviceGetLimit(size_t *value, unsigned n) { return n > 7 ? keep(INVALID) : (*value = limits[n], 0); }
 error cudaSetDevice(int device) { return device ? keep(NO_DEVICE) : 0; }
 error cudaGetDevice(int *device) { return *device = 0; }
 error cudaGetDeviceCount(int *count) { return *count = 1, 0; }
 error cudaDriverGetVersion(int *version) { return *version = CUDART * 1000, 0; }
-error cudaRuntimeGetVersion(int *version) { return *version = CUDART * 1000, 0; }
+SAME(cudaRuntimeGetVersion, cudaDriverGetVersion)
 error cudaPeekAtLastError(void) { return last; }
 
-error cudaGetLastError(void)
-{
+error cudaGetLastError(void) {
     error status = last;
     last = 0;
     return status;
@@ -702,18 +634,16 @@ static const struct { error status; const char *name, *text; } errors[] = {
     {UNSUPPORTED, "cudaErrorNotSupported", "operation not supported (warpwatch says why at the end)"},
 };
 
-const char *cudaGetErrorString(error status)
-{
-    for (size_t n = 0; n < sizeof errors / sizeof *errors; n++)
-        if (errors[n].status == status)
-            return errors[n].text;
+const char *cudaGetErrorString(error status) {
+    EACH(row, errors)
+        if (row->status == status)
+            return row->text;
     return "unrecognized error code";
 }
 
-const char *cudaGetErrorName(error status)
-{
-    for (size_t n = 0; n < sizeof errors / sizeof *errors; n++)
-        if (errors[n].status == status)
-            return errors[n].name;
+const char *cudaGetErrorName(error status) {
+    EACH(row, errors)
+        if (row->status == status)
+            return row->name;
     return "unrecognized error code";
 }

@@ -88,6 +88,7 @@ class Process(StreamRequestHandler):
                         made = (0, *(_ASKED[what](self, given, *numbers[:many]) or ()))
                     except Exception as error:
                         name = self.kernels[numbers[0]].kernel.name if what == "launch" else given
+                        error = ValueError(f"{error} is no stream or event") if type(error) is KeyError else error
                         self.server.watch.refused(short_name(name), error)
                         made = (801 if what in ("launch", "kernel", "symbol") else 1,)  # not supported; invalid value
                 self.wfile.write(ANSWERED.pack(self.broken or made[0], *made[1:], *(0,) * (5 - len(made))))
