@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch import control, program, virtual
+from warpwatch import control, cudart, program, virtual
 from warpwatch.launch import Arguments, empty, launch
 
 SAID = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -57,6 +57,7 @@ def watched(command):
         command = [sys.executable, *command]
     try:
         watch = program.Watch().own()
+        cudart.prepare(command, watch)
         process = subprocess.Popen(command, env=os.environ)
     except (ValueError, OSError) as error:
         print(f"warpwatch: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from warpwatch import arithmetic, warps
-from warpwatch.blocks import WARP, copied, parse
+from warpwatch.blocks import WARP, Kernel, copied, parse
 from warpwatch.instructions import TABLES, class_of, express, space_of
 from warpwatch.parse import DTYPES, HALVES, SIZES, SPECIAL, names_of, number, short_name
 
@@ -231,8 +231,8 @@ def variable(register):
 @lru_cache(1024)
 def program_of(text, entry=None):
     """Return the program of one kernel of a PTX text: the one that is named, or the only one there is."""
-    found = parse(text)
+    found = (reader := parse(text)).kernels
     named = [entry] if entry in found else [name for name in found if entry in (None, short_name(name))]
     if len(named) != 1:
         raise ValueError(f"entry is one of {', '.join(sorted(map(short_name, found)))}, not {entry!r}")
-    return Program(found[named[0]])
+    return Program(Kernel(reader, named[0]))

@@ -98,57 +98,65 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     makes the global memory.
     """
     given = arguments if isinstance(arguments, Arguments) else Arguments(arguments)
-    sizes = {"grid": _sizes(grid, "grid"), "block": _sizes(block, "block")}
-    if (threads := prod(sizes["block"])) > 1024 or sizes["block"][2] > 64:
-        raise ValueError(f"block has {threads} threads {block}; a GPU takes at most 1024, and 64 along z")
-    if (blocks := prod(sizes["grid"])) >= 1 << 22 or max(sizes["grid"][1:]) >= 1 << 16:
-        raise ValueError(f"grid has {blocks} blocks {grid}; at most 4194303 are run here, and 65535 along y and z")
-    if not is_integer(shared) or shared < 0:
-        raise ValueError(f"shared is a number of bytes, not {shared!r}")
     if steps is not None and (not is_integer(steps) or steps < 1):
         raise ValueError(f"steps is a number of basic blocks, at least 1, not {steps!r}")
     if entry is not None and (not isinstance(entry, str) or hasattr(kernel, "py_func")):
         raise ValueError(f"entry is the name of one of the kernels in PTX, not {entry!r} of {kernel!r:.99}")
     options = getattr(kernel, "targetoptions", {})
     text, given = _compiled(kernel, given) if hasattr(kernel, "py_func") else (_text(kernel), given)
-    with _understood():
+    with understood():
         program = program_of(text, entry)
-    if (own := program.kernel.shared - program.kernel.gaps) > 48 * 1024:
-        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
-    if (room := own + int(shared)) > MOST_SHARED:
-        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
-    if (room := program.kernel.local) > MOST_LOCAL:
-        raise ValueError(f"a thread needs {room} bytes of local memory; it has at most {MOST_LOCAL}")
-    if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
-        raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     flat, moved = _flat(*given), []
     for n, (name, array) in enumerate(flat):  # a GPU gets copies of the host's arrays, which are aligned
         if isinstance(array, np.ndarray) and array.flags.forc and not array.flags.aligned and owner_of(array) is None:
             flat[n] = name, array.copy("K")
             moved += [(array, flat[n][1])] * array.flags.writeable
     params = _parameters(program.kernel, text, flat, regions := [])
-
-    def form(who):
-        return tuple((n % x, n // x % y, n // (x * y))[: len(came)] if isinstance(came, (tuple, list)) else n
-                     for n, (x, y, _), came in zip(who, sizes.values(), (grid, block), strict=True))  # fmt: skip
-
     for number in _numbers(text) | {n for n in given.values if type(n) is int}:
         if (known := found_at(number)) is not None:  # memory of the device that a kernel knows by its address
             add(regions, known.ctypes.data, known.nbytes, "an array of the device", owner=owner_of(known))
-    made = Launch(program, sizes.values(), params, int(shared), regions, watch, form, space)
-    if watch not in (True, False):
-        made.space.begin(watch)
+    made = prepared(program, (grid, block), params, shared, regions, watch, space)
+    threads, bounds = prod(made.block), options.get("launch_bounds")
+    if bounds and threads > (most := bounds if is_integer(bounds) else bounds[0]):
+        raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     if options.get("debug") and "NumbaEnv" not in text:
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
-    with _understood():
+    with understood():
         report = made.run(steps)
     for array, copy in moved:
         array[...] = copy
     return report
 
 
+def prepared(program, asked, params, shared, regions, watch, space=GlobalSpace):
+    """Return the launch of a program, with the grid and the block that are asked for; refuse what no GPU has."""
+    sizes = grid, block = [_sizes(size, name) for size, name in zip(asked, ("grid", "block"), strict=True)]
+    if (threads := prod(block)) > 1024 or block[2] > 64:
+        raise ValueError(f"block has {threads} threads {asked[1]}; a GPU takes at most 1024, and 64 along z")
+    if (blocks := prod(grid)) >= 1 << 22 or max(grid[1:]) >= 1 << 16:
+        raise ValueError(f"grid has {blocks} blocks {asked[0]}; at most 4194303 are run here, and 65535 along y and z")
+    if not is_integer(shared) or shared < 0:
+        raise ValueError(f"shared is a number of bytes, not {shared!r}")
+    if (own := program.kernel.shared - program.kernel.gaps) > 48 * 1024:
+        raise ValueError(f"the kernel's shared arrays take {own} bytes; only dynamic ones may take more than 49152")
+    if (room := own + int(shared)) > MOST_SHARED:
+        raise ValueError(f"a block needs {room} bytes of shared memory; a GPU has at most {MOST_SHARED}")
+    if (room := program.kernel.local) > MOST_LOCAL:
+        raise ValueError(f"a thread needs {room} bytes of local memory; it has at most {MOST_LOCAL}")
+
+    def form(who):
+        return tuple((n % x, n // x % y, n // (x * y))[: len(came)] if isinstance(came, (tuple, list)) else n
+                     for n, (x, y, _), came in zip(who, sizes, asked, strict=True))  # fmt: skip
+
+    made = Launch(program, sizes, params, int(shared), regions, watch, form, space)
+    if watch not in (True, False):
+        made.space.begin(watch)
+    return made
+
+
 @contextmanager
-def _understood():
+def understood():
+    """Tell what a text was not understood for as a ValueError."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, NameError, SyntaxError, TypeError) as error:

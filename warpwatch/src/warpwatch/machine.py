@@ -13,7 +13,7 @@ import numpy as np
 from warpwatch.compilers import FIRST, RAISED
 from warpwatch.fences import Fences
 from warpwatch.instructions import WINDOWS
-from warpwatch.memory import OwnSpace, add
+from warpwatch.memory import OwnSpace, add, owner_of
 from warpwatch.parse import short_name
 from warpwatch.races import BLOCK, TIME, Order
 from warpwatch.report import Report
@@ -36,16 +36,17 @@ class Launch:
     def __init__(self, program, sizes, params, dynamic, regions, watch, form, space):
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
+        self.together = program.kernel.cooperative  # whether all blocks must be there at once
         self.barrier = np.zeros(2, "u4")  # of the grid, for C++, whose groups find it by registers
         own = {"barrier of the grid": self.barrier} if program.kernel.cooperative else {}
         for name, array in (program.kernel.arrays | own).items():
-            add(regions, array.ctypes.data, array.nbytes, short_name(name))
+            add(regions, array.ctypes.data, array.nbytes, short_name(name), owner=owner_of(array))
         self.space, self.fences = space(regions, program, watch), Fences() if watch and program.fences else None
 
     def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        each = blocks if self.program.kernel.cooperative else max(1, LANES // (-(-threads // 32) * 32))
+        each = blocks if self.together else max(1, LANES // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):

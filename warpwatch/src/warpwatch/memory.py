@@ -42,10 +42,10 @@ class Allocation(np.ndarray):
     written, touched = None, None
 
 
-def allocate(size):
-    """Return so many bytes of memory, none of them written: they are NaN, and -1."""
-    made = np.full(size, 255, "u1").view(Allocation)
-    made.written, made.touched = np.zeros(size, "u1"), []
+def allocate(size, raw=None):
+    """Return so many bytes of memory, or `raw` ones, none of them written: they are NaN, and -1."""
+    made = (np.empty(size, "u1") if raw is None else raw).view(Allocation)
+    made[...], made.written, made.touched = 255, np.zeros(size, "u1"), []
     return made
 
 

@@ -1,7 +1,8 @@
 """Streams and events: which of two operations, launches or copies, a GPU would let wait for the other.
 
 An operation is done when its call returns; all the same it comes after another one only by a stream, an event or
-what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it.
+what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it, but for those
+that are made to stand apart.
 """
 
 import inspect
@@ -19,15 +20,17 @@ HERE = str(Path(__file__).parent)
 ISSUING = "numba.", "numba_cuda", "contextlib", "functools"  # other modules that issue for those that call them
 _numbers = count()
 _live = set()  # operations that were watched, and are not over for all that is issued from now on
+finish = _live.clear  # lets the host wait for all of them
 
 
 class Stream:
     """What Numba's streams do; `done` comes before what is next."""
 
-    numbered = weakref.WeakValueDictionary()
+    numbered, some_apart = weakref.WeakValueDictionary(), False
 
-    def __init__(self):
-        self.handle, self.done = next(_numbers), frozenset()
+    def __init__(self, apart=False):
+        self.handle, self.done, self.apart = next(_numbers), frozenset(), apart
+        Stream.some_apart |= apart
         self.name, self.numbered[self.handle] = f"stream {self.handle}", self
 
     def __int__(self):
@@ -35,9 +38,12 @@ class Stream:
 
     def reach(self):
         """Return what comes before the operation that is issued next."""
-        if self is LEGACY:
-            _live.clear()
-        return self.done & _live
+        if not self.some_apart:
+            if self is LEGACY:
+                _live.clear()
+            return self.done & _live
+        others = {each for each in _live if not each.apart} if self is LEGACY else () if self.apart else LEGACY.done
+        return self.done.union(others) & _live
 
     def title(self, name):
         """Return what an operation that is issued now is called: its name, stream and line."""
@@ -48,9 +54,9 @@ class Stream:
 
     def begin(self, title, run, arguments):
         """Run an operation, a function of itself and arguments."""
-        operation = Operation(title, before := self.reach())
+        operation = Operation(title, before := self.reach(), self.apart)
         self.done = before | {operation}
-        run(None if self is LEGACY else operation, arguments)
+        run(None if self is LEGACY and not self.some_apart else operation, arguments)
 
     def wait(self, other):
         """Let what is issued here from now on come after all that another stream has so far, or an event has seen."""
@@ -98,10 +104,10 @@ class Event:
 
 
 class Operation:
-    """A launch or a copy; `before` are those that it comes after, as long as it runs."""
+    """A launch or a copy; `before` are those that it comes after, as long as it runs; `apart` is that of its stream."""
 
-    def __init__(self, title, before):
-        self.title, self.before = title, before
+    def __init__(self, title, before, apart=False):
+        self.title, self.before, self.apart = title, before, apart
 
     def unordered(self, owner):
         """List what others did to an allocation that nothing orders before this one: (operation, runs of bytes)."""

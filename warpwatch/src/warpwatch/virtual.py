@@ -113,10 +113,10 @@ class Device:
             operation.copy(source, target)
         target[...] = source
         if owner_of(target) is not None and target.size:
-            _written(target)[...] = _written(source) if source.itemsize == target.itemsize else 255
+            written(target)[...] = written(source) if source.itemsize == target.itemsize else 255
 
 
-def _written(array):
+def written(array):
     """Return which bytes of an array's elements were written; of one of the host, all."""
     if (owner := owner_of(array)) is None:
         return 255
