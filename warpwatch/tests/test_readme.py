@@ -7,12 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import more
 
+import warpwatch
+
 pytest.importorskip("numba_cuda", reason="needs a CUDA compiler")
+from numba import cuda
+
 TEXT = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-KERNELS, SUITE, PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+KERNELS, SUITE, PYTHON, FLAG = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = re.findall(r"```sh\n((?:pytest|warpwatch|WARPWATCH).*?)\n```", TEXT)
 SOURCE = str(Path(__file__).parents[1] / "src")
 FOUND = r"race: reverse, kernels.py, line 8: thread 0 of block 0 reads shared array\[63\].* which thread 63 .* line 7;"
@@ -55,6 +60,15 @@ def test_each_command_finds_the_missing_barrier(folder, command):
 def test_python_finds_it_too(folder):
     status, said = go(folder, "python", "-c", PYTHON)
     assert status == 0 and len(re.findall(FOUND, said)) == 2 and "\n0 (0, 63)\n" in said, said
+
+
+@pytest.mark.parametrize("missing", ["", "# 1", "# 2"])
+def test_a_flag_needs_both_fences(missing):
+    lines = [line for line in FLAG.splitlines() if not missing or missing not in line]
+    exec("\n    ".join(["def kernel(data, flag, out):", *lines]), made := {"cuda": cuda})
+    report = warpwatch.run(cuda.jit(made["kernel"]), 2, 1, np.zeros(1), np.zeros(1, "i4"), out := np.zeros(1))
+    assert out[0] == 42 and [each.array for each in report.findings] == ["data"] * bool(missing)
+    assert ("no fence comes after" in str(report)) == (missing == "# 2")
 
 
 @pytest.mark.outer
