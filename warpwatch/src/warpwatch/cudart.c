@@ -22,7 +22,7 @@
 typedef struct { unsigned x, y, z; } dim3;
 typedef int64_t number;
 typedef int error;                                                     /* cudaError_t */
-enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101, BAD_HANDLE = 400,
+enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101,
        FAILED = 719, TOO_LARGE = 720, UNSUPPORTED = 801 };
 enum { VARIABLE = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };              /* cudaMemoryType */
 enum { PTX = 1 };                                                       /* kind of device code */
@@ -630,10 +630,10 @@ static const struct { error status; const char *name, *text; } errors[] = {
     {INVALID, "cudaErrorInvalidValue", "invalid argument"},
     {NO_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
     {FORKED, "cudaErrorInitializationError", "initialization error"},
-    {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {NO_SYMBOL, "cudaErrorInvalidSymbol", "invalid device symbol"},
     {NO_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {NO_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {FAILED, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {TOO_LARGE, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
     {UNSUPPORTED, "cudaErrorNotSupported", "operation not supported (warpwatch says why at the end)"},
 };
