@@ -40,7 +40,7 @@ def compiled(tmp_path_factory):
 @pytest.mark.parametrize("shell", [False, more(True)])
 def test_a_program_that_is_right_does_all_that_it_does_on_a_gpu(compiled, tmp_path, shell):
     command = ["bash", "-c", f"{compiled('clean')} x"] if shell else [compiled("clean"), "x"]
-    status, said = go(tmp_path, "warpwatch", "run", *command)
+    status, said = go(tmp_path, "warpwatch", "run", *command, PYTHONUNBUFFERED="")
     printed = "host 2\nkernel: prints 2\nhost 3\nkernel: prints 3\nhost 4, 2 arguments\n"
     assert status == 7 and said.startswith(printed), said
     assert "launches: 12; kernels: 4, of which faulty: 0" in said, said
@@ -75,6 +75,11 @@ def test_what_a_program_lacks_is_said_before_it_runs(tmp_path, monkeypatch, data
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ValueError, match="program " + text):
         cudart.prepare([str(tmp_path / "program")], SimpleNamespace(path=tmp_path / "launches"))
+
+
+def test_the_readme_names_the_options():
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"\n{cudart.OPTIONS.removeprefix('compile it with ')} reverse.cu -o reverse\n" in text
 
 
 @needs_cc

@@ -3,7 +3,7 @@
 `parse.py` reads PTX, `blocks.py` makes basic blocks of it and `lanes.py` Python of those; `instructions.py`,
 `arithmetic.py` and `warps.py` know what instructions mean; `machine.py` runs, `waiting.py` has who waits for whom,
 `memory.py` and `races.py` watch, `report.py` tells. `launch.py` is what is called, by `virtual.py` for whole programs,
-whose launches `streams.py` orders; `host.py` stands in for a driver. Times here are never speeds.
+whose launches `streams.py` orders; `host.py` and `cudart.py` stand in for drivers. Times here are never speeds.
 
 PYTEST_DONT_REWRITE
 """

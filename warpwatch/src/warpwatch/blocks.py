@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from warpwatch.instructions import TABLES
-from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name, zeros
+from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 
 WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
 _JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
@@ -209,6 +209,6 @@ def copied(kernel):
 
 
 @lru_cache(256)
-def parse(text, room=zeros):
+def parse(text, room=None):
     """Return what reads PTX, with all functions and variables; a text that is cut off or no PTX is a `ValueError`."""
     return Reader(text, room)

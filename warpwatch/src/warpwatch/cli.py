@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch import control, cudart, program, virtual
+from warpwatch import control, program, virtual
 from warpwatch.launch import Arguments, empty, launch
 
 SAID = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -26,7 +26,7 @@ _ARGUMENT = re.compile(r"(\w+)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?(?:=(.+))?")
 
 def main(arguments=None):
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser("warpwatch", description="Watch CUDA kernels of Numba, on any machine.")
+    parser = argparse.ArgumentParser("warpwatch", description="Watch CUDA kernels, on any machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a program and watch what it launches", description=SAID["run"])
     run.add_argument("program", nargs="+", metavar="PROGRAM ...",
@@ -57,7 +57,10 @@ def watched(command):
         command = [sys.executable, *command]
     try:
         watch = program.Watch().own()
-        cudart.prepare(command, watch)
+        if sys.platform == "linux":
+            from warpwatch import cudart  # which needs sockets and memory as Linux has them
+
+            cudart.prepare(command, watch)
         process = subprocess.Popen(command, env=os.environ)
     except (ValueError, OSError) as error:
         print(f"warpwatch: {error}", file=sys.stderr)

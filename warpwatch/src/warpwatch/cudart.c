@@ -22,7 +22,7 @@
 typedef struct { unsigned x, y, z; } dim3;
 typedef int64_t number;
 typedef int error;                                                     /* cudaError_t */
-enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101, BAD_HANDLE = 400,
+enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101,
        FAILED = 719, TOO_LARGE = 720, UNSUPPORTED = 801 };
 enum { VARIABLE = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };              /* cudaMemoryType */
 enum { PTX = 1 };                                                       /* kind of device code */
@@ -507,25 +507,22 @@ SAME(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxAct
 
 /* Streams and events: handles are numbers ------------------------------------------------------------------------ */
 
-static error make(const char *what, const char *name, void **handle, number how) {
+enum { EVENT, STREAM, APART };
+static error make(const char *name, void **handle, number kind) {
     static number handles = 16; /* the first ones have a meaning */
     *handle = (void *)__atomic_add_fetch(&handles, 1, __ATOMIC_RELAXED);
-    return ASK(what, name, strlen(name), N(*handle), how);
+    apart |= kind == APART;
+    return ASK("hold", name, strlen(name), N(*handle), kind);
 }
 
-static error make_stream(const char *name, void **handle, unsigned how) {
-    apart |= how & 1; /* cudaStreamNonBlocking */
-    return make("stream", name, handle, how & 1);
-}
-
-error cudaStreamCreate(void **stream) { return make_stream(__func__, stream, 0); }
-error cudaStreamCreateWithFlags(void **stream, unsigned how) { return make_stream(__func__, stream, how); }
+error cudaStreamCreate(void **stream) { return make(__func__, stream, STREAM); }
+error cudaStreamCreateWithFlags(void **stream, unsigned how) { return make(__func__, stream, how & 1 ? APART : STREAM); }
 SAME(cudaStreamCreateWithPriority, cudaStreamCreateWithFlags)
 error cudaStreamDestroy(void *stream) { return CALL("forget", N(stream)); }
 error cudaStreamSynchronize(void *stream) { return CALL("wait", N(stream)); }
 error cudaStreamQuery(void *stream) { return CALL("wait", N(stream)); } /* for all that was issued is done */
 error cudaStreamWaitEvent(void *stream, void *event, unsigned flags) { return CALL("order", N(stream), N(event)); }
-error cudaEventCreate(void **event) { return make("event", __func__, event, 0); }
+error cudaEventCreate(void **event) { return make(__func__, event, EVENT); }
 SAME(cudaEventCreateWithFlags, cudaEventCreate)
 error cudaEventDestroy(void *event) { return CALL("forget", N(event)); }
 error cudaEventRecord(void *event, void *stream) { return CALL("record", N(event), N(stream)); }
@@ -551,6 +548,12 @@ error cudaDeviceReset(void) {
             end(__func__, m->start, m->type);
     }
     return CALL("finish");
+}
+
+/* What the host is to do in a stream: at once, for all before it is done. */
+error cudaLaunchHostFunc(void *stream, void (*call)(void *), void *data) { return call(data), 0; }
+error cudaStreamAddCallback(void *stream, void (*call)(void *, error, void *), void *data, unsigned flags) {
+    return call(stream, 0, data), 0;
 }
 
 /* The device: what host.toml says, and the compiler of this file is told ------------------------------------------ */
@@ -604,6 +607,7 @@ error cudaDeviceGetLimit(size_t *value, unsigned n) { return n > 7 ? keep(INVALI
 error cudaSetDevice(int device) { return device ? keep(NO_DEVICE) : 0; }
 error cudaGetDevice(int *device) { return *device = 0; }
 error cudaGetDeviceCount(int *count) { return *count = 1, 0; }
+error cudaDeviceCanAccessPeer(int *can, int device, int peer) { return *can = 0; }
 error cudaDriverGetVersion(int *version) { return *version = CUDART * 1000, 0; }
 SAME(cudaRuntimeGetVersion, cudaDriverGetVersion)
 error cudaPeekAtLastError(void) { return last; }
@@ -626,10 +630,10 @@ static const struct { error status; const char *name, *text; } errors[] = {
     {INVALID, "cudaErrorInvalidValue", "invalid argument"},
     {NO_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
     {FORKED, "cudaErrorInitializationError", "initialization error"},
-    {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {NO_SYMBOL, "cudaErrorInvalidSymbol", "invalid device symbol"},
     {NO_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {NO_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {FAILED, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {TOO_LARGE, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
     {UNSUPPORTED, "cudaErrorNotSupported", "operation not supported (warpwatch says why at the end)"},
 };

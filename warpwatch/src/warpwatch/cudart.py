@@ -1,7 +1,7 @@
 """Whole CUDA programs: `cudart.c` stands in for the CUDA runtime under their host code, and asks here for the device.
 
-All memory of the device is one sparse file, which this process and those of the program map at the same addresses: what
-kernels are handed are addresses that the executor can use. An address is given once only, and far from others.
+All memory of the device is one sparse file, which this process and those of the program map at the same addresses, so
+what kernels are handed needs no translation. An address is given once only, and far from others.
 """
 
 import ctypes
@@ -10,11 +10,7 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
-from collections import deque
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from threading import Lock, Thread
@@ -55,8 +51,7 @@ def prepare(command, watch):
     server.watch, server.library = watch, library
     Thread(target=server.serve_forever, daemon=True).start()
     name, place = ("LD_PRELOAD", made[0]) if needed else ("LD_LIBRARY_PATH", folder)
-    paths = f"{place}:{os.environ.get(name, '')}".rstrip(":")
-    os.environ |= {name: paths, "WARPWATCH_CUDART": str(folder)}
+    os.environ |= {name: f"{place}:{os.environ.get(name, '')}".rstrip(":"), "WARPWATCH_CUDART": str(folder)}
 
 
 def build(folder, name):
@@ -77,7 +72,7 @@ class Process(StreamRequestHandler):
     def handle(self):
         """Answer until the process ends."""
         self.texts, self.kernels, self.handles, self.broken = {}, {}, {0: LEGACY, 1: LEGACY}, 0
-        self.memory, self.freed = {}, deque(maxlen=999)  # regions by address, and without size
+        self.memory, self.freed = {}, []  # regions by address; the latest that were freed, without size
         with suppress(OSError):
             while asked := self.rfile.read(ASKED.size):
                 what, many, size, *numbers = ASKED.unpack(asked)
@@ -100,7 +95,7 @@ class Process(StreamRequestHandler):
         for text, room in self.texts.get(module, ()):
             if name in getattr(reader := parse(text, room), what):
                 return reader
-        raise ValueError(f"the program has no PTX of it; {OPTIONS}")
+        raise ValueError(f"the program has no PTX of it for sm_90 or older; {OPTIONS}")
 
     def kernel(self, name, module, number, n):
         """Take a kernel by number; return a parameter's size, how many there are, and its shared and local memory."""
@@ -127,7 +122,7 @@ class Process(StreamRequestHandler):
         """Take memory back; where it was, nothing is from now on."""
         region = self.memory.pop(address)
         self.server.library.warpwatch_drop(ctypes.c_void_p(address), ctypes.c_size_t(region.end - address))
-        self.freed.append(replace(region, end=address, name=f"freed {region.name}", owner=None))
+        self.freed = [*self.freed[-99:], Region(address, address, f"freed {region.name}")]
 
     def copy(self, name, *numbers):
         """Note a copy of rows, which the process then does itself; of those of the host, nothing is known here."""
@@ -144,10 +139,6 @@ class Process(StreamRequestHandler):
             except AssertionError as error:
                 self.server.watch.write(name, [{"kind": "race", "file": "", "line": 0, "text": str(error)}])
 
-        self.issue(stream, name, run)
-
-    def issue(self, stream, name, run):
-        """Run an operation in a stream."""
         stream = self.handles[stream]
         stream.begin(f"{name} on {stream.name}", run, None)
 
@@ -161,31 +152,32 @@ class Process(StreamRequestHandler):
         known = sorted((*self.freed, *self.memory.values()), key=lambda each: each.start)
         for n, each in enumerate(known):
             if each.start in named:
-                known[n] = replace(each, name="freed " * (each.end == each.start) + named[each.start])
+                name = "freed " * (each.end == each.start) + named[each.start]
+                known[n] = Region(each.start, each.end, name, owner=each.owner)
 
         def run(operation, _):
             made = prepared(program, asked, params, shared, known, operation or True)
             made.together |= together > 0
             with understood():
                 report = made.run(self.server.watch.steps)
-            sys.stdout.flush()
+            print(end="", flush=True)
             self.server.watch.found(report)
             if {"trap", "endless"} & {found.kind for found in report.findings}:
                 self.broken = 719  # cudaErrorLaunchFailure, whatever is asked from now on
 
-        self.issue(stream, short_name(program.kernel.name), run)
+        stream = self.handles[stream]
+        stream.begin(f"{short_name(program.kernel.name)} on {stream.name}", run, None)
 
 
 # What processes ask; streams and events have numbers.
 _ASKED = {
     **{name: getattr(Process, name) for name in ("kernel", "free", "copy", "launch")},
-    "module": lambda own, text, n: own.texts.setdefault(n, []).append((text, partial(own.give))),
+    "module": lambda own, text, n: own.texts.setdefault(n, []).append((text, lambda *given: own.give(*given))),
     "symbol": lambda own, name, module: (own.reader(module, "variables", name).variables[name][3].ctypes.data,),
     "refuse": lambda own, said: own.server.watch.refused(
         short_name((told := said.split(": ", 1))[0]), ValueError(told[1])),
     "malloc": lambda own, name, size, shared: (own.give(name, size, shared).ctypes.data,),
-    "stream": lambda own, _, n, apart: own.handles.update({n: Stream(apart > 0)}),
-    "event": lambda own, _, n, how: own.handles.update({n: Event()}),
+    "hold": lambda own, _, n, kind: own.handles.update({n: Stream(kind > 1) if kind else Event()}),
     "forget": lambda own, _, n: own.handles.__delitem__(n),
     "wait": lambda own, _, n: own.handles[n].synchronize(),
     "order": lambda own, _, stream, event: own.handles[stream].wait(own.handles[event]),

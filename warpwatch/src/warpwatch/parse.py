@@ -88,16 +88,10 @@ def names_of(operand):
     return [name for name in re.findall(r"%([\w$]+)(?![\w.$])", operand) if name not in SPECIAL]
 
 
-def zeros(name, size):
-    """Return memory of the process for a variable, as bytes."""
-    array = np.zeros(size + 32, "u1")
-    return array[-array.ctypes.data % 16 :][: max(size, 1)]
-
-
 class Reader:
     """Reads texts, one behind the other: functions by name, kernels of the first, variables, in memory of `room`."""
 
-    def __init__(self, text, room=zeros):
+    def __init__(self, text, room=None):
         self.room = room
         self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
         texts = re.split(r"(?m)^\s*\.version\b", self.text)
@@ -197,14 +191,15 @@ class Reader:
         return name
 
     def variable(self, text, space, align, kind, name, counts):
-        """Take in a variable of shared, local, constant or global memory; memory for the last two is there at once."""
+        """Take in a variable of shared, local, constant or global memory; of the last two, memory is there at once."""
         if text.startswith(".extern") and space != "shared":
             return  # it is in another text
         code = DTYPES[kind]
         size = SIZES[kind] * int(np.prod([int(n or 0) for n in re.findall(r"\[(\d*)\]", counts)], dtype=int))
         array = None
         if space in ("const", "global"):
-            array = self.room(name, size)
+            array = np.zeros(size + 32, "u1")
+            array = self.room(name, size) if self.room else array[-array.ctypes.data % 16 :][: max(size, 1)]
             try:
                 values = [number(v, code) for v in re.split(r"[\s,{}]+", text.partition("=")[2]) if v]
             except ValueError:

@@ -1,8 +1,7 @@
 """Streams and events: which of two operations, launches or copies, a GPU would let wait for the other.
 
 An operation is done when its call returns; all the same it comes after another one only by a stream, an event or
-what the host waited for. Stream 0, the legacy default stream, waits for all others, and all wait for it, but for those
-that are made to stand apart.
+what the host waited for. Stream 0, the legacy default stream, and all others but those `apart` wait for each other.
 """
 
 import inspect
@@ -38,11 +37,9 @@ class Stream:
 
     def reach(self):
         """Return what comes before the operation that is issued next."""
-        if not self.some_apart:
-            if self is LEGACY:
-                _live.clear()
-            return self.done & _live
-        others = {each for each in _live if not each.apart} if self is LEGACY else () if self.apart else LEGACY.done
+        if self is LEGACY and not self.some_apart:
+            _live.clear()
+        others = () if self.apart else LEGACY.done if self is not LEGACY else [op for op in _live if not op.apart]
         return self.done.union(others) & _live
 
     def title(self, name):

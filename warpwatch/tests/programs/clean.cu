@@ -107,8 +107,11 @@ void streams() {
     reverse<<<1, 64, sizeof host, one>>>(x);
     CALL(cudaEventRecord(end, one));
     CALL(cudaStreamWaitEvent(other, end, 0));
+    int called = 0;
+    CALL(cudaLaunchHostFunc(other, [](void *times) { ++*(int *)times; }, &called));
     reverse<<<1, 64, sizeof host, other>>>(x);
     CALL(cudaStreamSynchronize(other));
+    RIGHT(called == 1);
     reverse<<<1, 64, sizeof host>>>(x);
     CALL(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost));
     CALL(cudaDeviceSynchronize());
