@@ -145,12 +145,6 @@ def _normal(bits, kind):
     return np.where(bits & (0x7C00 if kind[0] == "f" else 0x7F80), bits, bits & 0x8000)
 
 
-def half_sum(kind, a, b):
-    """Add two words of halves."""
-    a, b = numbers(np.array([a, b]), kind).reshape(2, -1)
-    return bits_of(a + b, kind)[0]
-
-
 def flushed(a):
     """Replace subnormal numbers by zeros of their sign (`.ftz`, single precision only)."""
     small = abs(a) < np.finfo(a.dtype).tiny
