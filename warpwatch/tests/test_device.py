@@ -78,7 +78,10 @@ def arguments(count=60, n=1, by=0, first=1, size=64):
 def test_exceptions_in_kernels_are_found_and_raised(change, kind, said, line, thread, count, opt):
     kernel, line = cuda.jit(debug=True, opt=opt)(careful), line + careful.__code__.co_firstlineno
     threads, given = arguments(**change)
-    (found,) = (f for f in warpwatch.run(kernel, 1, threads, *given).findings if f.kind == "exception")
+    report = warpwatch.run(kernel, 1, threads, *given)
+    (found,) = (f for f in report.findings if f.kind == "exception")
+    codes = [array for name, array in report.program.kernel.arrays.items() if name.endswith("__errcode__")]
+    assert codes and not any(array.any() for array in codes)  # nothing is left for the next launch
     assert (found.line, found.thread, found.count) == (line, thread, count)
     assert f"test_device.py, line {line}: thread {thread} of block 0 raises {kind.__name__}: {said}" in str(found)
     with device():
@@ -87,7 +90,7 @@ def test_exceptions_in_kernels_are_found_and_raised(change, kind, said, line, th
         with pytest.raises(AssertionError, match=f"exception: careful, .*, line {line}: "), device(watch=True):
             kernel[1, threads](*given)
         threads, given = arguments()
-        kernel[1, threads](*given)  # of those before, nothing is left
+        kernel[1, threads](*given)
     assert given[1].sum() == 120
 
 

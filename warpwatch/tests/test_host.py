@@ -358,7 +358,8 @@ static __device__ int helper(int x) { if (x > 5) __assertfail("", "", 0, "", 1);
 static __device__ int counts[4] = {TERM}, more[4];
 extern "C" __device__ int NAME(int x) {
   return helper(x) + atomicAdd(&counts[x & 3], 1) + PLACE;
-}"""
+}
+__global__ void kernel_of_its_own() {}"""
 
 
 def test_kernels_are_linked_with_sources_and_ptx(tmp_path, watched):

@@ -162,7 +162,7 @@ def _program(source, language, options):
         nvrtc.nvrtcDestroyProgram(program)
         if failed:
             raise ValueError(f"{options.name} does not compile: {made.decode()}")
-        return SimpleNamespace(code=made.rstrip(b"\0"))
+        return import_module("cuda.core").ObjectCode.from_ptx(made.rstrip(b"\0"))
 
     return SimpleNamespace(compile=compiled)
 
