@@ -151,17 +151,20 @@ class Fences:
                 self.read[lane], self.busy[lane] = {**self.read.get(lane, {}), chain: chain.count}, True
             if writes[n] and not (reads and chain):  # a store begins a new chain
                 chain = races.chains[place] = Chain()
-            if writes[n] and self.ready[lane] and chain.latest.get(lane) != (version := self.version[lane]):
-                races.hot[place], chain.latest[lane] = True, version
-                block, thread = m.who(lane)
+            if not (writes[n] and self.ready[lane]):
+                continue
+            block, thread = m.who(lane)
+            time, (version, *_) = int(m.stamp[lane]) >> TIME & TIMES, chain.latest.get((block, thread), (None,))
+            if version != self.version[lane]:
+                races.hot[place] = True
                 clocks = tuple(each[block - m.first] for each in self.clocks)
                 known = tuple(self.fenced_known[:, lane].tolist())
-                time = int(m.stamp[lane]) >> TIME & TIMES
                 chain.add(Release(block, thread, time, clocks, self.fenced[:, lane].copy(), known), self.join)
                 m.stamp[lane] += 1 << TIME  # those that release nothing new come later
                 if self.credit:  # who waits may go on: this is not endless yet
                     self.credit, m.idle = self.credit - 1, 0
                 self.chains.setdefault(block, {})[chain] = None
+            chain.latest[block, thread] = self.version[lane], time, chain.count - 1
 
     def meet_in_warps(self, lanes, team):
         """Let lanes of warps hand on what they know to others of their team."""
@@ -206,8 +209,10 @@ class Fences:
         """Say whether who does something now knows an operation on a chain, by a release that came with it."""
         (block, thread), (other, of) = thread_of(mine), thread_of(old)
         known = self.sets[self.known[(block - self.machine.first) * self.machine.threads + thread]]
-        releases, _ = chain.before(other, known.get((chain, int(other != block)), 0))
-        return any(each.thread == of and each.time >= old >> TIME & TIMES for each in releases)
+        end, time = known.get((chain, int(other != block)), 0), old >> TIME & TIMES
+        _, latest, count = chain.latest.get((other, of), (0, -1, 0))
+        later = latest >= time and count < end
+        return later or any(each.thread == of and each.time >= time for each in chain.before(other, end)[0])
 
     def missing(self, old, lane):
         """Say what would have ordered what a stamp stands for before what a lane does now."""
