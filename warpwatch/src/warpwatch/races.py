@@ -114,10 +114,14 @@ class Seen:
         if order:
             if self.table is None:
                 self.table, self.by = (np.zeros((len(self.high), 32 + order.per), kind) for kind in ("i8", "i4"))
-            thread, last = mine & THREAD, np.argsort(mine, kind="stable")  # of equal places the last one is kept
+            if np.count_nonzero(mine[1:] < mine[:-1]):  # of equal places the last one is kept
+                order = np.argsort(mine, kind="stable")
+                g, mine = g[order], mine[order]
+            thread = mine & THREAD
             for column in (thread % 32, 32 + thread // 32):
                 old = self.table[g, column]
-                new = last[((old ^ mine >= 1 << BLOCK) | (mine >= old))[last]]
+                new = (old ^ mine >= 1 << BLOCK) | (mine >= old)
+                new = ... if np.count_nonzero(new) == len(new) else new
                 self.table[g[new], column[new]], self.by[g[new], column[new]] = mine[new], at
 
     def clash(self, g, mine, order=None):
