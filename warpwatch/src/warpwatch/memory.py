@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from warpwatch.atomics import in_order
 from warpwatch.parse import DTYPES, short_name
 from warpwatch.races import OTHERS, Races, thread_of
 
@@ -177,17 +178,8 @@ class Space:
         if self.races is not None:
             self.races.update(mark, view.itemsize, self.machine.of(self.machine.stamp), tell)
         self.machine.report.atomics += len(address)
-        if not needed and op in UFUNCS:
-            places, which = np.unique(place, return_inverse=True)  # for NumPy copies all that it is given
-            made = view[places]
-            UFUNCS[op].at(made, which, values[0])
-            view[places] = made
-            return None
-        old, function = np.empty(len(place), view.dtype), UFUNCS.get(op) or ATOMICS[op]
-        for n, (p, *v) in enumerate(zip(place.tolist(), *values, strict=True)):
-            old[n] = view[p]
-            view[p] = function(view[p], *v)
-        return [old]
+        found = in_order(op, view, place, values)
+        return [found] if needed else None
 
     def check_written(self, at, address, mark, size, count):
         """Note what is read and was never written, all of it where it is copied only, for that takes padding along."""
@@ -258,12 +250,6 @@ class Space:
             text = text if region.start <= a else f"{region.start - a} bytes before the start"
             kind, text = "out of bounds", f": {size} bytes, {text} of its {region.end - region.start} bytes"
         self.tell(kind, did + " {what}" + text, at, bad, address, size)
-
-
-UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-          "xor": np.bitwise_xor}  # fmt: skip
-ATOMICS = {"exch": lambda a, v: v, "inc": lambda a, v: 0 if a >= v else a + 1,
-           "dec": lambda a, v: v if a == 0 or a > v else a - 1, "cas": lambda a, v, w: w if a == v else a}  # fmt: skip
 
 
 class GlobalSpace(Space):

@@ -80,6 +80,8 @@ class Order:
 
 def clashes(old, mine, order=None):
     """Say where two stamps are of threads that nothing orders, or None if nowhere; 0 is nobody's."""
+    if not old.any():
+        return None
     x = old ^ mine
     if order:
         near = (x < 1 << BLOCK) & order.unordered(old, mine)
@@ -118,6 +120,8 @@ class Seen:
     def clash(self, g, mine, order=None):
         """Return where others touched grains that nothing orders before this, their stamps, and by what; or None."""
         high = self.high[g]
+        if not high.any():
+            return None
         low = np.where(high == 0, 0, self.low[g] ^ FLIP)
         found = None
         if self.table is not None:

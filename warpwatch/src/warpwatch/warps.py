@@ -5,7 +5,7 @@ Lanes that stand at one instruction and have the same mask are one team; `waitin
 
 import numpy as np
 
-from warpwatch.memory import UFUNCS
+from warpwatch.atomics import UFUNCS
 
 
 def together(how, key, values):
