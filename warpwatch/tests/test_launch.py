@@ -49,15 +49,13 @@ def test_device_functions_are_read_in_where_they_are_called():
     assert (again == out).all()
 
 
-CALLS = [("nobody", "not in the text"), ("square", "2 arguments and 1 results"), ("self", "calls itself")]
+CALLS = [("nobody", "not in the text"), ("square", "2 arguments and 1 results")]
 
 
 @pytest.mark.parametrize("name,why", CALLS)
 def test_calls_that_cannot_be(name, why):
-    twice = FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :]
-    mine = FUNCTIONS + twice.replace("twice", "self").replace("square, (p0, p1)", "self, (p0)")
     with pytest.raises(ValueError, match=rf"line \d+ of the PTX text: .*{why}"):
-        run(CALL.replace("FUNCTION", name), mine)
+        run(CALL.replace("FUNCTION", name), FUNCTIONS)
 
 
 def test_tables_and_variables():

@@ -1,7 +1,7 @@
 """From functions to basic blocks, and which registers go from block to block.
 
-A device function that is called is put in at its call, with registers and labels of its own: so there is no stack, and
-recursion is refused.
+A device function that is called is put in at its call, with registers and labels of its own, and needs no stack. Those
+that call themselves, by way of others, too, have one body each, behind all else; there, each lane has a stack.
 """
 
 import re
@@ -13,6 +13,7 @@ from warpwatch.parse import DTYPES, NAME, SIZES, Reader, names_of, short_name
 WARP = "bar", "barrier", "shfl", "vote", "match", "redux"  # for which lanes of a warp wait for each other
 _JOINS = "mov", "cvt", "shl", "shr", "or", "and", "bfi", "prmt"  # what puts bits together, of a structure's parts
 GRID = "grid"  # the number of the barrier for which all blocks of a launch wait
+DEPTH, MOST_LOCAL = 1000, 512 * 1024  # calls within calls that a thread is followed into; bytes of its local memory
 GAP = 256  # bytes between shared arrays, a multiple of what the banks hold, so that each keeps its own
 
 
@@ -20,7 +21,8 @@ class Block:
     """A basic block: instructions, and the one that ends it.
 
     `end` is ("bra", register or None, negated, target), ("bar", number, threads or None), ("warp", mask, kind of
-    instruction), ("ret",), ("trap",), or () if the next block follows.
+    instruction), ("call", None, whether from a body, which one), ("leave", which body), ("ret",), ("trap",), or () if
+    the next block follows.
     """
 
     def __init__(self):
@@ -32,7 +34,8 @@ class Kernel:
     """A kernel in basic blocks: calls are replaced by what is called, labels by numbers of blocks.
 
     `params` are (name, type, bytes); by name, `registers` are dtypes, `symbols` (space, place, bytes) of variables,
-    `arrays` those in global memory. So many bytes of shared memory are `gaps` between its arrays.
+    `arrays` those in global memory. So many bytes of shared memory are `gaps` between its arrays. Local ones of
+    bodies are `framed`: `depths` calls have theirs, each `frame` bytes further. `saved` are registers that calls keep.
     """
 
     def __init__(self, reader, name):
@@ -41,11 +44,15 @@ class Kernel:
         function = self.functions[name]
         self.params, self.head = function.params, function.head
         self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, 0
-        self.add_function(function, "", {}, ())
+        self.recursive, self.bodies, self.own = recursive(self.functions), [], None
+        self.add_function(function, "", {})
+        self.blocks[-1].end, self.own = self.blocks[-1].end or ("ret",), len(self.blocks)
+        for each, item in self.bodies:  # which have calls of others
+            self.add_body(self.functions[each], f"__{each}", item)
         self.place(reader.variables)
         self.link()
 
-    def add_function(self, function, suffix, formal, within):
+    def add_function(self, function, suffix, formal):
         """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
         self.registers |= {name + suffix: code for name, code in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
@@ -62,7 +69,7 @@ class Kernel:
                 operands = [NAME.sub(renamed, operand) for operand in item.operands]
                 item = item._replace(operands=operands, guard=item.guard and (item.guard[0] + suffix, item.guard[1]))
             if item.kind == "call":
-                self.call(item, (*within, function.name))
+                self.call(item)
                 continue
             try:
                 after = {"kind": "bra", "operands": ["$after" + suffix]} if item.kind == "ret" and suffix else {}
@@ -70,7 +77,7 @@ class Kernel:
             except LookupError as error:
                 raise item.unknown(f": {error}") from error
 
-    def call(self, item, within):
+    def call(self, item):
         """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
@@ -82,15 +89,44 @@ class Kernel:
             self.add(item._replace(kind=name, mods=(), operands=made))
             return
         function = self.functions.get(name)
-        if item.guard or name in within or not function or counts != (len(function.results), len(function.params)):
-            why = f"has {len(function.params)} arguments and {len(function.results)} results" if function else ""
-            why = "is guarded" if item.guard else "calls itself" if name in within else why or "is not in the text"
+        taken, given = (function.params, function.results) if function else ([], [])
+        known = self.registers.keys()
+        whys = {"is guarded": item.guard, "is not in the text": not function,
+                f"has {len(taken)} arguments and {len(given)} results": counts != (len(given), len(taken)),
+                "is given registers": {p[1:] for p in params + results if f"{p[1:]}_0" not in known} & known,
+                "passes itself structures": name in self.recursive and any(n > SIZES[k] for _, k, n in taken + given)}
+        for why in (why for why, so in whys.items() if so):
             raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
-        formal = dict(zip([p[0] for p in function.params + function.results], params + results, strict=True))
+        if name in self.recursive:
+            self.bodies += [(name, item)] * (name not in dict(self.bodies))
+            self.transfer("ld", item, taken, f"__{name}", params)
+            self.blocks[-1].end, self.blocks[-1].last = ("call", None, self.own is not None, f"$enter__{name}"), item
+            self.blocks.append(Block())
+            self.transfer("st", item, given, f"__{name}", results)
+            self.blocks.append(Block())
+            return
         self.copies += 1
         suffix = f"__{self.copies}"
-        self.add_function(function, suffix, formal, within)
+        self.add_function(function, suffix, dict(zip([p[0] for p in taken + given], params + results, strict=True)))
         self.label("$after" + suffix)
+
+    def add_body(self, function, suffix, item):
+        """Add the body of a function that calls itself; to and from it, registers of their own hold what is passed."""
+        self.label("$enter" + suffix)
+        params, results = ([f"%{p[0]}{suffix}" for p in part] for part in (function.params, function.results))
+        self.transfer("st", item, function.params, suffix, params)
+        names = [p[0] for p in function.params + function.results]
+        self.add_function(function, suffix, dict(zip(names, params + results, strict=True)))
+        self.label("$after" + suffix)
+        self.transfer("ld", item, function.results, suffix, results)
+        self.blocks[-1].end = "leave", "$enter" + suffix
+
+    def transfer(self, way, item, formal, suffix, given):
+        """Load ("ld") what is given for parameters to registers, or store it."""
+        for (name, kind, size), param in zip(formal, given, strict=True):
+            self.registers[name + suffix] = f"i{max(size, 2)}"
+            operands = [f"%{name}{suffix}", f"[{param}]"][:: 1 if way == "ld" else -1]
+            self.add(item._replace(kind=way, mods=("param", kind), operands=operands))
 
     def label(self, name):
         """Begin a block."""
@@ -142,13 +178,18 @@ class Kernel:
             register, kind = f"{name}_{int(offset or 0) + n * size}", "b16" if size == 1 else item.type
             self.registers[register[1:]] = DTYPES[kind].replace("u", "i")
             operands = [register, part] if item.kind == "st" else [part, register]
-            made.append(item._replace(kind="mov", mods=(kind,), operands=operands))
+            new = "mov", (kind,)
+            if item.kind == "ld" and size < 4:  # which fills up what may be larger
+                new = "cvt", ("s16" if item.type[0] == "s" else "u16", item.type)
+            made.append(item._replace(kind=new[0], mods=new[1], operands=operands))
         return made
 
     def place(self, variables):
         """Give the variables that are named their places; dynamic shared memory is last."""
-        named = {name for b in self.blocks for i in b.body for text in i.operands for name in NAME.findall(text)}
-        for name in sorted((n for n in variables if n in named), key=lambda n: variables[n][2] == 0):
+        named, bodies = ({name for b in part for i in b.body for text in i.operands for name in NAME.findall(text)}
+                         for part in (self.blocks, self.blocks[self.own :]))  # fmt: skip
+        self.framed = {name for name in bodies if name in variables and variables[name][0] == "local"}
+        for name in sorted((n for n in variables if n in named), key=lambda n: (n in self.framed, not variables[n][2])):
             space, align, size, array = variables[name]
             if array is not None:
                 self.symbols[name], self.arrays[name] = (space, int(array.ctypes.data), size), array
@@ -160,20 +201,26 @@ class Kernel:
                 self.gaps += place - end
             self.symbols[name] = space, place, size
             setattr(self, space, place + size)
+        self.frames = min((self.symbols[name][1] for name in self.framed), default=self.local)  # where they begin
+        self.frame = -(-(self.local - self.frames) // 16) * 16
+        self.depths = min(DEPTH, max((MOST_LOCAL - self.local) // self.frame, 1)) if self.frame else DEPTH
+        self.local += self.frame * self.depths
 
     def link(self):
         """Turn labels into numbers of blocks, and find out which registers go from block to block (`crossing`)."""
         blocks = self.blocks
-        blocks[-1].end = blocks[-1].end or ("ret",)
         for n, block in enumerate(blocks):
             (kind, register, negated, target), block.next = (*block.end, *4 * ("",))[:4], [n + 1]
-            if kind == "bra":
+            if kind in ("bra", "call"):
                 if target not in self.labels:
                     raise ValueError(f"line {block.last.line} of the PTX text: no such label: {block.last.text!r}")
                 target = self.labels[target]
                 block.end, block.next = (kind, register, negated, target), [target, n + 1] if register else [target]
             elif kind in ("ret", "trap"):
                 block.next = []
+            elif kind == "leave":
+                body = register, self.labels[register]
+                block.next = [k + 1 for k, b in enumerate(blocks) if b.end[:1] == ("call",) and b.end[3] in body]
             guard = {register} - {None} if kind == "bra" else set(names_of(block.end[1])) if kind == "warp" else set()
             for reads, writes in [*map(effects, block.body), (guard, set())]:
                 block.used |= reads - block.made
@@ -181,6 +228,23 @@ class Kernel:
         if lost := set().union(*(block.used | block.made for block in blocks)) - self.registers.keys():
             raise ValueError(f"kernel {short_name(self.name)} of the PTX text declares no register %{min(lost)}")
         self.crossing = set().union(*(block.used for block in blocks))
+        calls = [n for n, block in enumerate(blocks) if block.end[:1] == ("call",)]
+        after = [[n + 1] if n in calls else b.next * (b.end[:1] != ("leave",)) for n, b in enumerate(blocks)]
+        live, before = [block.used for block in blocks], []  # registers that are read from there on
+        while calls and live != before:
+            before, both = live, zip(blocks, after, strict=True)
+            live = [block.used | set().union(*(live[n] for n in to)) - block.made for block, to in both]
+        self.saved = {n: live[n + 1] - blocks[n + 1].used if blocks[n].end[2] else () for n in calls}
+
+
+def recursive(functions):
+    """Return the names of functions that call themselves, by way of others, too."""
+    calls = {name: {word for item in function.items if not isinstance(item, str) and item.kind == "call"
+                    for word in NAME.findall(" ".join(item.operands))} & functions.keys()
+             for name, function in functions.items()}  # fmt: skip
+    for _ in functions:
+        calls = {name: to.union(*(calls[each] for each in to)) for name, to in calls.items()}
+    return {name for name, to in calls.items() if name in to}
 
 
 def effects(item):

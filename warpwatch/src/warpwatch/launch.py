@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from warpwatch import compilers
+from warpwatch.blocks import MOST_LOCAL
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
 from warpwatch.memory import GlobalSpace, add, allocate, bytes_at, found_at, owner_of
@@ -21,7 +22,7 @@ from warpwatch.report import Report
 # What a kernel is called with: values, and names and types if they are known.
 Arguments = namedtuple("Arguments", "values names types", defaults=(None, None))
 Size = int | tuple[int, ...]  # of an array, a grid or a block
-MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
+MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {"numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
          "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
