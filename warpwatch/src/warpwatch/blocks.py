@@ -1,7 +1,7 @@
 """From functions to basic blocks, and which registers go from block to block.
 
-A device function that is called is put in at its call, with registers and labels of its own, and needs no stack. Those
-that call themselves, by way of others, too, have one body each, behind all else; there, each lane has a stack.
+A device function that is called is put in at its call, with registers and labels of its own, and needs no stack. For
+calls of itself within it, by way of others, too, it has one body, behind all else; there, each lane has a stack.
 """
 
 import re
@@ -44,15 +44,15 @@ class Kernel:
         function = self.functions[name]
         self.params, self.head = function.params, function.head
         self.registers, self.symbols, self.shared, self.local, self.arrays, self.gaps = {}, {}, 0, 0, {}, 0
-        self.recursive, self.bodies, self.own = recursive(self.functions), [], None
-        self.add_function(function, "", {})
+        self.bodies, self.own = [], None
+        self.add_function(function, "", {}, ())
         self.blocks[-1].end, self.own = self.blocks[-1].end or ("ret",), len(self.blocks)
-        for each, item in self.bodies:  # which have calls of others
-            self.add_body(self.functions[each], f"__{each}", item)
+        for each, call in self.bodies:  # where others may be called
+            self.add_body(self.functions[each], f"__{each}", call)
         self.place(reader.variables)
         self.link()
 
-    def add_function(self, function, suffix, formal):
+    def add_function(self, function, suffix, formal, within):
         """Add a function's statements; a copy of a called one has a suffix, and what its parameters stand for."""
         self.registers |= {name + suffix: code for name, code in function.registers.items()}
         labels = {item for item in function.items if isinstance(item, str)}
@@ -69,7 +69,7 @@ class Kernel:
                 operands = [NAME.sub(renamed, operand) for operand in item.operands]
                 item = item._replace(operands=operands, guard=item.guard and (item.guard[0] + suffix, item.guard[1]))
             if item.kind == "call":
-                self.call(item)
+                self.call(item, (*within, function.name))
                 continue
             try:
                 after = {"kind": "bra", "operands": ["$after" + suffix]} if item.kind == "ret" and suffix else {}
@@ -77,7 +77,7 @@ class Kernel:
             except LookupError as error:
                 raise item.unknown(f": {error}") from error
 
-    def call(self, item):
+    def call(self, item, within):
         """Add what is called, in place of the call: its results, its name and its arguments are the operands."""
         lists = [re.findall(r"[\w$%]+", operand) for operand in item.operands]
         lists = lists if item.operands[:1] and item.operands[0][0] == "(" else [[], *lists]
@@ -94,10 +94,10 @@ class Kernel:
         whys = {"is guarded": item.guard, "is not in the text": not function,
                 f"has {len(taken)} arguments and {len(given)} results": counts != (len(given), len(taken)),
                 "is given registers": {p[1:] for p in params + results if f"{p[1:]}_0" not in known} & known,
-                "passes itself structures": name in self.recursive and any(n > SIZES[k] for _, k, n in taken + given)}
+                "passes itself structures": name in within and any(n > SIZES[k] for _, k, n in taken + given)}
         for why in (why for why, so in whys.items() if so):
             raise ValueError(f"line {item.line} of the PTX text: a call of {short_name(name)}, which {why}")
-        if name in self.recursive:
+        if name in (*within, *dict(self.bodies)):
             self.bodies += [(name, item)] * (name not in dict(self.bodies))
             self.transfer("ld", item, taken, f"__{name}", params)
             self.blocks[-1].end, self.blocks[-1].last = ("call", None, self.own is not None, f"$enter__{name}"), item
@@ -106,8 +106,8 @@ class Kernel:
             self.blocks.append(Block())
             return
         self.copies += 1
-        suffix = f"__{self.copies}"
-        self.add_function(function, suffix, dict(zip([p[0] for p in taken + given], params + results, strict=True)))
+        suffix, formal = f"__{self.copies}", dict(zip([p[0] for p in taken + given], params + results, strict=True))
+        self.add_function(function, suffix, formal, within)
         self.label("$after" + suffix)
 
     def add_body(self, function, suffix, item):
@@ -116,7 +116,7 @@ class Kernel:
         params, results = ([f"%{p[0]}{suffix}" for p in part] for part in (function.params, function.results))
         self.transfer("st", item, function.params, suffix, params)
         names = [p[0] for p in function.params + function.results]
-        self.add_function(function, suffix, dict(zip(names, params + results, strict=True)))
+        self.add_function(function, suffix, dict(zip(names, params + results, strict=True)), ())
         self.label("$after" + suffix)
         self.transfer("ld", item, function.results, suffix, results)
         self.blocks[-1].end = "leave", "$enter" + suffix
@@ -178,9 +178,8 @@ class Kernel:
             register, kind = f"{name}_{int(offset or 0) + n * size}", "b16" if size == 1 else item.type
             self.registers[register[1:]] = DTYPES[kind].replace("u", "i")
             operands = [register, part] if item.kind == "st" else [part, register]
-            new = "mov", (kind,)
-            if item.kind == "ld" and size < 4:  # which fills up what may be larger
-                new = "cvt", ("s16" if item.type[0] == "s" else "u16", item.type)
+            whole = item.kind == "st" or size > 2  # what is less fills up a register
+            new = ("mov", (kind,)) if whole else ("cvt", ("s16" if item.type[0] == "s" else "u16", item.type))
             made.append(item._replace(kind=new[0], mods=new[1], operands=operands))
         return made
 
@@ -235,16 +234,6 @@ class Kernel:
             before, both = live, zip(blocks, after, strict=True)
             live = [block.used | set().union(*(live[n] for n in to)) - block.made for block, to in both]
         self.saved = {n: live[n + 1] - blocks[n + 1].used if blocks[n].end[2] else () for n in calls}
-
-
-def recursive(functions):
-    """Return the names of functions that call themselves, by way of others, too."""
-    calls = {name: {word for item in function.items if not isinstance(item, str) and item.kind == "call"
-                    for word in NAME.findall(" ".join(item.operands))} & functions.keys()
-             for name, function in functions.items()}  # fmt: skip
-    for _ in functions:
-        calls = {name: to.union(*(calls[each] for each in to)) for name, to in calls.items()}
-    return {name for name, to in calls.items() if name in to}
 
 
 def effects(item):
