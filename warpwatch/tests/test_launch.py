@@ -1,5 +1,6 @@
 """Reading PTX and launching it: what is refused, calls of device functions, memory of every kind."""
 
+import ctypes
 import signal
 from unittest import mock
 
@@ -10,7 +11,7 @@ from helpers import beside
 import warpwatch
 from warpwatch.memory import owner_of
 
-KERNEL, FUNCTIONS, CALL, MLIR, *_ = beside(__file__).values()
+KERNEL, FUNCTIONS, CALL, MLIR, STRUCTURE, *_ = beside(__file__).values()
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 N = 64
 
@@ -49,15 +50,13 @@ def test_device_functions_are_read_in_where_they_are_called():
     assert (again == out).all()
 
 
-CALLS = [("nobody", "not in the text"), ("square", "2 arguments and 1 results"), ("self", "calls itself")]
+CALLS = [("nobody", "not in the text"), ("square", "2 arguments and 1 results")]
 
 
 @pytest.mark.parametrize("name,why", CALLS)
 def test_calls_that_cannot_be(name, why):
-    twice = FUNCTIONS[FUNCTIONS.index(".func (.param .b32 result) twice") :]
-    mine = FUNCTIONS + twice.replace("twice", "self").replace("square, (p0, p1)", "self, (p0)")
     with pytest.raises(ValueError, match=rf"line \d+ of the PTX text: .*{why}"):
-        run(CALL.replace("FUNCTION", name), mine)
+        run(CALL.replace("FUNCTION", name), FUNCTIONS)
 
 
 def test_tables_and_variables():
@@ -79,28 +78,19 @@ st.local.u32 [%rd5+8], %r1; ld.u32 %r3, [%rd6+8]; ld.local.u32 %r4, [%rd5+4]; ld
 
 
 @pytest.mark.parametrize("op", ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec"])
-@pytest.mark.parametrize("space", ["global", "shared"])
-def test_atomic_operations(op, space):
-    x, out = (np.arange(N) * 37 % 101 - 50).astype("i4"), np.full(N, 3, "i4")
+def test_atomic_operations_in_shared_memory(op):
+    x = np.full(N, 9, "i4") if op in ("inc", "dec") else (np.arange(N) * 37 % 101 - 50).astype("i4")
     kind = {"add": "s32", "min": "s32", "max": "s32", "inc": "u32", "dec": "u32"}.get(op, "b32")
-    if op in ("inc", "dec"):
-        x = np.full(N, 9, "i4")
-    place = "[%rd8]" if space == "global" else "[place]"
-    begin = "ld.param.u64 %rd8, [out]; ld.global.u32 %r5, [%rd1];"
-    if space == "shared":
-        begin += "st.shared.u32 [place], 3; bar.sync 0;"
-    end = "" if space == "global" else "bar.sync 0; ld.shared.u32 %r3, [place];"
-    body = f"{begin} atom.{space}.{op}.{kind} %r3, {place}, %r5; {end}"
-    body += " ret;" if space == "global" else ""
-    out, report = run(body, ".shared .align 4 .b32 place;\n", x=x, out=out)
+    body = "ld.global.u32 %r5, [%rd1]; st.shared.u32 [place], 3; bar.sync 0;"
+    body += f"atom.shared.{op}.{kind} %r3, [place], %r5; bar.sync 0; ld.shared.u32 %r3, [place];"
+    out, report = run(body, ".shared .align 4 .b32 place;\n", x=x)
     state = 3
     for v in x.tolist():
         state = {"add": state + v, "min": min(state, v), "max": max(state, v), "and": state & v, "or": state | v,
                  "xor": state ^ v, "exch": v, "inc": 0 if state >= v else state + 1,
                  "dec": v if state == 0 or state > v else state - 1}[op]  # fmt: skip
-    assert out[0] == state and report.findings == [] and report.counters["atomics"] == N
-    if space == "shared":
-        assert report.notes  # all wrote 3 to it
+    assert (out == state).all() and report.findings == [] and report.counters["atomics"] == N
+    assert report.notes  # all wrote 3 to it
 
 
 def test_a_lock_by_compare_and_swap():
@@ -178,6 +168,47 @@ def test_arrays_as_numba_cuda_mlir_passes_them():
     numba = text.replace("__numba_cuda_mlir_error_code", "_ZN08NumbaEnv")
     with pytest.raises(TypeError, match=r"which would be 16 \(numba-cuda\)$"):
         warpwatch.run(numba, 1, 12, x, out)
+
+
+def test_structures_with_pointers():
+    x, y = np.arange(8.0), np.zeros(8)
+    for given in ((x, 7, y, 2.5, np.float32(1)), (x, 7, (y, 2.5, np.float32(1)))):
+        assert warpwatch.run(HEAD + STRUCTURE, 1, 8, given, 3).findings == []
+        assert y.tolist() == [2.5 * n + 1 for n in range(7)] + [0]
+    (found,) = warpwatch.run(HEAD + STRUCTURE, 1, 8, (x[:4], 7, y, 2.5, np.float32(1)), 3).findings
+    assert (found.kind, found.array, found.place, found.count) == ("out of bounds", "argument 0[0]", 4, 3)
+    packed = np.zeros(65, "u1")[1:].view("f8")  # which is copied there and back
+    assert warpwatch.run(HEAD + STRUCTURE, 1, 8, (x, 7, packed, 1.0, np.float32(0)), 3).findings == []
+    assert packed.tolist() == [0, 1, 2, 3, 4, 5, 6, 0]
+    for wrong, said in beside(__file__)["structures"]:
+        with pytest.raises((TypeError, ValueError), match=said):
+            warpwatch.run(HEAD + STRUCTURE, 1, 8, eval(wrong, {"np": np, "x": x}), 3)
+
+
+NUMBERS = {int: ctypes.c_int32, float: ctypes.c_double, bool: ctypes.c_bool, np.int8: ctypes.c_int8,
+           np.uint16: ctypes.c_uint16, np.int64: ctypes.c_int64, np.float32: ctypes.c_float}  # fmt: skip
+
+
+def drawn(rng, depth=0):
+    """A tuple of numbers and tuples, and the same as a structure of C."""
+    made = []
+    for _ in range(rng.integers(1, 6)):
+        kind, number = list(NUMBERS)[rng.integers(len(NUMBERS))], int(rng.integers(99))
+        inner = depth < 2 and rng.random() < 0.3
+        made.append((*drawn(rng, depth + 1), None) if inner else (kind(number), number, NUMBERS[kind]))
+    fields = [(f"f{n}", kind or type(theirs)) for n, (_, theirs, kind) in enumerate(made)]
+    structure = type("Made", (ctypes.Structure,), {"_fields_": fields})
+    return tuple(ours for ours, _, _ in made), structure(*(theirs for _, theirs, _ in made))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_structures_are_laid_out_as_in_c(seed):
+    value, wanted = drawn(np.random.default_rng(seed))
+    out = np.full(ctypes.sizeof(wanted), 255, "u1")
+    body = "".join(f"ld.param.u8 %r1, [s+{n}]; st.global.u8 [%rd1+{n}], %r1;\n" for n in range(len(out)))
+    text = ".visible .entry k(.param .align 8 .b8 s[SIZE], .param .u64 out) { .reg .b32 %r1; .reg .b64 %rd1;\n"
+    text = HEAD + text.replace("SIZE", str(len(out))) + "ld.param.u64 %rd1, [out];\n" + body + "ret; }"
+    assert warpwatch.run(text, 1, 1, value, out).findings == [] and out.tobytes() == bytes(wanted)
 
 
 @pytest.fixture

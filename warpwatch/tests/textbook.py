@@ -33,7 +33,7 @@ KERNELS = Path(__file__).parent / "kernels"
 CASES = beside(__file__)
 VIEW = [*((n, "f8") for n in ("left", "top", "step")), ("width", "i4"), ("height", "i4"), ("limit", "u2")]
 # Texts with what is not known, by what an error must name.
-UNKNOWN = {"called": "call", "tensor_cores": "wmma.load", "copied_async": "cp.async"}
+UNKNOWN = {"tensor_cores": "wmma.load", "copied_async": "cp.async"}
 
 
 def floats(rng, *shape, dtype=np.float32):

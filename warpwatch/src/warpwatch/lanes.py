@@ -54,10 +54,11 @@ class Program:
             block.fmas = sum(i.kind == "fma" or i.kind == "mad" and "f" in i.type for i in block.body)
             block.products = block.fmas + sum(i.kind == "mul" and "f" in i.type for i in block.body)
             self.write(n, block, lines)
+        self.saved = {n: ["", *(variable(f"%{r}") for r in registers)] for n, registers in kernel.saved.items()}
         spaces = vars(arithmetic) | vars(warps) | self.constants
         exec(compile("\n".join(self.source), f"<{kernel.name}>", "exec"), spaces)
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
-        self.registers = {variable(f"%{r}"): kernel.registers[r] for r in sorted(kernel.crossing)}
+        self.registers = {"": "i8"} | {variable(f"%{r}"): kernel.registers[r] for r in sorted(kernel.crossing)}
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
@@ -93,6 +94,8 @@ class Program:
         name, _, offset = operand.partition("+")
         if name in self.kernel.symbols:
             operand = str(self.kernel.symbols[name][1] + int(offset or 0))
+        if name in self.kernel.framed:
+            return f"({self.value(operand, code)} + m.of(m.depth) * {self.kernel.frame}).astype({code!r})"
         name = f"K{len(self.constants)}"
         self.constants[name] = number("32" if operand == "WARP_SZ" else operand, code)
         return name

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from warpwatch import compilers
+from warpwatch.blocks import MOST_LOCAL
 from warpwatch.lanes import program_of
 from warpwatch.machine import Launch
 from warpwatch.memory import GlobalSpace, add, allocate, bytes_at, found_at, owner_of
@@ -21,7 +22,7 @@ from warpwatch.report import Report
 # What a kernel is called with: values, and names and types if they are known.
 Arguments = namedtuple("Arguments", "values names types", defaults=(None, None))
 Size = int | tuple[int, ...]  # of an array, a grid or a block
-MOST_SHARED, MOST_LOCAL = 227 * 1024, 512 * 1024  # bytes that a block, and a thread, may have, on sm_90
+MOST_SHARED = 227 * 1024  # bytes that a block may have, on sm_90
 # The parameters that an array becomes, by what compiled the kernel; others than Numba's two compilers take its address.
 FORMS = {"numba-cuda": lambda a, at: [0, 0, a.size, a.itemsize, at, *a.shape, *a.strides],
          "numba-cuda-mlir": lambda a, at: [at, at, 0, *a.shape, *(step // a.itemsize for step in a.strides)],
@@ -61,8 +62,9 @@ def run(kernel, grid: Size, block: Size, *arguments, shared: int = 0, entry: str
     grid, block
         As at a launch.
     *arguments
-        NumPy arrays, which kernels write to as they would to device arrays; numbers; tuples of both for Numba.
-        `warpwatch.empty` makes arrays that count as never written.
+        NumPy arrays, which kernels write to as they would to device arrays; numbers; tuples of both for Numba, and for
+        structures in PTX of others, as in C: arrays are pointers, an int has 4 bytes, a float 8, a NumPy number those
+        of its type. `warpwatch.empty` makes arrays that count as never written.
     shared
         Bytes of dynamic shared memory.
     entry
@@ -111,7 +113,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         if isinstance(array, np.ndarray) and array.flags.forc and not array.flags.aligned and owner_of(array) is None:
             flat[n] = name, array.copy("K")
             moved += [(array, flat[n][1])] * array.flags.writeable
-    params = _parameters(program.kernel, text, flat, regions := [])
+    params = _parameters(program.kernel, text, given.values, flat, regions := [])
     for number in _numbers(text) | {n for n in given.values if type(n) is int}:
         if (known := found_at(number)) is not None:  # memory of the device that a kernel knows by its address
             add(regions, known.ctypes.data, known.nbytes, "an array of the device", owner=owner_of(known))
@@ -236,10 +238,14 @@ def _compiled(kernel, given):
         raise TypeError(f"{title} does not compile for these arguments: {why}") from error
 
 
-def _parameters(kernel, text, arguments, regions):
+def _parameters(kernel, text, values, arguments, regions):
     """Return the bytes of each parameter by name; arrays are registered."""
     name, wanted, owners, given = short_name(kernel.name), len(kernel.params), {}, {}
     at = [isinstance(a, np.ndarray) and _register(label, a, regions, owners) for label, a in arguments]
+    large = [n for n, (_, kind, size) in enumerate(kernel.params[: len(values)]) if size > SIZES[kind]]
+    if any(isinstance(values[n], tuple) for n in large) and not any(mark in text for mark in MARKS):
+        leaves = iter(zip(arguments, at, strict=True))
+        arguments, at = zip(*(_joined(f"argument {n}", value, leaves) for n, value in enumerate(values)), strict=True)
     for form in [form for mark, form in MARKS.items() if mark in text] or FORMS:
         given[form] = [(label, value, bool(address)) for (label, argument), address in zip(arguments, at, strict=True)
                        for value in _spread(form, argument, address)]  # fmt: skip
@@ -250,6 +256,22 @@ def _parameters(kernel, text, arguments, regions):
             return {p[0]: _bytes(name, p, *each) for p, each in zip(kernel.params, given[form], strict=True)}
     made = ", ".join(f"{len(each)} ({form})" for form, each in given.items())
     raise TypeError(f"kernel {name} has {wanted} parameters; {len(arguments)} arguments came, which would be {made}")
+
+
+def _joined(name, value, leaves):
+    """Return an argument as (name, value) and its address, from those of its members if it is a structure."""
+    if not isinstance(value, tuple):
+        return next(leaves)
+    members = []
+    for (label, part), address in (_joined(name, each, leaves) for each in value):
+        if type(part) is int and part.bit_length() > 31:
+            raise ValueError(f"{label}: {part} is no number of type s32, as an int in a structure is")
+        members.append(np.uint64(address) if address else np.int32(part) if type(part) is int else np.asarray(part))
+        if members[-1].dtype.kind not in "biufcV":
+            raise TypeError(f"{label}: a structure has arrays, numbers and structures, got {part!r}")
+    made = np.zeros((), np.dtype([(f"f{n}", member.dtype) for n, member in enumerate(members)], align=True))
+    made[()] = tuple(members)
+    return (name, made[()]), False
 
 
 def _spread(form, argument, address):
@@ -289,7 +311,9 @@ def _bytes(kernel, param, label, value, pointer):
     if size != SIZES[kind]:  # a structure
         raw = value if isinstance(value, bytes) else value.tobytes() if isinstance(value, np.void) else b""
         if len(raw) != size:
-            raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a structure of {size} bytes, as bytes")
+            fields = (value.dtype.fields if isinstance(value, np.void) else None) or {}
+            got = f"{len(raw)}: {', '.join(f'{part} at {place}' for part, place, *_ in fields.values()) or repr(value)}"
+            raise TypeError(f"{label}: parameter {name} of kernel {kernel} is a structure of {size} bytes, got {got}")
         return np.frombuffer(raw, "u1")
     if pointer and SIZES[kind] != 8:
         raise TypeError(f"{label} is an array; parameter {name} of kernel {kernel} is a number ({kind})")

@@ -46,7 +46,8 @@ class Launch:
     def run(self, steps=None):
         """Run all blocks; return the report."""
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        each = blocks if self.together else max(1, LANES // (-(-threads // 32) * 32))
+        most = LANES >> 4 if self.program.kernel.bodies else LANES  # which have stacks
+        each = blocks if self.together else max(1, most // (-(-threads // 32) * 32))
         with np.errstate(all="ignore"):
             try:
                 for first in range(0, blocks, each):
@@ -71,7 +72,7 @@ class Machine:
         self.threads, self.steps, self.idle, self.look = int(np.prod(launch.block)), 0, 0, LOOK
         self.since = time.monotonic()  # when a place was touched anew
         self.N = self.threads * count
-        lanes = np.arange(self.N)
+        lanes, self.depth, self.stacks = np.arange(self.N), np.zeros(self.N, int), {}
         self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
         self.block = self.here + first
         self.warp = self.here * -(-self.threads // 32) + self.t // 32
@@ -222,7 +223,7 @@ class Machine:
 
     def run(self, steps=None):
         """Run until every lane has returned, or for so many steps."""
-        R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
+        R = self.R = {name: np.zeros(self.N, code) for name, code in self.program.registers.items()}
         waiting, report, N, late = self.waiting, self.report, self.N, None
         groups = {0: np.arange(N)}
         if self.fences and N > self.threads:  # a block that comes late shows who does not wait for it
@@ -264,10 +265,37 @@ class Machine:
             join(self.waiting.barriers, pc, lanes)
         elif end[0] == "warp":
             self.waiting.arrive(groups, pc, lanes, taken)
+        elif end[0] in ("call", "leave"):
+            getattr(self, end[0])(groups, pc, lanes)
         elif end[0] == "trap":
             self.end("trap", "stops the launch (an assertion, or trap)", self.kernel.blocks[pc])
         elif self.kernel.blocks[pc].body:
             self.waiting.left[lanes] = pc
+
+    def call(self, groups, pc, lanes):
+        """Send lanes into a function's body, in whose local memory nothing is written; keep what they need later."""
+        depth, kernel = self.depth[lanes], self.kernel
+        if (deep := depth == kernel.depths).any():
+            self.idx = lanes[deep]
+            self.end("endless", f"is {kernel.depths} calls deep, as deep as can be, and calls on", kernel.blocks[pc])
+        for name in self.program.saved[pc]:
+            if name not in self.stacks:  # of which memory is taken when it is written to
+                self.stacks[name] = np.empty((kernel.depths, self.N), self.R[name].dtype)
+            self.stacks[name][depth, lanes] = self.R[name][lanes]
+        for n in np.unique(depth) if self.watch and kernel.frame else ():
+            first, written = kernel.frames + (n + 1) * kernel.frame, self.spaces["local"].written.reshape(self.N, -1)
+            written[lanes[depth == n], first : first + kernel.frame] = 0
+        self.depth[lanes], self.R[""][lanes] = depth + 1, pc
+        join(groups, kernel.blocks[pc].end[3], lanes)
+
+    def leave(self, groups, pc, lanes):
+        """Send lanes back to where they called, with the registers of then."""
+        self.depth[lanes] -= 1
+        for n in np.unique(origin := self.R[""][lanes]).tolist():
+            some = lanes[origin == n]
+            for name in self.program.saved[n]:
+                self.R[name][some] = self.stacks[name][self.depth[some], some]
+            join(groups, n + 1, some)
 
     def send(self, groups, pc, to, lanes):
         """Send lanes from one block to another; who goes to where nothing is left to do has returned."""

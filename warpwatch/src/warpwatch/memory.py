@@ -322,17 +322,20 @@ class OwnSpace(Space):
 
     def __init__(self, machine, name, room, owner):
         symbols, end, regions = machine.kernel.symbols.items(), getattr(machine.kernel, name), []
+        frame, more = machine.kernel.frame, machine.kernel.frame * machine.kernel.depths * (name == "local")
         own = [(place, size or room - place, key) for key, (space, place, size) in symbols if space == name]
         for n, (place, size, key) in enumerate(own, 1):
             numbas = key.startswith(("_cudapy", "__"))  # which keeps no names: the n-th that was declared
             title = f"{name} array" + f" {n}" * (len(own) > 1) if numbas else short_name(key)
-            regions.append(Region(place, place + size, title))
+            places = range(place, place + more + 1, frame) if key in machine.kernel.framed else (place,)
+            regions += [Region(place, place + size, title) for place in places]
         if room > max((r.end for r in regions), default=0):  # dynamic, without a name
             regions.append(Region(end, room, f"dynamic {name} array"))
-        super().__init__(regions)
+        super().__init__(sorted(regions, key=lambda region: region.start))
         self.name, self.machine, step = name, machine, -(-max(room, 1) // 16) * 16
         self.begin = owner * step
-        self.bytes = np.full(self.begin[-1] + step if room else 16, 0xAB, "u1")
+        self.bytes = np.zeros(self.begin[-1] + step if room else 16, "u1")
+        self.bytes.reshape(-1, step)[:, : room - more] = 0xAB
         self.view = self.bytes.view
         if machine.watch:
             self.written = np.zeros(len(self.bytes), "u1")
