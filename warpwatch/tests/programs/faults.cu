@@ -18,7 +18,7 @@ __global__ void stop(int *x) {
     if (x[0] == 0) __trap();
 }
 
-__global__ void later() { asm volatile("cp.async.wait_all;"); }
+__global__ void later() { asm volatile("bar.arrive 1, 64;"); }
 
 int main(int argc, char **argv) {
     std::string fault = argv[1];
