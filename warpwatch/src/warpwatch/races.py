@@ -105,9 +105,11 @@ class Seen:
     def __init__(self, grains):
         self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped: it grows, too
         self.at, self.table, self.by = np.zeros((2, grains), "i4"), None, None  # by which instructions
+        self.used = False
 
     def note(self, g, mine, at, order=None):
         """Add what touches grains now."""
+        self.used = True
         for most, by, stamp in zip((self.high, self.low), self.at, (mine, mine ^ FLIP), strict=True):
             np.maximum.at(most, g, stamp)
             by[g[most[g] == stamp]] = at
@@ -126,8 +128,7 @@ class Seen:
 
     def clash(self, g, mine, order=None):
         """Return where others touched grains that nothing orders before this, their stamps, and by what; or None."""
-        high = self.high[g]
-        if not high.any():
+        if not self.used or not (high := self.high[g]).any():
             return None
         low = np.where(high == 0, 0, self.low[g] ^ FLIP)
         found = None
@@ -155,17 +156,16 @@ class Races:
     def __init__(self, size, program):
         self.grain, self.near = program.grain, program.near
         grains = -(-size // self.grain)
-        self.writers, self.readers = np.zeros(grains, "i8"), Seen(grains)
-        self.wrote = np.zeros(grains, "i4")  # by which instructions
-        self.updaters, self.order, self.past = Seen(grains) if program.atomics else None, None, None
-        self.askers = Seen(grains) if program.strong else None  # readers that may meet updates
-        self.nearby = Seen(grains) if self.near else None  # updates that are atomic for their own block
+        self.writers, self.wrote = np.zeros(grains, "i8"), np.zeros(grains, "i4")  # by which instructions
+        # Askers are readers that may meet updates; those nearby are atomic for their own block only.
+        self.readers, self.askers, self.updaters, self.nearby = (Seen(grains) for _ in range(4))
+        self.order, self.past = None, None
         self.chains, self.hot = {}, np.zeros(grains, bool)  # of what fences release, and where there is one
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
         g = mark // self.grain
-        seen = [each.high[g] for each in (self.readers, self.askers, self.updaters) if each]
+        seen = [each.high[g] for each in (self.readers, self.askers, self.updaters) if each.used]
         return bool(np.bitwise_or.reduce([self.writers[g], *seen]).min() == 0)
 
     def claim(self, block, parts):
@@ -177,14 +177,13 @@ class Races:
                 if seen is None:
                     self.writers[grains] = stamp
                 else:
-                    seen.high[grains], seen.low[grains] = stamp, stamp ^ FLIP
+                    seen.high[grains], seen.low[grains], seen.used = stamp, stamp ^ FLIP, True
 
     def touched(self, part=slice(None)):
         """Return which grains threads of the launch have read, written and updated, as masks."""
         writers, seen = self.writers[part], lambda seen: seen.low[part] >= OTHERS - 1 << BLOCK
         wrote = (writers > 0) & (writers < OTHERS + 1 << BLOCK)
-        now = [seen(each) if each else np.zeros_like(wrote) for each in (self.readers, self.askers, self.updaters)]
-        now = now[0] | now[1], wrote, now[2]
+        now = seen(self.readers) | seen(self.askers), wrote, seen(self.updaters)
         return [new | old[part] for new, old in zip(now, self.past, strict=True)] if self.past else list(now)
 
     def forget(self):
@@ -192,10 +191,9 @@ class Races:
         self.past = self.touched()
         self.writers[self.past[1]] = 0
         for seen, of in ((self.readers, 0), (self.askers, 0), (self.updaters, 2)):
-            if seen:
-                mask = self.past[of]
-                seen.high[mask & (seen.high < OTHERS + 1 << BLOCK)], seen.table = 0, None
-                seen.low[mask] = np.where(seen.high[mask], seen.high[mask] ^ FLIP, 0)
+            mask = self.past[of]
+            seen.high[mask & (seen.high < OTHERS + 1 << BLOCK)], seen.table = 0, None
+            seen.low[mask] = np.where(seen.high[mask], seen.high[mask] ^ FLIP, 0)
 
     def runs(self, start, end):
         """Return which runs of a part of memory threads of the launch have read, written and updated."""
@@ -213,7 +211,8 @@ class Races:
         """Note reading; a strong one may meet atomic operations."""
         for g in self.pieces(mark, size):
             self.meet_writers(g, mine, tell, "reads")
-            self.meet(None if strong else self.updaters, g, mine, tell, "reads", "updates atomically")
+            if not strong:
+                self.meet(self.updaters, g, mine, tell, "reads", "updates atomically")
             (self.askers if strong else self.readers).note(g, mine, tell.at, self.order)
             if strong and self.near:
                 self.meet_blocks(g, mine, tell, "reads", self.updaters)
@@ -233,15 +232,14 @@ class Races:
 
         for g in self.pieces(mark, size):
             both(g, clashes(self.writers[g], mine, self.order), self.writers[g], differs)
-            self.meet(self.readers, g, mine, tell, "writes", "reads")
-            self.meet(self.askers, g, mine, tell, "writes", "reads")
-            self.meet(self.updaters, g, mine, tell, "writes", "updates atomically")
+            for seen in (self.readers, self.askers, self.updaters):
+                self.meet(seen, g, mine, tell, "writes", "updates atomically" if seen is self.updaters else "reads")
             self.writers[g], self.wrote[g] = mine, tell.at
             both(g, self.writers[g] != mine, self.writers[g], twice)
 
     def meet(self, seen, g, mine, tell, did, to):
         """Tell of readers, or of who updated, that nothing orders before this."""
-        if seen is not None and (met := seen.clash(g, mine, self.order)):
+        if met := seen.clash(g, mine, self.order):
             if seen is self.updaters and self.chains:  # who has acquired comes after the operations that released, too
                 for n in np.flatnonzero(met[0]).tolist():
                     chain = self.chains.get(int(g[n]))
@@ -266,7 +264,7 @@ class Races:
 
     def meet_blocks(self, g, mine, tell, did, *others):
         """Tell of atomic operations of other blocks, where one of the two is atomic for its own block only."""
-        for seen in (self.nearby, *filter(None, others * (tell.at in self.near))):
+        for seen in (self.nearby, *others * (tell.at in self.near)):
             low = np.where(seen.high[g] == 0, 0, seen.low[g] ^ FLIP)
             for n, stamp in enumerate((seen.high[g], low)):
                 bad = clashes(np.where(stamp ^ mine < 1 << BLOCK, 0, stamp), mine, self.order)
