@@ -13,7 +13,8 @@ pytest.importorskip("numba_cuda", reason="needs a CUDA compiler")
 from numba import cuda, float64, int32
 
 PROGRAMS = beside(__file__)
-FAULTS = [(name, n) for name, case in PROGRAMS.items() for n in sorted(set(re.findall(r"(\d) race", case["source"])))]
+MARKED = re.compile(r"(\d) (?:race|note)\b")
+FAULTS = [(name, n) for name, case in PROGRAMS.items() for n in sorted(set(MARKED.findall(case["source"])))]
 
 
 def steps_of(size, steps):
@@ -56,6 +57,8 @@ def test_right_programs_are_clean_and_right(name):
 def test_what_is_missing_is_told(name, fault):
     report, *_ = run(name, int(fault))
     lines = PROGRAMS[name]["source"].strip().splitlines()
-    wanted = {n for n, line in enumerate(lines, 2) if f"{fault} race" in line}
-    told = {each.line for each in report.findings if each.kind == "race" and each.other}
-    assert told and told <= wanted, f"{told} of {wanted}: {report}"
+    for kind, notes in ("race", report.findings), ("note", report.notes):
+        wanted = {n for n, line in enumerate(lines, 2) if f"{fault} {kind}" in line}
+        told = {each.line for each in notes if each.kind == "race" and each.other and "same value" not in each.message}
+        if wanted or kind == "race":
+            assert bool(told) == bool(wanted) and told <= wanted, f"{told} of {wanted}: {report}"

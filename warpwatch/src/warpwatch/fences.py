@@ -2,9 +2,10 @@
 
 A fence and then an atomic operation release what a thread knows; an atomic operation on the same place and then a fence
 acquire it (PTX manual, "Memory Consistency Model": release and acquire patterns). Barriers hand on all of it: what is
-known, what is fenced and may be released, and what was read and waits for a fence. A clock of a block has for each of
-its threads up to which time all that it did comes before; one for the block itself, of fences that reach no further
-(near), and one for all others (far).
+known, what is fenced and may be released, and what was read and waits for a fence. NVIDIA's samples take a barrier of
+the block for the second fence where the atomic operation is one that releases, a ticket: that is a note. A clock of a
+block has for each of its threads up to which time all that it did comes before; one for the block itself, of fences
+that reach no further (near), and one for all others (far).
 """
 
 from bisect import bisect_left
@@ -75,7 +76,8 @@ class Fences:
     By thread of the blocks in flight: what it knows and what it has fenced (`known`, `fenced_known`), numbers of
     `sets`, each of how many releases of which chains; of its own block, what it has fenced since the last barrier
     (`fenced`, as rows of `Order`), and by block up to then (`clocks`); `read` are chains and how many releases it has
-    read without a fence since then; `busy`, whether it has any of that, and `ready`, whether it has fenced.
+    read without a fence since then, `tickets` those where it has released, too, and `taken` sets of what is known by
+    those and a barrier; `busy`, whether it has any of that, and `ready`, whether it has fenced.
     """
 
     def __init__(self):
@@ -86,6 +88,7 @@ class Fences:
         self.machine, self.order, n = machine, machine.order, machine.N
         self.known, self.fenced_known = np.zeros(n, int), np.zeros((2, n), int)
         self.busy, self.ready, self.read, self.credit = np.zeros(n, bool), np.zeros(n, bool), {}, 16 * n
+        self.tickets, self.taken = {}, np.zeros(n, int)
         self.fenced = np.zeros((2, n, 32 + self.order.per), "i8")
         self.clocks = [[np.zeros(1024, "i8")] * (n // machine.threads) for _ in (NEAR, FAR)]
         self.version = np.zeros(n, int)  # of what a thread would release
@@ -156,7 +159,7 @@ class Fences:
             block, thread = m.who(lane)
             time, (version, *_) = int(m.stamp[lane]) >> TIME & TIMES, chain.latest.get((block, thread), (None,))
             if version != self.version[lane]:
-                races.hot[place] = True
+                races.hot[place], self.tickets[lane] = True, (chain, chain.count)
                 clocks = tuple(each[block - m.first] for each in self.clocks)
                 known = tuple(self.fenced_known[:, lane].tolist())
                 chain.add(Release(block, thread, time, clocks, self.fenced[:, lane].copy(), known), self.join)
@@ -187,6 +190,10 @@ class Fences:
         for each in [self.read[lane] for lane in lanes[self.busy[lanes]].tolist() if lane in self.read]:
             read |= {chain: max(end, read.get(chain, 0)) for chain, end in each.items()}
         self.read |= dict.fromkeys(lanes.tolist() if read else (), read)
+        if whole is not None:
+            tickets, block = self.tickets.keys() & {*lanes.tolist()}, int(self.machine.block[lanes[0]])
+            taken = [self.learned(*self.tickets.pop(lane), block, FAR) for lane in tickets]
+            self.taken[lanes] = self.join(int(self.taken[lanes[0]]), *taken)
         self.busy[lanes], self.ready[lanes] = True, self.ready[lanes].any()
         self.version[lanes] = self.version[lanes].max() + 1
         warp = self.machine.t[lanes] // 32
@@ -208,11 +215,17 @@ class Fences:
     def after(self, chain, old, mine):
         """Say whether who does something now knows an operation on a chain, by a release that came with it."""
         (block, thread), (other, of) = thread_of(mine), thread_of(old)
-        known = self.sets[self.known[(block - self.machine.first) * self.machine.threads + thread]]
+        lane = (block - self.machine.first) * self.machine.threads + thread
+        known = self.sets[self.join(int(self.known[lane]), int(self.taken[lane]))]
         end, time = known.get((chain, int(other != block)), 0), old >> TIME & TIMES
         _, latest, count = chain.latest.get((other, of), (0, -1, 0))
         later = latest >= time and count < end
         return later or any(each.thread == of and each.time >= time for each in chain.before(other, end)[0])
+
+    def by_tickets(self, old, lanes):
+        """Say of stamps whether they come before what lanes do now by tickets and barriers, without a fence."""
+        known = [self.join(*each) for each in zip(self.known[lanes].tolist(), self.taken[lanes].tolist(), strict=True)]
+        return self.ordered(old, self.machine.stamp[lanes], np.array(known, int))
 
     def missing(self, old, lane):
         """Say what would have ordered what a stamp stands for before what a lane does now."""

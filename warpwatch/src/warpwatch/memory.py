@@ -202,8 +202,13 @@ class Space:
 
     def tell_race(self, at, address, size, bad, other, by, did, to, equal=False):
         """Note a race at lanes where `bad` is true, if there are any."""
-        if bad.any():
-            self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, bad, address, size, (other, by), equal)
+        parts, fences = [(bad, equal)], self.machine.fences
+        if fences and fences.taken.any() and bad.any():
+            (taken := bad.copy())[bad] = fences.by_tickets(other[bad], self.machine.lanes()[bad])
+            parts = (taken, True), (bad & ~taken, equal)
+        for some, note in parts:
+            if some.any():
+                self.tell("race", f"{did} {{what}}, which {{other}} {to}", at, some, address, size, (other, by), note)
 
     def tell(self, kind, message, at, bad, address, size, other=None, note=False):
         """Note what is wrong at lanes where `bad` is true; names of the array and the other thread are filled in."""
