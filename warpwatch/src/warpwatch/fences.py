@@ -24,7 +24,6 @@ class Release(NamedTuple):
 
     block: int
     thread: int
-    time: int  # of the atomic operation
     clocks: tuple
     fenced: np.ndarray
     known: tuple
@@ -162,7 +161,7 @@ class Fences:
                 races.hot[place], self.tickets[lane] = True, (chain, chain.count)
                 clocks = tuple(each[block - m.first] for each in self.clocks)
                 known = tuple(self.fenced_known[:, lane].tolist())
-                chain.add(Release(block, thread, time, clocks, self.fenced[:, lane].copy(), known), self.join)
+                chain.add(Release(block, thread, clocks, self.fenced[:, lane].copy(), known), self.join)
                 m.stamp[lane] += 1 << TIME  # those that release nothing new come later
                 if self.credit:  # who waits may go on: this is not endless yet
                     self.credit, m.idle = self.credit - 1, 0
@@ -219,8 +218,7 @@ class Fences:
         known = self.sets[self.join(int(self.known[lane]), int(self.taken[lane]))]
         end, time = known.get((chain, int(other != block)), 0), old >> TIME & TIMES
         _, latest, count = chain.latest.get((other, of), (0, -1, 0))
-        later = latest >= time and count < end
-        return later or any(each.thread == of and each.time >= time for each in chain.before(other, end)[0])
+        return latest >= time and count < end
 
     def by_tickets(self, old, lanes):
         """Say of stamps whether they come before what lanes do now by tickets and barriers, without a fence."""
