@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers import beside
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_instruction import CODES, FORMATS, blocks, check, compute, edges, pairs, rounded, same
 
@@ -432,6 +432,7 @@ def test_the_module_is_public():
     assert set(warpwatch.__all__) >= {"run", "assert_clean", "Report", "Finding"}
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["f32", "f64"]), st.sampled_from(list(OPERATIONS)), st.integers(0, 2**32))
 def test_numbers_of_any_bits(kind, name, seed):
     rng = np.random.default_rng(seed)
@@ -446,6 +447,7 @@ def test_numbers_of_any_bits(kind, name, seed):
         assert (same(found, wanted) | (mode != "rn") & (wanted == 0) & (found == 0)).all()
 
 
+@settings(deadline=None)
 @given(st.sampled_from(WHOLE[4:]), st.sampled_from(list(INTEGER)), st.data())
 def test_integers_of_any_size(kind, name, data):
     info = np.iinfo(CODES[kind])
