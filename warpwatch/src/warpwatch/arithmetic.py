@@ -41,10 +41,9 @@ def rounded(exact, code, mode="rn"):
 
 def _stepped(near, missing, mode):
     """Go from the nearest number to its neighbor, where a direction asks for that; of what is missing, signs count."""
-    infinity = near.dtype.type(np.inf)
     up = (missing > 0) & ((mode == "rp") | (mode == "rz") & (near < 0))
     down = (missing < 0) & ((mode == "rm") | (mode == "rz") & (near > 0))
-    return np.where(up, np.nextafter(near, infinity), np.where(down, np.nextafter(near, -infinity), near))
+    return np.where(up, np.nextafter(near, np.inf), np.where(down, np.nextafter(near, -np.inf), near))
 
 
 def _missing(exact, near):
@@ -97,9 +96,7 @@ def _fma_double(a, b, c):
     th, tl = _two_sum(c, al * bl - (((p - ah * bh) - al * bh) - ah * bl))
     vh, vl = _two_sum(p, th)
     result = vh + odd_sum(tl, vl)
-    plain = (abs(p) > 1e-280) & (abs(result) > 1e-280)
-    for number in (a, b, c, p):
-        plain &= abs(number) < 1e290
+    plain = (np.minimum(abs(p), abs(result)) > 1e-280) & (np.abs([a, b, c, p]).max(axis=0) < 1e290)
     if plain.all():
         return result
     result = np.where(plain, result, p + c)
@@ -147,13 +144,7 @@ def _normal(bits, kind):
 
 def flushed(a):
     """Replace subnormal numbers by zeros of their sign (`.ftz`, single precision only)."""
-    small = abs(a) < np.finfo(a.dtype).tiny
-    return np.where(small, np.copysign(a.dtype.type(0), a), a) if small.any() else a
-
-
-def saturated(a):
-    """Bring numbers into [0, 1], NaN to +0 (`.sat`)."""
-    return np.where(a > 0, np.minimum(a, a.dtype.type(1)), a.dtype.type(0))
+    return a * ~(abs(a) < np.finfo(a.dtype).tiny)
 
 
 def whole(a, code):

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from collections import namedtuple
 from contextlib import nullcontext
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
@@ -16,17 +17,12 @@ OPTIONS = "fastmath", "opt", "launch_bounds"  # of a kernel's, those that make o
 keep = lambda compiled, *what: compiled()  # noqa: E731
 
 
-class Compiler:
+class Compiler(namedtuple("Compiler", "package cuda_name inside")):
     """A compiler; `cuda` is the module of that name, and `part` gives one of those that are inside of it."""
-
-    def __init__(self, package, cuda, inside):
-        self.package, self.cuda_name, self._inside = package, cuda, inside
 
     @cached_property
     def cuda(self):
         """The module that programs call `cuda`."""
-        if find_spec(self.package) is None:
-            raise ModuleNotFoundError(MISSING, name=self.package)
         return import_module(self.cuda_name)
 
     @cached_property
@@ -36,7 +32,7 @@ class Compiler:
 
     def part(self, name):
         """Return one of its modules."""
-        return import_module(f"{self._inside}.{name}")
+        return import_module(f"{self.inside}.{name}")
 
 
 ALL = (Compiler("numba_cuda", "numba.cuda", "numba.cuda"),
@@ -46,21 +42,17 @@ MODULES = {each.cuda_name for each in ALL}  # after whose import a compiler is t
 
 def present():
     """List the compilers that a program has imported, or the first that is installed; there may be none."""
-    return imported() or [each for each in ALL if find_spec(each.package)][:1]
-
-
-def imported():
-    """List the compilers that a program has imported."""
-    return [each for each in ALL if {each.package, each.cuda_name} <= sys.modules.keys()]
+    imported = [each for each in ALL if {each.package, each.cuda_name} <= sys.modules.keys()]
+    return imported or [each for each in ALL if find_spec(each.package)][:1]
 
 
 def of(kernel):
     """Return the compiler of a kernel that a decorator has made."""
-    for each in imported():
+    if not (there := present()):
+        raise ModuleNotFoundError(MISSING, name=ALL[0].package)
+    for each in there:
         if isinstance(kernel, each.dispatcher) and not kernel.targetoptions.get("device"):
             return each
-    if not present():
-        raise ModuleNotFoundError(MISSING, name=ALL[0].package)
     raise TypeError(f"it is {kernel!r}, and no kernel of {' or '.join(sorted(MODULES))}")
 
 
@@ -109,9 +101,12 @@ def _linked(compiler, options, function, types, lineinfo):
             what = f"{function.__name__} is linked with {name}, {kind}{' with a callback, which gets a module' * other}"
             raise TypeError(f"{what}; CUDA source and PTX are read here")
         if kind == "CUSource":
-            text = compiler.part("cudadrv.nvrtc").compile(text, name, GENERATION, lineinfo=True)[0].code
+            try:
+                text = compiler.part("cudadrv.nvrtc").compile(text, name, GENERATION, lineinfo=True)[0].code
+            except Exception as error:  # of NVRTC
+                raise ValueError(f"{name} does not compile: {error}") from error
         texts.append(text if isinstance(text, str) else text.decode())
-    return "\n".join(texts), None
+    return "\n".join(texts).replace("\0", ""), None  # with which NVRTC ends a text
 
 
 RAISED, FIRST = [], 1 << 20  # class, arguments, function, file and line of what kernels raise; the first one's code
@@ -134,7 +129,8 @@ def places(compiler):
     if compiler.package != "numba_cuda":
         return {}
     convention, context, cgutils = (compiler.part(name) for name in ("core.callconv", "target", "cgutils"))
-    plain = cgutils.get_item_pointer
+    driver, nvrtc = import_module("cuda.bindings.driver"), compiler.part("cudadrv.nvrtc")
+    plain, program = cgutils.get_item_pointer, nvrtc.Program
 
     def check(context, builder, index, length, axis=None):
         with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", index, length)):
@@ -146,25 +142,10 @@ def places(compiler):
     debug = property(lambda context: getattr(context.error_model, "raise_on_fp_zero_division", False))
     return {(convention.CUDACallConv, "return_user_exc"): _return_exception, (cgutils, "do_boundscheck"): check,
             (context.CUDATargetContext, "enable_boundscheck"): debug, (cgutils, "get_item_pointer"): pointer,
-            (compiler.part("cudadrv.nvrtc"), "Program"): _program}  # fmt: skip
-
-
-def _program(source, language, options):
-    """Stand in for `cuda.core.Program`, which asks for a driver: return what compiles CUDA source to PTX."""
-
-    def compiled(kind, logs=None):
-        nvrtc, given = import_module("cuda.bindings.nvrtc"), options.as_bytes("nvrtc")
-        _, program = nvrtc.nvrtcCreateProgram(source.encode(), options.name.encode(), 0, [], [])
-        (failed,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
-        what = "ProgramLog" if failed else "PTX"
-        _, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-        getattr(nvrtc, f"nvrtcGet{what}")(program, made := bytes(size))
-        nvrtc.nvrtcDestroyProgram(program)
-        if failed:
-            raise ValueError(f"{options.name} does not compile: {made.decode()}")
-        return import_module("cuda.core").ObjectCode.from_ptx(made.rstrip(b"\0"))
-
-    return SimpleNamespace(compile=compiled)
+            # CUDA source is compiled without a word of warnings; `cuda.core` asks if the driver is new enough for that.
+            (nvrtc, "Program"): lambda *source, **how: SimpleNamespace(
+                compile=lambda kind, logs=None: program(*source, **how).compile(kind)),
+            (driver, "cuDriverGetVersion"): lambda: (driver.CUresult.CUDA_SUCCESS, 99000)}  # fmt: skip
 
 
 @lru_cache(256)

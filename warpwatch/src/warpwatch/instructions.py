@@ -6,29 +6,23 @@ Functions take the instruction and `value(operand, dtype)`, which gives an opera
 """
 
 import tomllib
-from collections.abc import Callable
+from collections import namedtuple
 from pathlib import Path
-from typing import NamedTuple
 
 from warpwatch.parse import DTYPES, HALVES, SIZES
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WHOLE, REAL = TABLES["any"] | TABLES["whole"], TABLES["any"] | TABLES["real"]
-_WHOLE_COMPARE = TABLES["compare"] | TABLES["whole_compare"]
-_REAL_COMPARE = TABLES["compare"] | TABLES["real_compare"]
 _CLASSES = {kind: name for name, kinds in TABLES["classes"].items() for kind in kinds.split()}
 _ROUND = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 WINDOWS = {"shared": 1 << 56, "local": 1 << 57}  # where generic addresses of these begin
 _DIRECTED = ("rz", "rm", "rp")
 _RELU = "(np.maximum({}, 0) + 0.0)"  # negative numbers and -0 become +0
+_SATURATED = "(np.fmin(np.fmax({}, 0), 1) + 0.0)"  # and NaN becomes +0, too
 
 
-class _Operand(NamedTuple):
+class _Operand(namedtuple("_Operand", "value text code")):
     """An operand in an expression, which may ask for another dtype than the instruction's."""
-
-    value: Callable
-    text: str
-    code: str
 
     def __format__(self, asked):
         return self.value(self.text, asked or self.code)
@@ -68,27 +62,24 @@ def _real(i, value, code):
         raise LookupError("modifiers")
     source = REAL[i.kind + ".NaN" * ("NaN" in mods)]
     source = TABLES["half" if half else "rounded"].get(i.kind, source) if half or mode != "rn" else source
-    if half or flush:  # "Floating-Point Instructions": subnormal inputs, and results
-        source = source.format(*(_numbers(operand, i.type, value, flush) for operand in i.operands[1:]), mode=mode)
-    else:
-        source = source.format(*(_Operand(value, operand, code) for operand in i.operands[1:]), mode=mode)
+    # "Floating-Point Instructions": subnormal inputs, and results
+    args = [_numbers(o, i.type, value, flush) if half or flush else _Operand(value, o, code) for o in i.operands[1:]]
+    source = source.format(*args, mode=mode)
     source = f"flushed({source})" if flush and not half else source
-    source = f"saturated({source})" if "sat" in mods else _RELU.format(source) if "relu" in mods else source
+    source = (_SATURATED if "sat" in mods else _RELU if "relu" in mods else "{}").format(source)
     return f"bits_of({source}, {i.type!r}, 'rn', {flush})" if half else source, code
 
 
 def _compare(i, value):
-    """Compare ("setp", "set"): numbers by number, where there are two in one.
-
-    `setp p|q` gives q the contrary, each with what is combined with it; of two numbers, their own.
-    """
+    """Compare ("setp", "set"): numbers by number, where there are two in one."""
     to = [] if i.kind == "setp" else [i.mods[-2]]
     which, *combine = [m for m in i.mods[: -1 - len(to)] if m != "ftz"]
     a, b = (_numbers(operand, i.type, value, "ftz" in i.mods) for operand in i.operands[1:3])
-    test, pair = (_REAL_COMPARE if "f" in i.type else _WHOLE_COMPARE)[which].format(a, b), "x2" in i.type
+    tests, pair = TABLES["compare"] | TABLES["real_compare" if "f" in i.type else "whole_compare"], "x2" in i.type
+    test = tests[which].format(a, b)
     test = f"({test}).reshape(-1, 2).T" if pair and not to else f"({test})"
     join = WHOLE[combine[0]].format("", value(i.operands[3], "?")) if combine else ""
-    if not to:
+    if not to:  # q of `p|q` is the contrary, each with what is combined with it; of two numbers, their own
         return f"({test}{join}, ~{test}{join})" if "|" in i.operands[0] and not pair else f"{test}{join}", "?"
     made, code = f"np.where({test}{join}, {1.0 if 'f' in to[0] else -1}, 0)", DTYPES[to[0]]
     if to[0] in HALVES:
@@ -124,11 +115,11 @@ def _convert(i, value):
     if "f" not in to:
         return f"whole({source}, {code!r})", code
     if to in HALVES:
-        source = f"saturated({source})" if "sat" in how else _RELU.format(source) if "relu" in how else source
+        source = (_SATURATED if "sat" in how else _RELU if "relu" in how else "{}").format(source)
         return f"bits_of({source}, {to!r}, {mode!r})", code
     source = f"({source}).astype({code!r})" if mode == "rn" else f"rounded({source}, {code!r}, {mode!r})"
     source = f"flushed({source})" if "ftz" in how and to == "f32" else source
-    return f"saturated({source})" if "sat" in how else source, code
+    return _SATURATED.format(source) if "sat" in how else source, code
 
 
 _OTHERS = {"setp": _compare, "set": _compare, "mov": _move, "cvta": _move, "cvt": _convert}
@@ -138,10 +129,8 @@ def class_of(i):
     """Return the class of an instruction, for counting."""
     if i.kind in ("ld", "st", "ldu"):
         return f"{i.kind[:2]}.{space_of(i.mods)}"
-    if i.kind in ("bar", "barrier"):
-        return "warp" if "warp" in i.mods else "barrier"
     number = "float" if "f" in i.type else "integer"
-    return number if (i.kind, number) == ("div", "integer") else _CLASSES.get(i.kind, number)
+    return _CLASSES.get(".".join((i.kind, *i.mods[:1]))) or _CLASSES.get(i.kind, number)
 
 
 def space_of(mods):

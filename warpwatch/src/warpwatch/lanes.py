@@ -116,10 +116,8 @@ class Program:
 
     def put_all(self, operand, source, code):
         """Assign to a register, or to a list of them, what stands in a list."""
-        lines = [f"parts_ = {source}"]
-        for n, part in enumerate(operand.strip("{}").split(",")):
-            lines += self.put(part, f"parts_[{n}]", code)
-        return lines
+        parts = enumerate(operand.strip("{}").split(","))
+        return [f"parts_ = {source}", *(line for n, part in parts for line in self.put(part, f"parts_[{n}]", code))]
 
     def instruction(self, i, at):
         """Return source lines for an instruction; `at` is its number in the kernel."""

@@ -108,7 +108,7 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
     text, given = _compiled(kernel, given) if hasattr(kernel, "py_func") else (_text(kernel), given)
     with understood():
         program = program_of(text, entry)
-    flat, moved = _flat(*given), []
+    flat, moved = [*_flat(*given)], []
     for n, (name, array) in enumerate(flat):  # a GPU gets copies of the host's arrays, which are aligned
         if isinstance(array, np.ndarray) and array.flags.forc and not array.flags.aligned and owner_of(array) is None:
             flat[n] = name, array.copy("K")
@@ -167,8 +167,7 @@ def understood():
 
 def _sizes(given, name):
     sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    good = all(is_integer(n) and n > 0 for n in sizes)
-    if not good or not 1 <= len(sizes) <= 3:
+    if not 1 <= len(sizes) <= 3 or not all(is_integer(n) and n > 0 for n in sizes):
         raise ValueError(f"{name} is a positive whole number, or a tuple of up to three, not {given!r}")
     return (*map(int, sizes), 1, 1)[:3]
 
@@ -186,34 +185,32 @@ def _text(kernel):
 
 def _flat(values, names=None, types=None, path=""):
     """List (name, what a parameter takes), of a compiled kernel's `types`; a TypeError names what no kernel takes."""
-    made = []
     for n, (value, kind) in enumerate(zip(values, types or (None,) * len(values), strict=True)):
         name = names[n] if names else f"{path}[{n}]" if path else f"argument {n}"
         of = {each.__name__ for each in type(kind).__mro__}
         if "EnumMember" in of:
             value, kind = value.value, kind.dtype
         if isinstance(value, tuple):
-            made += _flat(value, None, kind and tuple(kind), name)
-        elif "Complex" in of or isinstance(value, (complex, np.complexfloating)):
-            made.append((name, np.dtype(f"c{kind.bitwidth // 8}" if kind else "c16").type(value)))
+            yield from _flat(value, None, kind and tuple(kind), name)
+            continue
+        if "Complex" in of or isinstance(value, (complex, np.complexfloating)):
+            value = np.dtype(f"c{kind.bitwidth // 8}" if kind else "c16").type(value)
         elif "Record" in of:
             if not isinstance(value, np.ndarray):  # kernels take it by its address, and may write to it
                 place = np.frombuffer(value, "u1").ctypes.data
                 value = bytes_at(place, value.nbytes, value).view(value.dtype).reshape(())
-            made.append((name, value.view(np.recarray)))
+            value = value.view(np.recarray)
         elif kind and isinstance(value, (np.datetime64, np.timedelta64)):
-            made.append((name, value.view("i8")))
+            value = value.view("i8")
         elif isinstance(value, np.float16) or "Float" in of and kind.bitwidth == 16:
-            made.append((name, np.float16(value).view("u2")))
-        else:
-            made.append((name, value))
+            value = np.float16(value).view("u2")
         if isinstance(value, np.ndarray):
             dtype, hidden = value.dtype, isinstance(value, np.ma.MaskedArray)
             known = dtype.kind in ("biufcV" if types is None else "biufcVmMSU") and dtype.char not in "gG"
             if hidden or not (known and dtype.isnative and dtype.itemsize) or dtype.hasobject:
                 what = "a masked array" if hidden else f"an array of dtype {dtype}"
                 raise TypeError(f"{name} is {what}; a kernel takes native numbers, and structures of them")
-    return made
+        yield name, value
 
 
 def _compiled(kernel, given):
@@ -229,13 +226,10 @@ def _compiled(kernel, given):
             types = tuple(map(kernel.typeof_pyval, plain))
         types = compilers.declared(kernel, types)
         return compilers.ptx_of(compiler, kernel, types), Arguments(values, names, types)
-    except ModuleNotFoundError:
-        raise
-    except Exception as error:  # whatever the compiler stumbles over
-        if given.types is not None:  # on a device, as it says that itself
+    except Exception as error:  # whatever the compiler stumbles over; on a device, it says that itself
+        if given.types is not None or isinstance(error, ModuleNotFoundError):
             raise
-        why = f"{type(error).__name__}: {error}"
-        raise TypeError(f"{title} does not compile for these arguments: {why}") from error
+        raise TypeError(f"{title} does not compile for these arguments: {type(error).__name__}: {error}") from error
 
 
 def _parameters(kernel, text, values, arguments, regions):

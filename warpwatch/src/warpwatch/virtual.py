@@ -78,16 +78,14 @@ class Device:
             for extension in reversed(kernel.targetoptions.get("extensions") or ()):
                 _, argument = extension.prepare_args(kernel.typeof_pyval(argument), argument, stream=stream, retr=after)
             taken.append(_taken(argument, after))
-        types = tuple(map(kernel.typeof_pyval, arguments))
-        run = partial(self.run, kernel, grid, block, shared, types)
+        run = partial(self.run, kernel, grid, block, shared, tuple(map(kernel.typeof_pyval, arguments)))
         self.issue(*_issued(stream, kernel.py_func.__name__), run, taken)
         for each in after:
             each()
 
     def run(self, kernel, grid, block, shared, types, operation, arguments):
         """Run a kernel now."""
-        watch = self.watch and (operation or True)
-        how = {"shared": shared, "watch": watch, "steps": self.steps}
+        how = {"shared": shared, "watch": self.watch and (operation or True), "steps": self.steps}
         try:
             report = launch(kernel, grid, block, Arguments(arguments, None, types), **how)
         except Exception as error:
