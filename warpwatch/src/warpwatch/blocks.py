@@ -261,7 +261,4 @@ def copied(kernel):
     return kernel.registers.keys() - used
 
 
-@lru_cache(256)
-def parse(text, room=None):
-    """Return what reads PTX, with all functions and variables; a text that is cut off or no PTX is a `ValueError`."""
-    return Reader(text, room)
+parse = lru_cache(256)(Reader)  # for a text that is cut off or no PTX, a `ValueError`

@@ -28,17 +28,11 @@ def main(arguments=None):
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser("warpwatch", description="Watch CUDA kernels, on any machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a program and watch what it launches", description=SAID["run"])
-    run.add_argument("program", nargs="+", metavar="PROGRAM ...",
-                     help="a file of Python, -m and a module, or a command, with its arguments")  # fmt: skip
-    one = commands.add_parser("check", help="check one kernel", description=SAID["check"], epilog=SAID["arguments"],
-                              formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    one.add_argument("kernel", metavar="FILE.py:NAME | FILE.ptx", help="a function with Numba's cuda.jit, or PTX")
-    one.add_argument("arguments", nargs="+", metavar="ARGUMENT", help="see below")
-    one.add_argument("--grid", type=size, required=True, metavar="X[,Y[,Z]]", help="blocks of the grid")
-    one.add_argument("--block", type=size, required=True, metavar="X[,Y[,Z]]", help="threads of a block")
-    one.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory (%(default)s)")
-    one.add_argument("--entry", metavar="NAME", help="name of the kernel, if FILE.ptx has several")
+    how, types = argparse.RawDescriptionHelpFormatter, {"size": size, "int": int}
+    for name, said in SAID["commands"].items():
+        one = commands.add_parser(name, formatter_class=how, **said)
+        for argument, about in SAID[name].items():
+            one.add_argument(argument, **about | {"type": types.get(about.get("type"))})
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"] and arguments[1:] and arguments[1] not in ("-h", "--help"):
         return watched(arguments[1:])  # none of which is an option of this command

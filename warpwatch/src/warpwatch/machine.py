@@ -6,7 +6,9 @@ again where their ways do. Who waits for others, and how long, is in `waiting.py
 
 import re
 import time
+from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import count, takewhile
 
 import numpy as np
 
@@ -48,18 +50,14 @@ class Launch:
         threads, blocks = int(np.prod(self.block)), int(np.prod(self.grid))
         most = LANES >> 4 if self.program.kernel.bodies else LANES  # which have stacks
         each = blocks if self.together else max(1, most // (-(-threads // 32) * 32))
-        with np.errstate(all="ignore"):
-            try:
-                for first in range(0, blocks, each):
-                    machine = Machine(self, first, min(each, blocks - first))
-                    try:
-                        machine.run(steps)
-                    finally:
-                        vars(machine).clear()  # it knows itself, through its spaces: memory is given back at once
-            except Stop:
-                pass
-            finally:  # after Ctrl-C, too
-                self.space.keep()
+        with np.errstate(all="ignore"), suppress(Stop), ExitStack() as last:
+            last.callback(self.space.keep)  # after Ctrl-C, too
+            for first in range(0, blocks, each):
+                machine = Machine(self, first, min(each, blocks - first))
+                try:
+                    machine.run(steps)
+                finally:
+                    vars(machine).clear()  # it knows itself, through its spaces: memory is given back at once
         return self.report
 
 
@@ -136,10 +134,7 @@ class Machine:
 
     def at_work(self):
         """Return of how many warps the lanes at work are."""
-        if self.idx is None:
-            return self.warps
-        warp = self.warp[self.idx]
-        return 1 + int(np.count_nonzero(warp[1:] != warp[:-1]))
+        return self.warps if self.idx is None else 1 + int(np.count_nonzero(np.diff(self.warp[self.idx])))
 
     def who(self, lane):
         """Return block and thread of a lane."""
@@ -183,10 +178,7 @@ class Machine:
             return self.load_generic(at, np.array([place], "i8"), code, False, 1)[0][0]
 
         def text(place):
-            made = bytearray()
-            while byte := load(place + len(made), "u1"):
-                made.append(byte)
-            return made.decode(errors="replace")
+            return bytes(takewhile(int, (load(n, "u1") for n in count(place)))).decode(errors="replace")
 
         def shown(found):
             nonlocal place
@@ -260,7 +252,10 @@ class Machine:
             taken = np.ones(len(lanes), bool) if taken is None else taken ^ end[2]
             for to, which in ((end[3], taken), (pc + 1, ~taken)):
                 if count := np.count_nonzero(which):
-                    self.send(groups, pc, to, lanes if count == len(lanes) else lanes[which])
+                    some, block = lanes if count == len(lanes) else lanes[which], self.kernel.blocks[to]
+                    if block.end == ("ret",) and not block.body:  # nothing is left to do there
+                        self.waiting.left[some] = pc
+                    join(groups, to, some)
         elif end[0] == "bar":
             join(self.waiting.barriers, pc, lanes)
         elif end[0] == "warp":
@@ -296,13 +291,6 @@ class Machine:
             for name in self.program.saved[n]:
                 self.R[name][some] = self.stacks[name][self.depth[some], some]
             join(groups, n + 1, some)
-
-    def send(self, groups, pc, to, lanes):
-        """Send lanes from one block to another; who goes to where nothing is left to do has returned."""
-        block = self.kernel.blocks[to]
-        if block.end == ("ret",) and not block.body:
-            self.waiting.left[lanes] = pc
-        join(groups, to, lanes)
 
     def end(self, kind, message, block):
         """Tell why the launch ends here, and end it."""

@@ -4,39 +4,19 @@ What is not understood is a `ValueError` with the line of the text.
 """
 
 import re
+import tomllib
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-# What a type is as an array of lanes. Registers hold signed integers; an instruction that is unsigned looks at them so.
-DTYPES = {"s8": "i1", "u8": "u1", "b8": "u1", "s16": "i2", "u16": "u2", "b16": "u2", "s32": "i4", "u32": "u4",
-          "b32": "u4", "s64": "i8", "u64": "u8", "b64": "u8", "f32": "f4", "f64": "f8", "pred": "?"}  # fmt: skip
-HALVES = {"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4"}  # real numbers, and pairs, that lanes have as bits
-DTYPES |= HALVES
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+HALVES = _TABLES["halves"]
+DTYPES = _TABLES["types"] | HALVES
 SIZES = {kind: np.dtype(code).itemsize for kind, code in DTYPES.items()}
-SPECIAL = ("laneid", "warpid", "nwarpid", "clock", "clock64", "dynamic_smem_size", "total_smem_size",
-           "envreg1", "envreg2", *(f"lanemask_{which}" for which in ("eq", "le", "lt", "ge", "gt")))  # fmt: skip
-
-_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.S)
-_STATEMENT = re.compile(
-    r"""\s*(?:(?P<line>\.(?:version|target|address_size|file|loc)\b[^\n]*)
-    |(?P<section>\.section\b[^{]*\{[^}]*\})
-    |(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*[{;])
-    |(?P<label>[\w$]+)\s*:(?!:)
-    |(?P<scope>[{}])
-    |(?P<statement>[^;{}]+(?:\{[^{}]*\}[^;{}]*)*;)
-    |(?P<rest>\S[\s\S]*))""",
-    re.X,
-)
-_SHARED = re.compile(r"\.(visible|weak|common|extern)\b")  # by all texts of a program
-_HEAD = re.compile(r"\.(entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?[^)]*$", re.S)
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
-_VARIABLE = re.compile(r"\.(shared|local|const|global)\s+(?:\.attribute\S*\s+)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
-                       r"([\w$]+)((?:\[\d*\])*)")  # fmt: skip
-_PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+)*(?:\d+\s+)?)?"
-                    r"([\w$]+)(?:\[(\d*)\])?")  # fmt: skip
-_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^\s,|]+(?:\|[^\s,]+)?")
-NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*(?![\w$.])")
+SPECIAL = _TABLES["special"].split()
+_PATTERNS = {name: re.compile(text) for name, text in _TABLES["patterns"].items()}
+NAME = _PATTERNS["name"]
 
 
 class Instruction(NamedTuple):
@@ -93,7 +73,7 @@ class Reader:
 
     def __init__(self, text, room=None):
         self.room = room
-        self.text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
+        self.text = _PATTERNS["comment"].sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
         texts = re.split(r"(?m)^\s*\.version\b", self.text)
         self.files = [{int(n): name for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', each)} for each in texts]
         self.functions, self.kernels, self.variables, self.inlined, self.part = {}, [], {}, {}, 0
@@ -101,7 +81,7 @@ class Reader:
         if not self.text.lstrip().startswith(".version"):
             raise ValueError(f"PTX begins with .version, this text with {self.text.strip()[:40]!r}")
         place = 0
-        for found in _STATEMENT.finditer(self.text):
+        for found in _PATTERNS["statement"].finditer(self.text):
             begin = found.start(found.lastgroup)
             self.line, place = self.line + self.text.count("\n", place, begin), begin
             try:
@@ -122,7 +102,7 @@ class Reader:
         if kind == "line":
             if text.startswith(".version"):
                 self.part, self.scopes, self.inlined = self.part + 1, [{}], {}
-            if found := _LOC.match(text):
+            if found := _PATTERNS["loc"].match(text):
                 self.place(*((int(file), int(line)) for file, line in (found.groups()[:2], found.groups()[2:]) if file))
                 if self.function and not self.function.items and "NumbaEnv" in self.text:
                     self.function.head = self.source
@@ -150,13 +130,13 @@ class Reader:
 
     def head(self, text):
         """Begin a function."""
-        if not (found := _HEAD.search(text)):
+        if not (found := _PATTERNS["head"].search(text)):
             raise self.wrong("not understood", text)
         name = self.known(text, found[3])
         if text[-1] == ";":  # declared here, not written here
             return
-        params, results = ([(name, kind, SIZES[kind] * int(n or 1)) for kind, name, n in _PARAM.findall(part or "")]
-                           for part in (found[4], found[2]))  # fmt: skip
+        given = [_PATTERNS["param"].findall(part or "") for part in (found[4], found[2])]
+        params, results = ([(name, kind, SIZES[kind] * int(n or 1)) for kind, name, n in part] for part in given)
         self.function, self.source = Function(name, params, results), None
         self.scopes.append({})
         self.functions.setdefault(name, self.function)
@@ -170,16 +150,16 @@ class Reader:
                 for name in [f"{given}{n}" for n in range(int(count))] if count else [given]:
                     self.function.registers[self.own(name)] = DTYPES[found[1]].replace("u", "i")
         elif text.startswith(".param"):
-            for _, name, _ in _PARAM.findall(text):
+            for _, name, _ in _PATTERNS["param"].findall(text):
                 self.own(name)
-        elif found := _VARIABLE.search(text):
+        elif found := _PATTERNS["variable"].search(text):
             self.variable(text, *found.groups())
         elif not text.startswith(".pragma"):
             raise self.wrong("an unknown directive", text)
 
     def known(self, text, name):
         """Return the name of what a statement declares, another than in other texts if it is its text's own."""
-        if self.part > 1 and not _SHARED.search(text):
+        if self.part > 1 and not _PATTERNS["shared"].search(text):
             self.scopes[0][name] = f"{name}${self.part}"
         return self.scopes[0].get(name, name)
 
@@ -215,7 +195,7 @@ class Reader:
         if not found:
             raise self.wrong("no instruction", text)
         names = {k: v for scope in self.scopes for k, v in scope.items()}
-        operands = [operand.replace(" ", "") for operand in _OPERAND.findall(found[5] or "")]
+        operands = [operand.replace(" ", "") for operand in _PATTERNS["operand"].findall(found[5] or "")]
         if names:
             operands = [NAME.sub(lambda m: names.get(m[0], m[0]), operand) for operand in operands]
         guard = (names.get(found[2], found[2]).lstrip("%"), found[1] == "!") if found[2] else None
