@@ -65,8 +65,6 @@ class Program:
         self.fences = any(i.kind in _FENCES or (_ACQUIRE | _RELEASE) & set(i.mods) for i in self.instructions)
         # Whether parts of a block wait for each other.
         self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)
-        self.atomics = any(i.kind in ("atom", "red") or i.kind == "st" and _STRONG & set(i.mods) for i in touched)
-        self.strong = any(i.kind == "ld" and _STRONG & set(i.mods) for i in touched)
 
     def write(self, n, block, lines):
         """Write a block's two functions."""
