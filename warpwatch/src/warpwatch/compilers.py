@@ -128,9 +128,8 @@ def places(compiler):
     """Return what is exchanged while numba-cuda compiles: exceptions have places, and with debug=True axes ends."""
     if compiler.package != "numba_cuda":
         return {}
-    convention, context, cgutils = (compiler.part(name) for name in ("core.callconv", "target", "cgutils"))
-    driver, nvrtc = import_module("cuda.bindings.driver"), compiler.part("cudadrv.nvrtc")
-    plain, program = cgutils.get_item_pointer, nvrtc.Program
+    convention, context, cgutils, nvrtc = map(compiler.part, ("core.callconv", "target", "cgutils", "cudadrv.nvrtc"))
+    plain, program, driver = cgutils.get_item_pointer, nvrtc.Program, import_module("cuda.bindings.driver")
 
     def check(context, builder, index, length, axis=None):
         with cgutils.if_unlikely(builder, builder.icmp_unsigned(">=", index, length)):

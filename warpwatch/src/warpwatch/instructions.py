@@ -72,11 +72,10 @@ def _real(i, value, code):
 
 def _compare(i, value):
     """Compare ("setp", "set"): numbers by number, where there are two in one."""
-    to = [] if i.kind == "setp" else [i.mods[-2]]
+    to, pair = [] if i.kind == "setp" else [i.mods[-2]], "x2" in i.type
     which, *combine = [m for m in i.mods[: -1 - len(to)] if m != "ftz"]
     a, b = (_numbers(operand, i.type, value, "ftz" in i.mods) for operand in i.operands[1:3])
-    tests, pair = TABLES["compare"] | TABLES["real_compare" if "f" in i.type else "whole_compare"], "x2" in i.type
-    test = tests[which].format(a, b)
+    test = (TABLES["compare"] | TABLES["real_compare" if "f" in i.type else "whole_compare"])[which].format(a, b)
     test = f"({test}).reshape(-1, 2).T" if pair and not to else f"({test})"
     join = WHOLE[combine[0]].format("", value(i.operands[3], "?")) if combine else ""
     if not to:  # q of `p|q` is the contrary, each with what is combined with it; of two numbers, their own

@@ -63,8 +63,7 @@ class Program:
         self.grain = min([SIZES[i.type] for i in touched], default=4)
         waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
         self.fences = any(i.kind in _FENCES or (_ACQUIRE | _RELEASE) & set(i.mods) for i in self.instructions)
-        # Whether parts of a block wait for each other.
-        self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)
+        self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)  # parts wait for each other
 
     def write(self, n, block, lines):
         """Write a block's two functions."""
@@ -139,8 +138,7 @@ class Program:
             if i.kind == "mov" and "{" in i.operands[0] + i.operands[1]:
                 return self.pack(i)
             whole = HALVES.keys() & i.mods or not any(map(names_of, i.operands[1:]))
-            source, code = express(i, self.full if whole else self.value)
-            return self.put(i.operands[0], source, code)
+            return self.put(i.operands[0], *express(i, self.full if whole else self.value))
         except (LookupError, ValueError) as error:
             raise i.unknown(f": {error}") from error
 
@@ -150,8 +148,7 @@ class Program:
         code, count = DTYPES[i.type], 1 + (target + source).count(",")
         part = f"i{SIZES[i.type] // count}"
         if source[0] != "{":
-            parts = f"{self.full(source, code)}.view({part!r}).reshape(-1, {count}).T.copy()"
-            return self.put_all(target, parts, part)
+            return self.put_all(target, f"{self.full(source, code)}.view({part!r}).reshape(-1, {count}).T.copy()", part)
         made = ", ".join(self.full(p, part) for p in source.strip("{}").split(","))
         return self.put(target, f"np.stack([{made}], axis=1).reshape(-1).view({code!r})", code)
 

@@ -96,8 +96,7 @@ def assert_clean(kernel, grid: Size, block: Size, *arguments, **how) -> Report:
 def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None, space=GlobalSpace):
     """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
 
-    Without `watch`, addresses are checked and nothing else is. `arguments` are a sequence, or `Arguments`, and `space`
-    makes the global memory.
+    Without `watch`, only addresses are checked. `arguments` are a sequence, or `Arguments`; `space` makes the memory.
     """
     given = arguments if isinstance(arguments, Arguments) else Arguments(arguments)
     if steps is not None and (not is_integer(steps) or steps < 1):
