@@ -168,18 +168,6 @@ class Fences:
                 self.chains.setdefault(block, {})[chain] = None
             chain.latest[block, thread] = self.version[lane], time, chain.count - 1
 
-    def meet_in_warps(self, lanes, team):
-        """Let lanes of warps hand on what they know to others of their team."""
-        for each in np.unique(team[self.busy[lanes]]):
-            self.meet(lanes[team == each])
-
-    def meet_in_blocks(self, lanes, counted):
-        """Let blocks that have waited do so: of each, some warps (`counted`), or all."""
-        here = self.machine.here
-        for some in np.split(lanes, np.flatnonzero(np.diff(here[lanes])) + 1):
-            block, threads = int(here[some[0]]), self.machine.threads
-            self.meet(some) if counted else self.meet(np.arange(block * threads, (block + 1) * threads), block)
-
     def meet(self, lanes, whole=None):
         """Let lanes that have waited for each other know the same, and fence for each other; `whole` is their block."""
         if not self.busy[lanes].any():

@@ -19,9 +19,8 @@ _SPECIAL = re.compile(rf"%((?:tid|ntid|ctaid|nctaid)\.[xyz]|{'|'.join(SPECIAL)})
 _PLACES = re.compile(r"(param|shared)(::\w+)?|global|local|const|v2|v4|nc|c[agsv]|lu|w[bt]|volatile|weak|L[12]::\w+")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "gpu", "sys", "volatile"}
 _ATOMICS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-_MEMORY = ("ld", "ldu", "st", "atom", "red")
+_MEMORY, _FENCES = ("ld", "ldu", "st", "atom", "red"), ("membar", "fence")
 _NOTHING = ("griddepcontrol", "pragma", "nop", "prefetch", "prefetchu", "nanosleep")
-_FENCES = ("membar", "fence")
 _ACQUIRE, _RELEASE = {"acquire", "acq_rel"}, {"release", "acq_rel"}
 
 

@@ -64,19 +64,19 @@ class Launch:
 class Machine:
     """Some blocks of a launch, in flight. `idx` are the lanes at work, None for all of them."""
 
-    def __init__(self, launch, first, count):
+    def __init__(self, launch, first, blocks):
         self.program, self.kernel, self.report = launch.program, launch.program.kernel, launch.report
         self.watch, self.params, self.first, self.idx = launch.watch, launch.params, first, None
         self.threads, self.steps, self.idle, self.look = int(np.prod(launch.block)), 0, 0, LOOK
         self.since = time.monotonic()  # when a place was touched anew
-        self.N = self.threads * count
+        self.N = self.threads * blocks
         lanes, self.depth, self.stacks = np.arange(self.N), np.zeros(self.N, int), {}
         self.here, self.t = lanes // self.threads, lanes % self.threads  # its block, from `first` on, and thread in it
         self.block = self.here + first
         self.warp = self.here * -(-self.threads // 32) + self.t // 32
         self.warps, self.warp_key = int(self.warp[-1]) + 1, self.warp << 48
         self.stamp = (self.block + 1) << BLOCK | 1 << TIME | self.t
-        self.order = Order(first, count, self.threads, bool(launch.watch and self.program.parts))
+        self.order = Order(first, blocks, self.threads, bool(launch.watch and self.program.parts))
         self.order.fences = self.fences = launch.fences and launch.fences.begin(self)
         self.room = self.kernel.shared + launch.dynamic
         self.specials = self.registers(launch)

@@ -61,6 +61,8 @@ class Order:
         known = np.where(inside, time[:, None], np.maximum.reduceat(self.lanes[lanes], starts, axis=0))
         self.lanes[lanes] = np.repeat(known, sizes, axis=0)
         stamp[lanes] = stamp[lanes] & ~(TIMES << TIME) | np.repeat(time, sizes) << TIME
+        for some in np.split(lanes, starts[1:]) if self.fences else ():
+            self.fences.meet(some)
 
     def meet_in_blocks(self, stamp, lanes, counted):
         """Order what blocks did that have waited: of each some warps (`counted`), or all, who returned, too."""
@@ -68,13 +70,15 @@ class Order:
             stamp[lanes] += 1 << TIME
             return
         for some in np.split(lanes, np.flatnonzero(np.diff(lanes // self.threads)) + 1):
-            first = some[0] // self.threads * self.per
+            here = int(some[0]) // self.threads
+            first, whole = here * self.per, np.arange(here * self.threads, (here + 1) * self.threads)
             warps = first + (np.unique(some % self.threads // 32) if counted else np.arange(self.per))
-            known, block = self.warps[warps].max(0), some[0] // self.threads * self.threads
-            time = (stamp[block : block + self.threads] >> TIME & TIMES).max() + 1  # who has returned counts, too
+            known, time = self.warps[warps].max(0), (stamp[whole] >> TIME & TIMES).max() + 1  # who has returned, too
             known[warps - first] = time
             self.warps[warps] = known
             stamp[some] = stamp[some] & ~(TIMES << TIME) | time << TIME
+            if self.fences:
+                self.fences.meet(*(some,) if counted else (whole, here))
 
 
 def clashes(old, mine, order=None):

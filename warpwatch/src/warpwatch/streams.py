@@ -62,7 +62,6 @@ class Stream:
     def synchronize(self):
         """Let the host wait: all that is issued from now on comes after this."""
         _live.difference_update(self.reach())
-
     sync = synchronize
 
     @contextmanager

@@ -102,8 +102,6 @@ class Waiting:
                     m.report.add(("mask",), text, at, m.who(lanes[k]), count=count, note=note)
         if barrier and ready.any():
             m.order.meet_in_warps(m.stamp, lanes[ready], team[ready], (mask & there)[ready])
-            if m.fences:
-                m.fences.meet_in_warps(lanes[ready], team[ready])
         self.go(groups, self.warps, pcs, lanes, ready)
 
     def meet_in_grid(self, groups):
@@ -142,8 +140,6 @@ class Waiting:
             now = np.sort(lanes[ready], kind="stable")
             m.report.barriers += 1 + int(np.count_nonzero(np.diff(m.here[now])))
             m.order.meet_in_blocks(m.stamp, now, end[2] and not stuck)
-            if m.fences:
-                m.fences.meet_in_blocks(now, end[2] and not stuck)
             self.go(groups, self.barriers, pcs, lanes, ready)
 
     def tell_barrier(self, pc, full, stuck):
@@ -162,13 +158,12 @@ class Waiting:
         for other, some in self.barriers.items():
             where[some] = other
         where = where[m.block == block]
-        count = np.count_nonzero
-        parts = [f"waits at a barrier with {count(where == pc)} of {self.blocks[pc].end[2] or m.threads} threads"]
+        parts = [f"waits at a barrier with {(where == pc).sum()} of {self.blocks[pc].end[2] or m.threads} threads"]
         for n in np.unique(where[(where >= 0) & (where != pc)]):
             source = m.program.instructions[self.blocks[n].at].source or ("", "?")
-            parts.append(f"{count(where == n)} wait at line {source[1]}")
-        if count(where < 0):
-            parts.append(f"{count(where < 0)} have returned" + ", for which it does not wait" * note)
+            parts.append(f"{(where == n).sum()} wait at line {source[1]}")
+        if (where < 0).any():
+            parts.append(f"{(where < 0).sum()} have returned" + ", for which it does not wait" * note)
         other = (block, int(np.flatnonzero(where != pc)[0])) if (where != pc).any() else None
         m.report.add(("barrier",), ", ".join(parts), at, (block, thread), other=other, note=note)
 

@@ -5,13 +5,12 @@ Lanes that stand at one instruction and have the same mask are one team; `waitin
 
 import numpy as np
 
-from warpwatch.atomics import UFUNCS
+from warpwatch.atomics import UFUNCS, by_place
 
 
 def together(how, key, values):
     """Return what the values of all lanes that have the same key make together, in each of them."""
-    order = np.argsort(key, kind="stable")
-    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    order, starts = by_place(key)
     made = UFUNCS[how].reduceat(values[order], starts, dtype=values.dtype)
     whole = np.empty_like(values)
     whole[order] = np.repeat(made, np.diff(starts, append=len(key)))
