@@ -33,7 +33,7 @@ BOUNDS = "boundsBug", "BoundsBug", "NbrBoundsBug", "NborBoundsBug", "ExcessThrea
 SHOWN = RACES | dict.fromkeys(BOUNDS, ("out of bounds",)) | {"UninitializedBug": ("uninitialized",)}
 SHOWN |= {"FieldBug": ("out of bounds", "uninitialized"), "LivelockBug": (), "OverflowBug": (), "PrecedenceBug": ()}
 Code = namedtuple("Code", "suite folder path label")
-VERDICTS = "found", "missed", "clean", "false alarm", "not run"
+VERDICTS = "found", "missed", "clean", "flagged", "not run"
 COLUMNS = "suite", "graph", "code", "label", "findings", "unexpected", "missing", "result", "seconds", "verdict"
 FOUND = re.compile(r"^([a-z -]+): \w+, (\S+), line (\d+): (.*)", re.M)
 
