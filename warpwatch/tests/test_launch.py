@@ -77,6 +77,12 @@ st.local.u32 [%rd5+8], %r1; ld.u32 %r3, [%rd6+8]; ld.local.u32 %r4, [%rd5+4]; ld
     assert report.findings[0].file == "" and "ld.local.u32 %r4, [%rd5+4]" in str(report.findings[0])
 
 
+def test_line_0_is_none():
+    lines = ".loc 1 7 0\nst.shared.u32 [table], %r1;\n.loc 1 0 0\nld.shared.u32 %r3, [table];"
+    _, report = run(f".shared .b32 table[1];\n{lines}", '.file 1 "k.cu"\n')
+    assert {(f.file, f.line) for f in report.findings} == {("k.cu", 7)}, "the compiler has merged lines there"
+
+
 @pytest.mark.parametrize("op", ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec"])
 def test_atomic_operations_in_shared_memory(op):
     x = np.full(N, 9, "i4") if op in ("inc", "dec") else (np.arange(N) * 37 % 101 - 50).astype("i4")
