@@ -33,10 +33,10 @@ HOW_TO = (
     "environments",
 )
 PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
-PAGES += ("docs/artifact.md", "warpwatch/README.md", "warpwatch/PROGRAMS.md")
+PAGES += ("docs/artifact.md", "warpwatch/README.md", "warpwatch/PROGRAMS.md", "warpwatch/SCORE.md")
 LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md", "docs/after_puzzles.md")
 LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
-LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
+LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile", "warpwatch/score.csv")
 
 
 def main():
@@ -102,7 +102,7 @@ def _contents(written):
     chapters = [f"{name.split('_')[0]} {title} <notebooks/{name}>" for name, (title, _) in written.items()]
     parts = {
         "Read": ["All chapters <notebooks/README>", "Puzzles, in the page <puzzles>", *chapters],
-        "Use": [*(f"docs/{page}" for page in HOW_TO), "warpwatch/README", "warpwatch/PROGRAMS"],
+        "Use": [*(f"docs/{page}" for page in HOW_TO), "warpwatch/README", "warpwatch/PROGRAMS", "warpwatch/SCORE"],
         "Look up": [
             "figures",
             "REPRODUCTION",
