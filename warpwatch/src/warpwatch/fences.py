@@ -38,7 +38,7 @@ class Release(NamedTuple):
 
 
 class Chain:
-    """A release sequence: releases at one place, of atomic operations that read each other; a store begins a new one."""
+    """A release sequence: releases at a place, of atomic operations that read each other; a store begins a new one."""
 
     def __init__(self):
         self.count, self.far, self.latest = 0, [0], {}
