@@ -10,7 +10,7 @@ from helpers import beside
 import warpwatch
 
 pytest.importorskip("numba_cuda", reason="needs a CUDA compiler")
-from numba import cuda, float64, int32
+from numba import cuda, float64, int8, int32
 
 PROGRAMS = beside(__file__)
 MARKED = re.compile(r"(\d) (?:race|note)\b")
@@ -40,7 +40,7 @@ def run(name, fault):
     given = {key: value for key, value in given.items() if key not in {*TOOLS, "__builtins__"}}
     if name not in _compiled:
         source = f"def {name}({', '.join(given)}, fault):\n" + textwrap.indent(case["source"].strip(), "    ")
-        exec(source, made := {"cuda": cuda, "float64": float64, "int32": int32})
+        exec(source, made := {"cuda": cuda, "float64": float64, "int8": int8, "int32": int32})
         _compiled[name] = cuda.jit(made[name])
     start = {key: np.copy(value) for key, value in given.items()}
     return warpwatch.run(_compiled[name], *case["launch"], *given.values(), fault), given, start

@@ -137,12 +137,12 @@ class Fences:
         self.version[lanes] += 1
         stamp[lanes] += 1 << TIME  # what comes now is not released by it
 
-    def touch(self, races, mark, *, reads=False, writes=False):
+    def touch(self, races, mark, size, *, reads=False, writes=False):
         """Note strong loads and stores of the lanes at work, or atomic operations, which do both.
 
         Lanes go one after the other, `writes` says which of them write.
         """
-        m, g = self.machine, mark // races.grain
+        m, g, many = self.machine, mark // races.grain, max(size // races.grain, 1)
         lanes, hot, writes = m.lanes(), races.hot[g], np.broadcast_to(writes, len(g))
         if (releases := self.ready[lanes] & writes).any():
             hot = hot | np.isin(g, g[releases])
@@ -152,13 +152,13 @@ class Fences:
             if reads and chain:
                 self.read[lane], self.busy[lane] = {**self.read.get(lane, {}), chain: chain.count}, True
             if writes[n] and not (reads and chain):  # a store begins a new chain
-                chain = races.chains[place] = Chain()
+                races.chains |= dict.fromkeys(range(place, place + many), chain := Chain())
             if not (writes[n] and self.ready[lane]):
                 continue
             block, thread = m.who(lane)
             time, (version, *_) = int(m.stamp[lane]) >> TIME & TIMES, chain.latest.get((block, thread), (None,))
             if version != self.version[lane]:
-                races.hot[place], self.tickets[lane] = True, (chain, chain.count)
+                races.hot[place : place + many], self.tickets[lane] = True, (chain, chain.count)
                 clocks = tuple(each[block - m.first] for each in self.clocks)
                 known = tuple(self.fenced_known[:, lane].tolist())
                 chain.add(Release(block, thread, clocks, self.fenced[:, lane].copy(), known), self.join)

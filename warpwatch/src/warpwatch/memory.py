@@ -157,7 +157,7 @@ class Space:
         if self.races is not None and self.machine.watch:
             self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
             if strong and self.machine.fences:
-                self.machine.fences.touch(self.races, mark, reads=True)
+                self.machine.fences.touch(self.races, mark, view.itemsize, reads=True)
         return [view.take(place + n if n else place) for n in range(count)]
 
     def store(self, tell, address, place, mark, view, strong, *values):
@@ -171,7 +171,7 @@ class Space:
                 if self.races is not None:
                     self.races.update(mark + n * size, size, stamp, tell)
                     if self.machine.fences:
-                        self.machine.fences.touch(self.races, mark + n * size, writes=True)
+                        self.machine.fences.touch(self.races, mark + n * size, size, writes=True)
                 view[here] = value
             if self.written is not None:
                 full = 0 if tell.at in self.machine.program.zeroing else FULL[size]
@@ -187,7 +187,7 @@ class Space:
         found = in_order(op, view, place, values)
         if self.races is not None and self.machine.fences:
             writes = found == values[0] if op == "cas" else True
-            self.machine.fences.touch(self.races, mark, reads=True, writes=writes)
+            self.machine.fences.touch(self.races, mark, view.itemsize, reads=True, writes=writes)
         return [found] if needed else None
 
     def check_written(self, at, address, mark, size, count):
