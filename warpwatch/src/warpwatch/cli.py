@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch import control, program, virtual
-from warpwatch.launch import Arguments, empty, launch
+from warpwatch import program, virtual
+from warpwatch.launch import Arguments, check_planted, empty, launch
 
 SAID = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WRONG = (ValueError, TypeError, ArithmeticError, OSError, EOFError, MemoryError)  # what comes of a wrong argument
@@ -46,7 +46,7 @@ def size(text):
 
 def watched(command):
     """Run a command and tell what was found; return the exit status."""
-    control.check()
+    check_planted()
     if command[0].endswith(".py") or command[0].startswith("-"):
         command = [sys.executable, *command]
     try:
@@ -99,7 +99,7 @@ def _report(arguments):
         kernel = Path(arguments.kernel)
     else:
         raise ValueError(f"a kernel is FILE.py:NAME, or FILE.ptx with --entry, not {arguments.kernel}")
-    control.check()
+    check_planted()
     values = Arguments(list(given.values()), list(given))
     return launch(kernel, arguments.grid, arguments.block, values, shared=arguments.shared, entry=arguments.entry)
 

@@ -59,7 +59,8 @@ class Program:
         self.functions = [(spaces[f"all_{n}"], spaces[f"some_{n}"]) for n in range(len(kernel.blocks))]
         self.registers = {"": "i8"} | {variable(f"%{r}"): kernel.registers[r] for r in sorted(kernel.crossing)}
         touched = [i for i in self.instructions if i.kind in _MEMORY and "param" not in i.mods]
-        self.grain = min([SIZES[i.type] for i in touched], default=4)
+        self.grains = {name: min([SIZES[i.type] for i in touched if space_of(i.mods) in (*also, "generic")], default=4)
+                       for name, *also in (("global", "global", "const"), ("shared", "shared"))}  # fmt: skip
         waits = [block.end[2] for block in kernel.blocks if block.end and block.end[0] in ("bar", "warp")]
         self.fences = any(i.kind in _FENCES or (_ACQUIRE | _RELEASE) & set(i.mods) for i in self.instructions)
         self.parts = self.fences or any(what and what not in WARP[2:] for what in waits)  # parts wait for each other

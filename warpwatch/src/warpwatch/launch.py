@@ -93,6 +93,16 @@ def assert_clean(kernel, grid: Size, block: Size, *arguments, **how) -> Report:
     return report
 
 
+@lru_cache
+def check_planted():
+    """Raise a RuntimeError unless a planted race is found, and a planted overrun, and nothing in a right kernel."""
+    text = Path(__file__).with_name("planted.ptx").read_text(encoding="utf-8").partition("\n")[2]
+    for barrier, size, kinds in ("", 64, ["race"]), ("bar.sync 0;", 63, ["out of bounds"]), ("bar.sync 0;", 64, []):
+        found = [each.kind for each in run(text.replace("BARRIER", barrier), 1, 64, np.zeros(size, "i4")).findings]
+        if found != kinds:
+            raise RuntimeError(f"warpwatch does not work here: a planted kernel gave {found}, and not {kinds}")
+
+
 def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, steps=None, space=GlobalSpace):
     """Run a kernel, up to `steps` basic blocks; `watch` may be the operation that it is on a stream.
 

@@ -286,7 +286,7 @@ class GlobalSpace(Space):
         arrays = program.kernel.arrays.items()
         self.errors = [a.ctypes.data for name, a in arrays if name.endswith("__errcode__")]
         if watch:
-            self.races = Races(size + 16, program)
+            self.races = Races(size + 16, program, self.name)
             self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
             for r, by in self.owned:
                 self.written[r.start + by : r.end + by] = r.written
@@ -345,7 +345,7 @@ class OwnSpace(Space):
         if machine.watch:
             self.written = np.zeros(len(self.bytes), "u1")
             if name == "shared":
-                self.races = Races(len(self.bytes), machine.program)
+                self.races = Races(len(self.bytes), machine.program, name)
 
     def places(self, address, _):
         """Return places and marks, which are the same."""

@@ -146,9 +146,9 @@ def begin_alone():
 
 
 def _turn_on():
-    from warpwatch import control, virtual
+    from warpwatch import launch, virtual
 
-    control.check()
+    launch.check_planted()
     device = virtual.turn_on()
     device.watch, device.found, device.refused = True, _watches[0].found, _watches[0].refused
     device.steps = _watches[0].steps

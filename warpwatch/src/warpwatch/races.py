@@ -3,7 +3,7 @@
 A stamp is one number: block, time, thread. Barriers let time go on. Two accesses of one place race where they are of
 different threads and nothing orders them: between blocks of a launch nothing does; in a block, a barrier of all threads
 orders what has another time; where warps wait, or parts of them or of the block, `Order` knows what comes before what.
-A piece (`grain`) is as large as the kernel's smallest access.
+A piece (`grain`) is as large as the kernel's smallest access of a memory.
 """
 
 import numpy as np
@@ -157,8 +157,8 @@ class Races:
     `other` are stamps, `by` instructions of theirs; `tell.at` is the instruction that is looked at.
     """
 
-    def __init__(self, size, program):
-        self.grain, self.near = program.grain, program.near
+    def __init__(self, size, program, name):
+        self.grain, self.near = program.grains[name], program.near
         grains = -(-size // self.grain)
         self.writers, self.wrote = np.zeros(grains, "i8"), np.zeros(grains, "i4")  # by which instructions
         # Askers are readers that may meet updates; those nearby are atomic for their own block only.
