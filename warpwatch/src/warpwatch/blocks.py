@@ -245,7 +245,7 @@ class Kernel:
 def effects(item):
     """Return the registers that an instruction reads, and those that it writes."""
     first, *others = [set(names_of(operand)) for operand in item.operands] or [set()]
-    stores = item.kind in ("st", "red")
+    stores = item.kind in ("st", "red", "nanosleep", "prefetch", "prefetchu")
     return set().union(*others, first if stores else ()), set() if stores else first
 
 

@@ -137,6 +137,23 @@ class Fences:
         self.version[lanes] += 1
         stamp[lanes] += 1 << TIME  # what comes now is not released by it
 
+    def hold(self, lanes, reach, releases):
+        """Let an operation of lanes order by itself, by its own place; return what they have fenced and read before."""
+        held = self.fenced[:, lanes], self.fenced_known[:, lanes], self.ready[lanes]
+        read = {lane: self.read.pop(lane) for lane in lanes.tolist() if lane in self.read}
+        if releases:
+            self.release(lanes, reach)
+        return lanes, held, read
+
+    def free(self, held, reach, acquires):
+        """Let it acquire, and give back what it has held."""
+        lanes, (self.fenced[:, lanes], self.fenced_known[:, lanes], self.ready[lanes]), read = held
+        if acquires:
+            self.acquire(lanes, reach)
+        self.version[lanes] += 1
+        for lane, chains in read.items():
+            self.read[lane] = chains | self.read.get(lane, {})
+
     def touch(self, races, mark, size, *, reads=False, writes=False):
         """Note strong loads and stores of the lanes at work, or atomic operations, which do both.
 
@@ -205,6 +222,7 @@ class Fences:
         lane = (block - self.machine.first) * self.machine.threads + thread
         known = self.sets[self.join(int(self.known[lane]), int(self.taken[lane]))]
         end, time = known.get((chain, int(other != block)), 0), old >> TIME & TIMES
+        end = max(end, self.read.get(lane, {}).get(chain, 0))  # observed at this place, and that suffices there
         _, latest, count = chain.latest.get((other, of), (0, -1, 0))
         return latest >= time and count < end
 

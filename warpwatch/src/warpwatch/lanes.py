@@ -126,8 +126,11 @@ class Program:
             if i.kind in _MEMORY:
                 self.near |= {at} if "cta" in i.mods else set()
                 made = self.atomic(i, at) if i.kind in ("atom", "red") else self.memory(i, at)
-                fence = [f"m.fence({'cta' not in i.mods})"]
-                return fence * bool(_RELEASE & set(i.mods)) + made + fence * bool(_ACQUIRE & set(i.mods))
+                far, (before, after) = "cta" not in i.mods, (bool(way & set(i.mods)) for way in (_RELEASE, _ACQUIRE))
+                if before or after:  # which orders by this place only
+                    made = [f"held_ = m.fences and m.fences.hold(m.lanes(), {far}, {before})", *made]
+                    made.append(f"held_ and m.fences.free(held_, {far}, {after})")
+                return made
             if i.kind in ("shfl", "vote", "activemask", "match", "redux", "bar", "barrier"):
                 return self.warp(i, at)
             if i.kind in ("addc", "subc", "madc") or "cc" in i.mods:
