@@ -30,6 +30,12 @@ def floats(*shape):
 
 TOOLS = {"np": np, "floats": floats, "zeros": np.zeros, "i4": np.int32, "steps_of": steps_of,
          "whole": lambda size: np.arange(size, dtype=np.int32) * 7 % 64}  # fmt: skip
+HEAD = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry agree(.param .u64 memory) {
+.reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [memory]; mov.u32 %r1, %ctaid.x;
+"""
 _compiled = {}
 
 
@@ -62,3 +68,31 @@ def test_what_is_missing_is_told(name, fault):
         told = {each.line for each in notes if each.kind == "race" and each.other and "same value" not in each.message}
         if wanted or kind == "race":
             assert bool(told) == bool(wanted) and told <= wanted, f"{told} of {wanted}: {report}"
+
+
+# What is done at the data, and at two places beside it, A and B.
+STEPS = {"write": "st.global.u32 [%rd1], 1;", "read": "ld.global.u32 %r2, [%rd1];", "fence": "fence.acq_rel.gpu;",
+         "set": "st.relaxed.gpu.global.u32 [%rd1+{}], 1;", "release": "st.release.gpu.global.u32 [%rd1+{}], 1;",
+         "see": "ld.relaxed.gpu.global.u32 %r2, [%rd1+{}];", "acquire": "ld.acquire.gpu.global.u32 %r2, [%rd1+{}];",
+         "add": "atom.relaxed.gpu.global.add.u32 %r2, [%rd1+{}], 1;", "reset": "st.global.u32 [%rd1+{}], 0;",
+         "add_release": "atom.release.gpu.global.add.u32 %r2, [%rd1+{}], 1;"}  # fmt: skip
+ORDERED = [("write, release A", "acquire A, read"), ("write, release A", "see A, fence, read"),
+           ("write, fence, set A", "acquire A, read"), ("write, fence, release B, set A", "acquire A, read"),
+           ("write, release A", "see A, acquire B, fence, read"), ("write, release A", "add A, fence, read"),
+           ("write, add_release A", "acquire A, read"), ("fence, add A", "add A, reset A")]  # fmt: skip
+RACING = [("write, release A, set B", "acquire B, read"), ("write, release B", "see B, acquire A, read"),
+          ("write, release A", "see A, read"), ("write, set A", "acquire A, read"),
+          ("release A, write", "acquire A, read"), ("write, release A", "read, acquire A"),
+          ("write, release A", "add_release A, read"), ("fence, add A", "reset A, add A"),
+          ("write, release A", "see A, release B, read"), ("fence, write, set A", "acquire A, read")]  # fmt: skip
+
+
+@pytest.mark.parametrize("first, second", ORDERED + RACING)
+def test_a_release_and_an_acquire_order_by_their_own_place(first, second):
+    text = HEAD + ".reg .pred %p; setp.ne.s32 %p, %r1, 0; @%p bra $SECOND;\n"
+    for label, steps in ("", first), ("$SECOND:", second):
+        done = (step.split() for step in steps.split(", "))
+        lines = [STEPS[what].format(*(64 if place == "A" else 68 for place in places)) for what, *places in done]
+        text += "\n".join([label, *lines, "ret;\n"])
+    report = warpwatch.run(text + "}", 2, 1, np.zeros(32, "i4"))
+    assert [each.kind for each in report.findings] == ["race"] * ((first, second) in RACING), str(report)

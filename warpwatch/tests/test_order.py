@@ -21,8 +21,10 @@ mul.wide.u32 %rd3, %r4, 4; add.s64 %rd2, %rd2, %rd3;
 STEPS = {"load": "ld.global.u32 %r6, [%rd1+{0}];", "store": "st.global.u32 [%rd1+{0}], %r4;",
          "update": "atom.global.add.u32 %r7, [%rd1+{1}], 1;", "release": "st.volatile.global.u32 [%rd1+{1}], %r4;",
          "ask": "ld.volatile.global.u32 %r7, [%rd1+{1}];", "far": "membar.gl;", "near": "membar.cta;",
-         "block": "bar.sync 0;", "warp": "bar.warp.sync 0xffffffff;"}  # fmt: skip
-OFTEN = [0.12, 0.1, 0.3, 0.05, 0.05, 0.17, 0.13, 0.04, 0.04]
+         "block": "bar.sync 0;", "warp": "bar.warp.sync 0xffffffff;",
+         "out": "st.release.gpu.global.u32 [%rd1+{1}], %r4;", "in": "ld.acquire.gpu.global.u32 %r7, [%rd1+{1}];",
+         "both": "atom.acq_rel.gpu.global.add.u32 %r7, [%rd1+{1}], 1;"}  # fmt: skip
+OFTEN = [0.12, 0.1, 0.26, 0.04, 0.05, 0.12, 0.08, 0.04, 0.04, 0.04, 0.06, 0.05]
 
 
 def program(rng, steps, threads, blocks):
@@ -54,16 +56,21 @@ def events(monkeypatch):
     def access(space, what, at, address, *_):
         i, start = space.machine.program.instructions[at], space.regions[0].start
         if "nc" not in i.mods:
-            what = f"strong {what}" if what == "atomic" or "volatile" in i.mods else what
+            what = f"strong {what}" if what == "atomic" or {"volatile", "acquire", "release"} & {*i.mods} else what
             lanes = (space.machine.lanes() + first(space.machine)).tolist()
             made.extend((what, lane, place) for lane, place in zip(lanes, (address - start).tolist(), strict=True))
 
     def meet(fences, lanes, whole=None):
         made.append(("meet", (lanes + first(fences.machine)).tolist(), None))
 
+    def each(what, m, lanes, *how):
+        made.extend((what, n, how) for n in (lanes + first(m)).tolist())
+
     noted(GlobalSpace, "access", access)
     noted(Fences, "meet", meet)
-    noted(Machine, "fence", lambda m, far: made.extend(("fence", n, far) for n in (m.lanes() + first(m)).tolist()))
+    noted(Machine, "fence", lambda m, far: each("fence", m, m.lanes(), far, True, True))
+    noted(Fences, "hold", lambda f, lanes, far, releases: each("hold", f.machine, lanes, far, False, releases))
+    noted(Fences, "free", lambda f, held, far, acquires: each("free", f.machine, held[0], far, acquires, False))
     return made
 
 
@@ -74,7 +81,7 @@ def joined(*clocks):
 def places_of_races(events, threads, total):
     """Return places where two accesses meet that no barrier orders, and no fences with atomic operations."""
     knows, fenced, read = [{n: 1} for n in range(total)], [({}, {}) for _ in range(total)], [{} for _ in range(total)]
-    chains, touched, racy = {}, {}, set()  # a chain is a list of (block, what it fenced near, and far)
+    chains, touched, racy, held = {}, {}, set(), {}  # a chain is a list of (block, what it fenced near, and far)
     for what, who, where in events:
         if what == "meet":
             clock = joined(*(knows[n] for n in who))
@@ -84,13 +91,19 @@ def places_of_races(events, threads, total):
                 asked |= {key: each for key, each in read[n].items() if len(each) > len(asked.get(key, ()))}
             for n in who:
                 knows[n], fenced[n], read[n] = clock | {n: clock[n] + 1}, (near, far), dict(asked)
-        elif what == "fence":
-            for block, near, far in sum(read[who].values(), []):
+        elif what in ("fence", "hold", "free"):  # an operation that orders by itself does so by what it has read itself
+            reach, acquires, releases = where
+            if what == "hold":
+                held[who], read[who] = (fenced[who], read[who]), {}
+            for block, near, far in sum(read[who].values(), []) if acquires else ():
                 same = block == who // threads
-                knows[who] = joined(knows[who], near if same else far if where else {})
-            read[who] = {} if where else read[who]
-            fenced[who] = (dict(knows[who]), dict(knows[who]) if where else fenced[who][1])
-            knows[who][who] += 1
+                knows[who] = joined(knows[who], near if same else far if reach else {})
+            read[who] = {} if acquires and reach else read[who]
+            if releases:
+                fenced[who] = (dict(knows[who]), dict(knows[who]) if reach else fenced[who][1])
+                knows[who][who] += 1
+            if what == "free":
+                fenced[who], read[who] = held[who][0], held[who][1] | read[who]
         else:
             strong, writes = what.startswith("strong"), "load" not in what
             for other, at, others_strong, wrote in touched.setdefault(where, []):
@@ -116,5 +129,5 @@ def test_races_are_those_of_vector_clocks(seed, events):
     report = warpwatch.run(text, blocks, threads, np.zeros(32, "i4"), who)
     told = {each.place for each in report.findings + report.notes}
     assert {each.kind for each in report.findings} <= {"race"}
-    if "membar" in text:
+    if any(word in text for word in ("membar", "acq", "release.")):
         assert told == places_of_races(events, threads, threads * blocks)

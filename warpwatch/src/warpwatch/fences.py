@@ -150,7 +150,6 @@ class Fences:
         lanes, (self.fenced[:, lanes], self.fenced_known[:, lanes], self.ready[lanes]), read = held
         if acquires:
             self.acquire(lanes, reach)
-        self.version[lanes] += 1
         for lane, chains in read.items():
             self.read[lane] = chains | self.read.get(lane, {})
 
