@@ -135,6 +135,9 @@ def test_fields_and_counts_of_bits(bits):
         check(f"bfe.{t}{bits} %d, %a0, %a1, %a2;", kind, wanted, (kind, a), *fields)
     wanted = integers(kind, lambda x, y, s, n: put(x, y, s, n, bits), a, b, start, length)
     check(f"bfi.{kind} %d, %a0, %a1, %a2, %a3;", kind, wanted, (kind, a), (kind, b), *fields)
+    for mode, most in ("clamp", 1 << 32), ("wrap", 32):
+        wanted = integers("b32", lambda s, n: put(-1, 0, s % most, n % most, 32), *(each for _, each in fields))  # noqa: B023
+        check(f"bmsk.{mode}.b32 %d, %a0, %a1;", "b32", wanted, *fields)
     sign = lambda x: ~x & (1 << bits) - 1 if x >> bits - 1 else x  # noqa: E731
     counts = {f"bfind.s{bits}": lambda x: sign(x).bit_length() - 1,
               f"bfind.shiftamt.s{bits}": lambda x: bits - sign(x).bit_length() if sign(x) else -1,

@@ -22,7 +22,7 @@
 typedef struct { unsigned x, y, z; } dim3;
 typedef int64_t number;
 typedef int error;                                                     /* cudaError_t */
-enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101,
+enum { INVALID = 1, NO_MEMORY = 2, FORKED = 3, CONFIGURATION = 9, NO_SYMBOL = 13, NO_FUNCTION = 98, NO_DEVICE = 101,
        FAILED = 719, TOO_LARGE = 720, UNSUPPORTED = 801 };
 enum { VARIABLE = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };              /* cudaMemoryType */
 enum { PTX = 1 };                                                       /* kind of device code */
@@ -132,7 +132,7 @@ static error refuse(const char *name, error status, const char *why, ...) {
 struct fat { uint32_t magic; uint16_t version, head; uint64_t size; };
 struct part { uint16_t kind, version; uint32_t head; uint64_t size; uint32_t packed, options, ptx, generation; };
 struct wrapper { int magic, version; const struct fat *one, **linked; };
-struct module { const struct wrapper *from; number id; };
+struct module { const struct wrapper *from; number id; int generation; }; /* that of its PTX */
 struct named {
     const void *host;
     const char *name;
@@ -171,6 +171,7 @@ static void ready(struct module *module) {
             if (part->kind == PTX && !part->packed && part->generation <= GENERATION && part->generation > latest)
                 best = at + part->head, latest = part->generation;
         }
+        module->generation = latest;
         if (best)
             ASK("module", best, strnlen(best, end - best), module->id);
     }
@@ -428,6 +429,10 @@ static error launch(const void *host, struct sizes at, void **arguments, int coo
         return last;
     if (unknown)
         return refuse(f->name, UNSUPPORTED, "launch attribute %d is not known", unknown);
+    number threads = (number)at.block.x * at.block.y * at.block.z;
+    if (threads < 1 || threads > MAX_THREADS_PER_BLOCK || at.block.z > 64 || !at.grid.x || !at.grid.y || !at.grid.z)
+        return refuse(f->name, CONFIGURATION, "no GPU takes %u * %u * %u blocks of %u * %u * %u threads", at.grid.x,
+                      at.grid.y, at.grid.z, at.block.x, at.block.y, at.block.z);
     if ((number)at.shared > f->dynamic && at.shared + f->shared > MAX_SHARED_MEMORY_PER_BLOCK)
         return refuse(f->name, INVALID, "%zu bytes of dynamic shared memory, and %zu of arrays, are more than 48 KiB; "
                       "cudaFuncSetAttribute can allow that", at.shared, (size_t)f->shared);
@@ -499,7 +504,8 @@ error cudaFuncGetAttributes(struct function *about, const void *host) {
     if (kernel(host, &f))
         return last;
     int most = f->dynamic ? f->dynamic : MAX_SHARED_MEMORY_PER_BLOCK - f->shared;
-    *about = (struct function){f->shared, 0, f->local, MAX_THREADS_PER_BLOCK, 32, GENERATION, GENERATION, 0, most, -1};
+    *about = (struct function){f->shared, 0, f->local, MAX_THREADS_PER_BLOCK, 32, f->module->generation, GENERATION, 0,
+                               most, -1};
     return 0;
 }
 
@@ -631,6 +637,7 @@ static const struct { error status; const char *name, *text; } errors[] = {
     {NO_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
     {FORKED, "cudaErrorInitializationError", "initialization error"},
     {NO_SYMBOL, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {CONFIGURATION, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {NO_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {NO_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {FAILED, "cudaErrorLaunchFailure", "unspecified launch failure"},

@@ -95,7 +95,7 @@ class Process(StreamRequestHandler):
         for text, room in self.texts.get(module, ()):
             if name in getattr(reader := parse(text, room), what):
                 return reader
-        raise ValueError(f"the program has no PTX of it for sm_90 or older; {OPTIONS}")
+        raise ValueError(f"the program has no PTX of it for sm_90 or older, as -arch=sm_90 makes; {OPTIONS}")
 
     def kernel(self, name, module, number, n):
         """Take a kernel by number; return a parameter's size, how many there are, and its shared and local memory."""
@@ -157,7 +157,7 @@ class Process(StreamRequestHandler):
 
         def run(operation, _):
             made = prepared(program, asked, params, shared, known, operation or True)
-            made.together |= together > 0
+            made.together, made.place = together > 0, made.place * (together > 0)
             with understood():
                 report = made.run(self.server.watch.steps)
             print(end="", flush=True)

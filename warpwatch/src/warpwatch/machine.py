@@ -39,8 +39,8 @@ class Launch:
         self.program, (self.grid, self.block), self.params = program, sizes, params
         self.dynamic, self.watch, self.report = dynamic, watch, Report(program, form)
         self.together = program.kernel.cooperative  # whether all blocks must be there at once
-        self.barrier = np.zeros(2, "u4")  # of the grid, for C++, whose groups find it by registers
-        own = {"barrier of the grid": self.barrier} if program.kernel.cooperative else {}
+        self.barrier = np.zeros(2, "u4")  # of the grid, for C++, whose groups find its place by registers
+        own, self.place = {"barrier of the grid": self.barrier} if self.together else {}, self.barrier.ctypes.data
         for name, array in (program.kernel.arrays | own).items():
             add(regions, array.ctypes.data, array.nbytes, short_name(name), owner=owner_of(array))
         self.space, self.fences = space(regions, program, watch), Fences() if watch and program.fences else None
@@ -95,7 +95,7 @@ class Machine:
         """Return the special registers by name."""
         made = {"warpid": self.t // 32, "nwarpid": -(-self.threads // 32), "laneid": self.t % 32,
                 "dynamic_smem_size": launch.dynamic, "total_smem_size": self.room,
-                "envreg1": launch.barrier.ctypes.data >> 32, "envreg2": launch.barrier.ctypes.data % (1 << 32)}
+                "envreg1": launch.place >> 32, "envreg2": launch.place % (1 << 32)}
         for name, numbers, sizes in (("tid", self.t, launch.block), ("ctaid", self.block, launch.grid)):
             for axis, size in zip("xyz", sizes, strict=True):
                 made |= {f"{name}.{axis}": numbers % size, f"n{name}.{axis}": size}
@@ -109,7 +109,7 @@ class Machine:
 
     def special(self, name, code):
         """Return a special register."""
-        if name.startswith("clock"):
+        if name.startswith(("clock", "globaltimer")):
             return np.full(self.N if self.idx is None else len(self.idx), self.steps, code)
         return self.of(self.specials[name]).astype(code)
 

@@ -138,6 +138,7 @@ void device() {
     CALL(cudaOccupancyMaxPotentialBlockSize(&blocks, &threads, reverse));
     CALL(cudaFuncGetAttributes(&of, reverse));
     RIGHT(threads == 1024 && blocks == 2 * processors && of.maxDynamicSharedSizeBytes == 49152);
+    RIGHT(of.ptxVersion < 90 && of.binaryVersion == 90);
     RIGHT(cudaSetDevice(1) == cudaErrorInvalidDevice && cudaGetLastError() == cudaErrorInvalidDevice);
     RIGHT(cudaGetLastError() == cudaSuccess && !strcmp(cudaGetErrorName(cudaErrorInvalidValue), "cudaErrorInvalidValue"));
 }

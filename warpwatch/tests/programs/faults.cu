@@ -1,4 +1,5 @@
 // Does one thing wrong, as it is asked.
+#include <cooperative_groups.h>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,6 +18,8 @@ __global__ void copy(int *to, const int *from) {
 __global__ void stop(int *x) {
     if (x[0] == 0) __trap();
 }
+
+__global__ void all_wait() { cooperative_groups::this_grid().sync(); }  // grid
 
 __global__ void later() { asm volatile("bar.arrive 1, 64;"); }
 
@@ -58,6 +61,7 @@ int main(int argc, char **argv) {
         void *arguments[] = {&y, &x};
         cudaLaunchCooperativeKernel((void *)copy, 1000, 64, arguments, 0, 0);
     }
+    if (fault == "not cooperative") all_wait<<<2, 32>>>();
     if (fault == "trap") stop<<<1, 1>>>(x), copy<<<1, 64>>>(y, x);
     if (fault == "unknown") later<<<1, 1>>>();
     if (fault == "missing") cudaGraphCreate((cudaGraph_t *)host, 0);
