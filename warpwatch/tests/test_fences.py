@@ -72,6 +72,7 @@ def test_what_is_missing_is_told(name, fault):
 
 # What is done at the data, and at two places beside it, A and B.
 STEPS = {"write": "st.global.u32 [%rd1], 1;", "read": "ld.global.u32 %r2, [%rd1];", "fence": "fence.acq_rel.gpu;",
+         "read_only": "ld.global.nc.u32 %r2, [%rd1];",
          "set": "st.relaxed.gpu.global.u32 [%rd1+{}], 1;", "release": "st.release.gpu.global.u32 [%rd1+{}], 1;",
          "see": "ld.relaxed.gpu.global.u32 %r2, [%rd1+{}];", "acquire": "ld.acquire.gpu.global.u32 %r2, [%rd1+{}];",
          "add": "atom.relaxed.gpu.global.add.u32 %r2, [%rd1+{}], 1;", "reset": "st.global.u32 [%rd1+{}], 0;",
@@ -79,12 +80,14 @@ STEPS = {"write": "st.global.u32 [%rd1], 1;", "read": "ld.global.u32 %r2, [%rd1]
 ORDERED = [("write, release A", "acquire A, read"), ("write, release A", "see A, fence, read"),
            ("write, fence, set A", "acquire A, read"), ("write, fence, release B, set A", "acquire A, read"),
            ("write, release A", "see A, acquire B, fence, read"), ("write, release A", "add A, fence, read"),
-           ("write, add_release A", "acquire A, read"), ("fence, add A", "add A, reset A")]  # fmt: skip
+           ("write, add_release A", "acquire A, read"), ("fence, add A", "add A, reset A"),
+           ("read_only", "read_only")]  # fmt: skip
 RACING = [("write, release A, set B", "acquire B, read"), ("write, release B", "see B, acquire A, read"),
           ("write, release A", "see A, read"), ("write, set A", "acquire A, read"),
           ("release A, write", "acquire A, read"), ("write, release A", "read, acquire A"),
           ("write, release A", "add_release A, read"), ("fence, add A", "reset A, add A"),
-          ("write, release A", "see A, release B, read"), ("fence, write, set A", "acquire A, read")]  # fmt: skip
+          ("write, release A", "see A, release B, read"), ("fence, write, set A", "acquire A, read"),
+          ("write, release A", "acquire A, read_only")]  # fmt: skip
 
 
 @pytest.mark.parametrize("first, second", ORDERED + RACING)

@@ -28,11 +28,6 @@ def _odd(near, missing):
     return (bits + np.where(inexact, step, 0).astype(bits.dtype)).view(near.dtype)
 
 
-def odd_sum(a, b):
-    """Add in double precision, rounded to odd."""
-    return _odd(*_two_sum(a, b))
-
-
 def rounded(exact, code, mode="rn"):
     """Round numbers that stand for exact ones, integers or real ones of a wider type."""
     near = exact.astype(code)
@@ -80,7 +75,7 @@ def fma(a, b, c, mode="rn"):
     p = np.multiply(a, b, dtype=float)  # exact
     s = p + c
     if mode != "rn" or np.count_nonzero(s.view("i8") & 0x0FFFFFFF) < s.size:  # perhaps half-way for the type
-        return rounded(odd_sum(p, np.asarray(c, float)), a.dtype, mode)
+        return rounded(_odd(*_two_sum(p, np.asarray(c, float))), a.dtype, mode)
     return s.astype(a.dtype)
 
 
@@ -95,7 +90,7 @@ def _fma_double(a, b, c):
     (ah, al), (bh, bl), p = _split(a), _split(b), a * b
     th, tl = _two_sum(c, al * bl - (((p - ah * bh) - al * bh) - ah * bl))
     vh, vl = _two_sum(p, th)
-    result = vh + odd_sum(tl, vl)
+    result = vh + _odd(*_two_sum(tl, vl))
     plain = (np.minimum(abs(p), abs(result)) > 1e-280) & (np.abs([a, b, c, p]).max(axis=0) < 1e290)
     if plain.all():
         return result

@@ -76,7 +76,7 @@ class Fences:
     `sets`, each of how many releases of which chains; of its own block, what it has fenced since the last barrier
     (`fenced`, as rows of `Order`), and by block up to then (`clocks`); `read` are chains and how many releases it has
     read without a fence since then, `tickets` those where it has released, too, and `taken` sets of what is known by
-    those and a barrier; `busy`, whether it has any of that, and `ready`, whether it has fenced.
+    those and a barrier; `busy`, whether it has any of that, `ready`, whether it has fenced, `version`, how often.
     """
 
     def __init__(self):
@@ -87,10 +87,9 @@ class Fences:
         self.machine, self.order, n = machine, machine.order, machine.N
         self.known, self.fenced_known = np.zeros(n, int), np.zeros((2, n), int)
         self.busy, self.ready, self.read, self.credit = np.zeros(n, bool), np.zeros(n, bool), {}, 16 * n
-        self.tickets, self.taken = {}, np.zeros(n, int)
+        self.tickets, self.taken, self.version = {}, np.zeros(n, int), np.zeros(n, int)
         self.fenced = np.zeros((2, n, 32 + self.order.per), "i8")
         self.clocks = [[np.zeros(1024, "i8")] * (n // machine.threads) for _ in (NEAR, FAR)]
-        self.version = np.zeros(n, int)  # of what a thread would release
         return self
 
     def join(self, *numbers):
@@ -198,8 +197,7 @@ class Fences:
             taken = [self.learned(*self.tickets.pop(lane), block, FAR) for lane in tickets]
             self.taken[lanes] = self.join(int(self.taken[lanes[0]]), *taken)
         self.busy[lanes], self.ready[lanes] = True, self.ready[lanes].any()
-        self.version[lanes] = self.version[lanes].max() + 1
-        warp = self.machine.t[lanes] // 32
+        self.version[lanes], warp = self.version[lanes].max() + 1, self.machine.t[lanes] // 32
         starts = np.flatnonzero(np.diff(warp, prepend=-1))
         for reach in (NEAR, FAR):
             self.fenced_known[reach, lanes] = self.join(*np.unique(self.fenced_known[reach, lanes]).tolist())

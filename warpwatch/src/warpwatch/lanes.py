@@ -180,7 +180,7 @@ class Program:
         """Load or store, several numbers at once, too."""
         if not all(_PLACES.fullmatch(m) or m in _STRONG for m in i.mods[:-1]):
             raise LookupError("modifiers")
-        code, space, strong = DTYPES[i.type], space_of(i.mods), bool(_STRONG & set(i.mods))
+        code, space, strong = DTYPES[i.type], space_of(i.mods), None if "nc" in i.mods else bool(_STRONG & set(i.mods))
         target, place = i.operands if i.kind != "st" else i.operands[::-1]
         parts = target.strip("{}").split(",")
         if space == "param":

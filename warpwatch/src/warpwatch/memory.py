@@ -94,12 +94,6 @@ class Region:
     owner: Allocation | None = None
     shift: int = 0
 
-    @property
-    def written(self):
-        """Which bytes of it were written, if it has an owner."""
-        first = self.owner.ctypes.data + self.shift
-        return self.owner.written[self.start - first : self.end - first]
-
     def place(self, address, size):
         """Return the index of the element at an address, or its number where there is no such index."""
         a = self.array
@@ -155,6 +149,9 @@ class Space:
     def load(self, tell, address, place, mark, view, strong, count):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
         if self.races is not None and self.machine.watch:
+            if strong is None and (written := self.races.writers[mark // self.races.grain] > 0).any():
+                text = "reads {what} as read-only memory (`__ldg`, `const __restrict__`), though this launch writes it"
+                self.tell("race", text, tell.at, written, address, view.itemsize)
             self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
             if strong and self.machine.fences:
                 self.machine.fences.touch(self.races, mark, view.itemsize, reads=True)
@@ -282,19 +279,20 @@ class GlobalSpace(Space):
             size = -(-size // 256) * 256 + r.start % 256
             self.offsets[n] = size - r.start
             size += r.end - r.start
-        self.owned = [(r, int(by)) for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]
+        self.owned = [(r, int(by), r.owner.written[r.start - r.shift - r.owner.ctypes.data :][: r.end - r.start])
+                      for r, by in zip(self.regions, self.offsets, strict=True) if r.owner is not None]  # fmt: skip
         arrays = program.kernel.arrays.items()
         self.errors = [a.ctypes.data for name, a in arrays if name.endswith("__errcode__")]
         if watch:
             self.races = Races(size + 16, program, self.name)
             self.written = np.full(size + 16 & ~7, 255, "u1") if self.owned else None
-            for r, by in self.owned:
-                self.written[r.start + by : r.end + by] = r.written
+            for r, by, written in self.owned:
+                self.written[r.start + by : r.end + by] = written
 
     def begin(self, operation):
         """Let what nothing orders before this operation stand in the shadows, as done by blocks that there are not."""
         self.operation, self.met = operation, []
-        for r, by in self.owned:
+        for r, by, _ in self.owned:
             for other, runs in operation.unordered(r.owner):
                 parts = [np.clip(part + r.shift, r.start, r.end) + by for part in runs]
                 self.races.claim(OTHERS + len(self.met), parts)
@@ -304,11 +302,11 @@ class GlobalSpace(Space):
         """Remember, for what is to come, what was written, and who did what."""
         for address in self.errors:
             bytes_at(address, 4)[:] = 0
-        for r, by in self.owned if self.written is not None else ():
-            r.written[:] = self.written[r.start + by : r.end + by]
+        for r, by, written in self.owned if self.written is not None else ():
+            written[:] = self.written[r.start + by : r.end + by]
         if self.operation:
             self.operation.note((r.owner, [run - by - r.shift for run in self.races.runs(r.start + by, r.end + by)])
-                                for r, by in self.owned)  # fmt: skip
+                                for r, by, _ in self.owned)  # fmt: skip
 
     def places(self, address, region):
         """Return places in the process's memory, and marks."""

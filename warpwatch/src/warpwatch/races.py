@@ -108,8 +108,7 @@ class Seen:
 
     def __init__(self, grains):
         self.high, self.low = np.zeros((2, grains), "i8")  # in `low` block and thread are flipped: it grows, too
-        self.at, self.table, self.by = np.zeros((2, grains), "i4"), None, None  # by which instructions
-        self.used = False
+        self.at, self.table, self.by, self.used = np.zeros((2, grains), "i4"), None, None, False  # by which instruction
 
     def note(self, g, mine, at, order=None):
         """Add what touches grains now."""
@@ -214,7 +213,8 @@ class Races:
     def read(self, mark, size, mine, tell, strong=False):
         """Note reading; a strong one may meet atomic operations."""
         for g in self.pieces(mark, size):
-            self.meet_writers(g, mine, tell, "reads")
+            if (bad := clashes(self.writers[g], mine, self.order)) is not None:
+                tell(bad, self.writers[g], self.wrote[g], "reads", "writes")
             if not strong:
                 self.meet(self.updaters, g, mine, tell, "reads", "updates atomically")
             (self.askers if strong else self.readers).note(g, mine, tell.at, self.order)
@@ -250,15 +250,11 @@ class Races:
                     met[0][n] = not (chain and self.order.fences.after(chain, int(met[1][n]), int(mine[n])))
             tell(*met, did, to)
 
-    def meet_writers(self, g, mine, tell, did):
-        """Tell of who wrote last, if nothing orders that before this."""
-        if (bad := clashes(self.writers[g], mine, self.order)) is not None:
-            tell(bad, self.writers[g], self.wrote[g], did, "writes")
-
     def update(self, mark, size, mine, tell):
         """Note atomic operations, which may meet each other."""
         for g in self.pieces(mark, size):
-            self.meet_writers(g, mine, tell, "updates")
+            if (bad := clashes(self.writers[g], mine, self.order)) is not None:
+                tell(bad, self.writers[g], self.wrote[g], "updates", "writes")
             self.meet(self.readers, g, mine, tell, "updates", "reads")
             self.updaters.note(g, mine, tell.at, self.order)
             if self.near:
