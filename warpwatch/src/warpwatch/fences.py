@@ -16,7 +16,7 @@ import numpy as np
 
 from warpwatch.races import TIME, TIMES, thread_of
 
-NEAR, FAR = 0, 1
+NEAR, FAR, MOST = 0, 1, 1 << 25  # entries of all sets together, about 2 GB
 
 
 class Release(NamedTuple):
@@ -80,7 +80,7 @@ class Fences:
     """
 
     def __init__(self):
-        self.sets, self.joined, self.chains = [{}], {}, {}
+        self.sets, self.joined, self.chains, self.left = [{}], {}, {}, MOST
 
     def begin(self, machine):
         """Take up other blocks."""
@@ -106,6 +106,9 @@ class Fences:
     def number(self, known):
         """Return the number of a new set."""
         self.sets.append(known)
+        self.left -= len(known)
+        if self.left < 0:
+            raise MemoryError("threads release and acquire too often to follow all of it; a smaller input may do")
         return len(self.sets) - 1
 
     def learned(self, chain, end, block, reach):
@@ -119,19 +122,16 @@ class Fences:
     def acquire(self, lanes, reach):
         """Let lanes know what was released where they have read, as a fence does."""
         for lane in lanes[self.busy[lanes]].tolist():
-            read, block = self.read.get(lane, {}), int(self.machine.block[lane])
+            read, block = self.read.pop(lane, {}) if reach else self.read.get(lane, {}), int(self.machine.block[lane])
             for chain, end in read.items():
                 self.known[lane] = self.join(int(self.known[lane]), self.learned(chain, end, block, reach))
-            if read and reach:
-                del self.read[lane]
 
     def release(self, lanes, reach):
         """Let what lanes know be what they release from now on, as a fence does."""
         stamp, rows = self.machine.stamp, np.arange(len(lanes))
         fenced, thread = self.order.known(stamp[lanes]), self.machine.t[lanes]
         fenced[rows, thread % 32], fenced[rows, 32 + thread // 32] = (stamp[lanes] >> TIME & TIMES) + 1, 0
-        for each in range(reach + 1):
-            self.fenced[each, lanes], self.fenced_known[each, lanes] = fenced, self.known[lanes]
+        self.fenced[: reach + 1, lanes], self.fenced_known[: reach + 1, lanes] = fenced, self.known[lanes]
         self.busy[lanes] = self.ready[lanes] = True
         self.version[lanes] += 1
         stamp[lanes] += 1 << TIME  # what comes now is not released by it

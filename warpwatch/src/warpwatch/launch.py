@@ -127,8 +127,8 @@ def launch(kernel, grid, block, arguments, *, shared=0, entry=None, watch=True, 
         if (known := found_at(number)) is not None:  # memory of the device that a kernel knows by its address
             add(regions, known.ctypes.data, known.nbytes, "an array of the device", owner=owner_of(known))
     made = prepared(program, (grid, block), params, shared, regions, watch, space)
-    threads = prod(made.block)
-    if (bounds := options.get("launch_bounds")) and threads > (most := bounds if is_integer(bounds) else bounds[0]):
+    bounds, threads = options.get("launch_bounds"), prod(made.block)
+    if bounds and threads > (most := bounds if is_integer(bounds) else bounds[0]):
         raise ValueError(f"block has {threads} threads {block}; the kernel's launch_bounds allow {most}")
     if options.get("debug") and "NumbaEnv" not in text:
         made.report.unchecked.append("what debug=True asks for: exceptions, assertions and divisions by zero")
