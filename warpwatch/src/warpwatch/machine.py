@@ -134,7 +134,7 @@ class Machine:
 
     def at_work(self):
         """Return of how many warps the lanes at work are."""
-        return self.warps if self.idx is None else 1 + int(np.count_nonzero(np.diff(self.warp[self.idx])))
+        return self.warps if self.idx is None else 1 + int(np.count_nonzero((w := self.warp[self.idx])[1:] != w[:-1]))
 
     def who(self, lane):
         """Return block and thread of a lane."""

@@ -167,9 +167,9 @@ class Races:
 
     def fresh(self, mark):
         """Tell whether any of the places has not been touched before."""
-        g = mark // self.grain
-        seen = [each.high[g] for each in (self.readers, self.askers, self.updaters) if each.used]
-        return bool(np.bitwise_or.reduce([self.writers[g], *seen]).min() == 0)
+        g, seen = mark // self.grain, (each for each in (self.readers, self.askers, self.updaters) if each.used)
+        return not self.readers.high[g].all() and bool(
+            np.bitwise_or.reduce([self.writers[g], *(each.high[g] for each in seen)]).min() == 0)  # fmt: skip
 
     def claim(self, block, parts):
         """Let a block have read, written and updated parts of memory, each (n, 2) of where runs begin and end."""
