@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
     if (fault == "overrun") fill<<<1, 128>>>(x, 64);
     if (fault == "uninitialized") copy<<<1, 64>>>(y, x);
     if (fault == "freed") cudaFree(x), copy<<<1, 64>>>(y, x);
+    if (fault == "null") copy<<<1, 64>>>(y, nullptr);
     if (fault == "freed in a structure") {
         int **inside;
         cudaMallocManaged(&inside, sizeof *inside);
