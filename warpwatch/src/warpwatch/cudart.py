@@ -148,7 +148,7 @@ class Process(StreamRequestHandler):
         for name, _, size in program.kernel.params:
             params[name], place = np.frombuffer(given, "u1", size, place), place + size
         asked = [sizes[n] if sizes[n + 1] == sizes[n + 2] == 1 else sizes[n : n + 3] for n in (0, 3)]
-        named = {int.from_bytes(each, "little"): f"argument {n}" for n, each in enumerate(params.values()) if each.any()}
+        named = {int.from_bytes(arg, "little"): f"argument {n}" for n, arg in enumerate(params.values()) if arg.any()}
         known = sorted((Region(0, 0, "null"), *self.freed, *self.memory.values()), key=lambda each: each.start)
         for n, each in enumerate(known):
             if each.start in named:
