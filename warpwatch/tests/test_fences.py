@@ -72,7 +72,9 @@ def test_what_is_missing_is_told(name, fault):
 
 # What is done at the data, and at two places beside it, A and B.
 STEPS = {"write": "st.global.u32 [%rd1], 1;", "read": "ld.global.u32 %r2, [%rd1];", "fence": "fence.acq_rel.gpu;",
-         "read_only": "ld.global.nc.u32 %r2, [%rd1];",
+         "read_only": "ld.global.nc.u32 %r2, [%rd1];", "peek": "ld.global.nc.u32 %r2, [%rd1+{}];",
+         "add_wide": "atom.relaxed.gpu.global.add.u64 %rd2, [%rd1+{}], 1;", "reset_wide": "st.global.u64 [%rd1+{}], 0;",
+         "release_block": "st.release.cta.global.u32 [%rd1+{}], 1;",
          "set": "st.relaxed.gpu.global.u32 [%rd1+{}], 1;", "release": "st.release.gpu.global.u32 [%rd1+{}], 1;",
          "see": "ld.relaxed.gpu.global.u32 %r2, [%rd1+{}];", "acquire": "ld.acquire.gpu.global.u32 %r2, [%rd1+{}];",
          "add": "atom.relaxed.gpu.global.add.u32 %r2, [%rd1+{}], 1;", "reset": "st.global.u32 [%rd1+{}], 0;",
@@ -81,21 +83,37 @@ ORDERED = [("write, release A", "acquire A, read"), ("write, release A", "see A,
            ("write, fence, set A", "acquire A, read"), ("write, fence, release B, set A", "acquire A, read"),
            ("write, release A", "see A, acquire B, fence, read"), ("write, release A", "add A, fence, read"),
            ("write, add_release A", "acquire A, read"), ("fence, add A", "add A, reset A"),
-           ("read_only", "read_only")]  # fmt: skip
+           ("read_only", "read_only"), ("write, fence, add_wide A", "add_wide A, reset_wide A")]  # fmt: skip
 RACING = [("write, release A, set B", "acquire B, read"), ("write, release B", "see B, acquire A, read"),
           ("write, release A", "see A, read"), ("write, set A", "acquire A, read"),
           ("release A, write", "acquire A, read"), ("write, release A", "read, acquire A"),
           ("write, release A", "add_release A, read"), ("fence, add A", "reset A, add A"),
           ("write, release A", "see A, release B, read"), ("fence, write, set A", "acquire A, read"),
-          ("write, release A", "acquire A, read_only")]  # fmt: skip
+          ("write, release A", "acquire A, read_only"), ("write, release A", "acquire A, peek A")]  # fmt: skip
 
 
-@pytest.mark.parametrize("first, second", ORDERED + RACING)
-def test_a_release_and_an_acquire_order_by_their_own_place(first, second):
+def litmus(first, second):
+    """Return the report of two blocks of a thread each."""
     text = HEAD + ".reg .pred %p; setp.ne.s32 %p, %r1, 0; @%p bra $SECOND;\n"
     for label, steps in ("", first), ("$SECOND:", second):
         done = (step.split() for step in steps.split(", "))
         lines = [STEPS[what].format(*(64 if place == "A" else 68 for place in places)) for what, *places in done]
         text += "\n".join([label, *lines, "ret;\n"])
-    report = warpwatch.run(text + "}", 2, 1, np.zeros(32, "i4"))
+    return warpwatch.run(text + "}", 2, 1, np.zeros(32, "i4"))
+
+
+@pytest.mark.parametrize("first, second", ORDERED + RACING)
+def test_a_release_and_an_acquire_order_by_their_own_place(first, second):
+    report = litmus(first, second)
     assert [each.kind for each in report.findings] == ["race"] * ((first, second) in RACING), str(report)
+
+
+def test_a_release_for_its_own_block_reaches_no_other():
+    report = litmus("write, release_block A", "acquire A, read")
+    assert len(report.findings) == 2, f"one at A, and one at the data: {report}"
+
+
+def test_more_than_can_be_remembered_is_refused(monkeypatch):
+    monkeypatch.setattr("warpwatch.fences.MOST", 1)
+    with pytest.raises(MemoryError, match="release and acquire too often"):
+        litmus(*ORDERED[0])

@@ -149,7 +149,7 @@ class Space:
     def load(self, tell, address, place, mark, view, strong, count):
         """Return what is at addresses: a list of `count` arrays, of numbers that stand beside each other."""
         if self.races is not None and self.machine.watch:
-            if strong is None and (written := self.races.writers[mark // self.races.grain] > 0).any():
+            if strong is None and (written := np.bitwise_or(*self.races.touched(mark // self.races.grain)[1:])).any():
                 text = "reads {what} as read-only memory (`__ldg`, `const __restrict__`), though this launch writes it"
                 self.tell("race", text, tell.at, written, address, view.itemsize)
             self.races.read(mark, view.itemsize * count, self.machine.of(self.machine.stamp), tell, strong)
