@@ -101,27 +101,12 @@ def test_no_parameter_is_copied():
 
 
 ONES = torch.ones(2, 1, 3)
-PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
-UNSORTED = torch.nn.utils.rnn.PackedSequence(torch.ones(3, 3), torch.tensor([1, 2]))
 RESETS = torch.zeros(2, 1, dtype=torch.bool)
-DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
-
-
-def changed(layers, **attributes):
-    """Layers whose attributes were set after they were made."""
-    for name, value in attributes.items():
-        setattr(layers, name, value)
-    return layers
-
-
-def twice_derived(layers, x):
-    x = x.clone().requires_grad_()
-    torch.autograd.grad(layers(x)[0].sum(), x, create_graph=True)
 
 
 @pytest.mark.parametrize("call, message", beside(__file__)["wrong"])
 def test_what_is_wrong_is_named(call, message):
-    with pytest.raises((NotImplementedError, ValueError, TypeError, RuntimeError)) as caught:
+    with pytest.raises((ValueError, TypeError, RuntimeError)) as caught:
         eval(call)
     assert re.match(message, f"{caught.type.__name__}: {caught.value}", re.DOTALL)
 
@@ -165,9 +150,9 @@ def test_under_autocast_they_compute_in_their_own_dtype(kind):
         through = below(x)
         output, last = layers(through, hx.bfloat16())
         above(output).sum().backward()
-    assert through.dtype is torch.bfloat16 and output.dtype is last.dtype is torch.float32
+    assert through.dtype is output.dtype is last.dtype is torch.bfloat16
     expected, _ = layers(through.float(), hx.bfloat16().float())
-    assert torch.equal(output, expected) and below.weight.grad.any() and layers.weight_ih_l0.grad.any()
+    assert torch.equal(output, expected.bfloat16()) and below.weight.grad.any() and layers.weight_ih_l0.grad.any()
 
 
 @each_kind
@@ -290,10 +275,8 @@ def test_what_is_refused_on_a_gpu(gpu):
         ours.GRU(3, 2, backend="cpu", device=gpu)(x)
     with pytest.raises(ValueError, match="forward must be 'auto', 'linear' or 'chunked' where input is on a GPU"):
         ours.RNN(3, 2, forward="newton", device=gpu)(x)
-    with pytest.raises(TypeError, match=f"input must be on {gpu.type}.*, as weight_hh_l0 is, got meta"):
-        ours.RNN(3, 2, device=gpu)(x.to("meta"))
-    with pytest.raises(TypeError, match=f"hx must be on {gpu.type}.*, as weight_hh_l0 is, got meta"):
-        ours.RNN(3, 2, device=gpu)(x, torch.ones(1, 1, 2, device="meta"))
+    with pytest.raises(NotImplementedError, match="resets must be None where input is on a GPU, got a torch.Tensor"):
+        ours.RNN(3, 2, device=gpu)(x, resets=RESETS)
 
 
 @pytest.mark.gpu
@@ -325,7 +308,7 @@ def test_on_a_gpu_that_is_not_the_first(gpu):
     x = torch.randn(5, 2, 3, device="cuda:1", requires_grad=True)
     for one, other in zip(*(results(each, x, None, "both") for each in (layers, theirs)), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
-    with pytest.raises(TypeError, match="input must be on cuda:1, as weight_hh_l0 is, got cuda:0"):
+    with pytest.raises(RuntimeError, match="not at the same device"):
         layers(x.detach().to("cuda:0"))
 
 

@@ -5,8 +5,12 @@ What goes through time, forward and back, is this package's, where the tensors a
 memory, without copies. It is imported by ``import bppsa_nb.torch``, never by the package itself.
 """
 
+import inspect
+from typing import get_overloads
+
 import torch
 
+from bppsa_nb.torch.convert import KINDS, convert  # noqa: F401
 from bppsa_nb.torch.layers import Scanned
 
 _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
@@ -36,8 +40,8 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
     Notes
     -----
-    `torch.nn.LAYER` has neither the last four parameters nor `resets`. What it has and these layers have not: gradients
-    of gradients, `proj_size`, batches without samples, complex numbers; on a GPU, packed sequences.
+    `torch.nn.LAYER` has neither the last four parameters nor `resets`. What these layers do not know, such as
+    `proj_size`, complex numbers, or transforms of `torch.func`, is left to the forward pass of `torch.nn.LAYER`.
 
     Examples
     --------
@@ -47,13 +51,31 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
     """
 
 
+def _init_of(theirs):
+    """Make an `__init__` that names what it takes: what torch.nn's does, and the keywords of `Scanned`."""
+
+    def __init__(self, *args, **kwargs):
+        Scanned.__init__(self, *args, **kwargs)
+
+    usual = inspect.signature(get_overloads(theirs.__init__)[0]).parameters.values()
+    more = [each for each in inspect.signature(Scanned.__init__).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    __init__.__signature__ = inspect.Signature([*usual, *more])
+    return __init__
+
+
 class RNN(Scanned, torch.nn.RNN):  # noqa: D101
     __doc__ = "Elman's recurrent layers" + _MORE.replace("LAYER", "RNN")
+    __init__ = _init_of(torch.nn.RNN)
 
 
 class GRU(Scanned, torch.nn.GRU):  # noqa: D101
     __doc__ = "Gated recurrent units" + _MORE.replace("LAYER", "GRU")
+    __init__ = _init_of(torch.nn.GRU)
 
 
 class LSTM(Scanned, torch.nn.LSTM):  # noqa: D101
     __doc__ = "Layers of long short-term memory" + _MORE.replace("LAYER", "LSTM")
+    __init__ = _init_of(torch.nn.LSTM)
+
+
+KINDS |= {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}

@@ -1,9 +1,10 @@
-"""What all kinds of layers share: what they are given is looked at, and goes through layers and directions."""
+"""What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
@@ -13,19 +14,29 @@ from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.arguments import Backend, Count, Method, checked
-from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.torch import solve
-from bppsa_nb.torch.sequences import BOTH, Sequences, check_packed, permuted
+from bppsa_nb.torch.sequences import BOTH, Sequences, fit, permuted
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
 _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
-_PLACES, _FLOATS, _PLAIN = ("cpu", "cuda"), (torch.float32, torch.float64), (torch.Tensor, torch.nn.Parameter)
-_HALVES = torch.float16, torch.bfloat16  # which are computed in float32
+_PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
+_WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
+_WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+OWN = "method backend levels _forward_choice _seen _names _shapes".split()  # attributes that torch.nn's have not
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
 
+class RunsBy(NamedTuple):
+    """Whose code goes through time, "bppsa_nb.torch" or "torch.nn", and why."""
+
+    name: str
+    why: str
+
+
 class Scanned:
-    """What all kinds of layers share: `forward`, and what they refuse."""
+    """What all kinds of layers share: `forward`, and `runs_by`."""
+
+    method, backend, levels, _seen = "auto", "auto", None, None  # of layers whose class was set, too
 
     @checked
     def __init__(
@@ -34,9 +45,8 @@ class Scanned:
     ):  # fmt: skip
         super().__init__(*args, **kwargs)
         self.method, self.backend, self.levels = method, backend, levels
-        self.forward_choice = Forward(forward)
-        self._seen = None
-        self._check()
+        self._forward_choice = Forward(forward)
+        self._settle()
 
     @property
     def cell(self) -> Cell:
@@ -48,19 +58,22 @@ class Scanned:
         """How many directions in time there are."""
         return 2 if self.bidirectional else 1
 
-    def _check(self):
-        """Refuse what is not there, once for all attributes as they are."""
+    @property
+    def forward_choice(self) -> Forward:
+        """How states are found, and what is remembered of it."""
+        if "_forward_choice" not in self.__dict__:
+            self._forward_choice = Forward("auto")
+        return self._forward_choice
+
+    def _settle(self):
+        """Look at what was set, and find names and shapes of parameters, once for all attributes as they are."""
         seen = [getattr(self, name, None) for name in _SETTINGS]
         if seen == self._seen:
             return
-        check_choice("mode", self.mode, _CELLS)
-        if self.proj_size:
-            got = f"got {self.proj_size!r}: torch.nn.{type(self).__name__} has it"
-            raise NotImplementedError(f"proj_size must be 0 in a bppsa_nb.torch.{type(self).__name__}, {got}")
         chain.choose(self.method, self.resolve_backend(), self.levels, (1, 1, self.hidden_size), np.dtype("f4"), 1)
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ("", "_reverse")[: self.directions]]
         self._names = [f"{name}{end}" for end in ends for name in NAMES]
-        rows, H = self.cell.gates * self.hidden_size, self.hidden_size
+        rows, H = len(self.weight_hh_l0), self.hidden_size
         self._shapes = []
         for layer in range(self.num_layers):
             of_x = rows, H * self.directions if layer else self.input_size
@@ -86,7 +99,7 @@ class Scanned:
         self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         resets: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
-        """Go through time.
+        """Go through time, here or by torch.nn, as `runs_by` says.
 
         Parameters
         ----------
@@ -110,47 +123,135 @@ class Scanned:
 
         Raises
         ------
-        NotImplementedError
-            For a PackedSequence or resets on a GPU.
+        TypeError, ValueError, RuntimeError
+            As torch.nn does, and for `resets` that do not fit, or where torch.nn goes through time.
         """
-        self._check()
-        params, given = self._params(), self._given(hx)
-        if resets is None and given is not None and self._is_usual(input, given, params):
-            x = input.transpose(0, 1) if self.batch_first else input
-            output, *last = self._run(x, given or self._zeros(x, x.shape[1]), BOTH, params)
-            output = output.transpose(0, 1) if self.batch_first else output
-        else:
-            output, last = self._run_any(input, hx, resets, params)
-        return output, (last[0] if len(last) == 1 else tuple(last))
+        if resets is None and torch.compiler.is_compiling():
+            return super().forward(input, hx)
+        return self._run(input, hx, resets)
 
-    forward = torch.compiler.disable(forward)  # which could not look inside; no decorator, which hides its type
+    @torch.compiler.disable
+    def _run(self, input, hx, resets):
+        given, params = self._given(hx), self._params()
+        why = self._why_torch(input, given, params)
+        if why is None:
+            return self._run_here(input, given, resets, params)
+        tensors = [each for each in (input, *(given or ())) if isinstance(each, torch.fx.Proxy)]
+        if tensors:  # a leaf of the graph, as layers of torch.nn are
+            tracer = tensors[0].tracer
+            more = {"hx": hx, "resets": resets}
+            more = {name: each for name, each in more.items() if each is not None}
+            return tracer.create_proxy("call_module", tracer.path_of_module(self), (input,), more)
+        found = super().forward(input, hx)  # which raises what is wrong
+        if resets is not None:
+            raise NotImplementedError(f"resets must be None where torch.nn goes through time ({why})")
+        return found
+
+    def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> RunsBy:
+        """Return whose code would go through time, `name` is "bppsa_nb.torch" or "torch.nn", and `why`."""
+        why = self._why_torch(input, self._given(hx), self._params())
+        return RunsBy("bppsa_nb.torch", "") if why is None else RunsBy("torch.nn", why)
 
     def _given(self, hx):
-        """Return the initial states that are given, a tuple, which is empty for none; or None if they do not fit."""
+        """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
         if hx is None:
             return ()
-        given = (hx,) if self.cell.states == 1 else hx
-        return tuple(given) if isinstance(given, (tuple, list)) and len(given) == self.cell.states else None
+        if self.mode != "LSTM":
+            return (hx,)
+        return tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == 2 else None
 
-    def _is_usual(self, input, given, params):
-        """Tell whether nothing can be wrong: the tensors are plain ones on the host, and of one dtype, and fit."""
-        dtype = params[0].dtype
-        for tensor in (input, *given, *params):
-            if type(tensor) not in _PLAIN or tensor.dtype is not dtype or not tensor.is_cpu or solve.on_gpu(tensor):
-                return False
-            if tensor.layout is not torch.strided:
-                return False
-        if dtype not in _FLOATS or torch.is_autocast_enabled("cpu") or input.dim() != 3 or not input.numel():
+    def _params(self):
+        """Return what there is under the parameters' names: zeros for biases that are not there."""
+        self._settle()
+        own, names = self._parameters, self._names
+        if all(map(own.__contains__, names)):
+            return [own[name] for name in names]
+        zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+        return [getattr(self, name, zeros) for name in names]
+
+    def _why_torch(self, input, given, params):
+        """Say why torch.nn has to go through time, or raise what is wrong; return None if there is no reason."""
+        if solve.transformed():
+            return "torch.func transforms the call"
+        if torch.jit.is_tracing() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            return "operations are recorded"
+        if forward_ad._current_level >= 0:
+            return "there may be gradients in forward mode"
+        if self.mode not in _CELLS or self.proj_size:
+            return f"mode is {self.mode!r}, proj_size {self.proj_size}"
+        packed, own = isinstance(input, PackedSequence), params[0]
+        if own.dtype not in _WIDE or own.device.type not in _PLACES:
+            return f"parameters are {own.dtype} on {own.device.type}"
+        casting = own.dtype is not torch.float64 and torch.is_autocast_enabled(own.device.type)
+        data = input.data if packed else input
+        for tensor in (data, *params, *((None,) if given is None else given)):
+            if type(tensor) not in _PLAIN:
+                return f"there is a {type(tensor).__name__} in place of a plain tensor"
+            if tensor.device != own.device or tensor.layout is not torch.strided:
+                return "not all tensors are dense, and on one device"
+            if tensor.dtype is not own.dtype and (not casting or tensor.dtype not in _WIDE):
+                return "not all tensors are of one dtype"
+        if not data.numel() or packed and solve.on_gpu(data):
+            return "sequences are packed on a GPU" if data.numel() else "the input is empty"
+        return None if self._fits(input, data, packed, given, params) else "not all shapes fit"
+
+    def _fits(self, input, data, packed, given, params):
+        """Tell whether the shapes of tensors fit."""
+        if data.dim() not in ((2,) if packed else (2, 3)) or data.shape[-1] != self.input_size:
             return False
-        shape = self.num_layers * self.directions, input.shape[0 if self.batch_first else 1], self.hidden_size
-        return input.shape[2] == self.input_size and all(start.shape == shape for start in given)
+        if packed and not fit(input):
+            return False
+        batch = (int(input.batch_sizes[0]),) if packed else data.shape[:-1]
+        if not packed:
+            batch = () if len(batch) == 1 else (batch[not self.batch_first],)
+        states = self.num_layers * self.directions, *batch, self.hidden_size
+        shapes = [*self._shapes, *[states] * len(given)]
+        return all(tensor.shape == shape for tensor, shape in zip((*params, *given), shapes, strict=True))
 
-    def _run(self, x, starts, ways, params):
+    def _result(self, own, data):
+        """Return the dtype of results: that of parameters, or the one that torch.nn's have under `torch.autocast`."""
+        kind = own.device.type
+        if own.dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+            return own.dtype
+        return data.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
+
+    def _run_here(self, input, starts, resets, params):
+        """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does."""
+        own, packed = params[0], isinstance(input, PackedSequence)
+        data, batch_axis = input.data if packed else input, 0 if self.batch_first else 1
+        single, wide, result = data.dim() == 2 and not packed, _WIDE[own.dtype], self._result(own, data)
+        if single:
+            data, starts = data.unsqueeze(batch_axis), [start.unsqueeze(1) for start in starts]
+        if not starts:
+            batch = int(input.batch_sizes[0]) if packed else data.shape[batch_axis]
+            starts = [own.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
+        x = data.transpose(0, 1) if self.batch_first and not packed else data
+        if packed and resets is not None:
+            raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
+        if self.forward_choice.method == "newton" and solve.on_gpu(x):
+            raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
+        if packed:
+            ways, starts = Sequences.packed(input.batch_sizes), permuted(starts, input.sorted_indices)
+        else:
+            ways = BOTH if resets is None else Sequences.cut(self._spans(resets, x, single))
+        x, *starts = (each.to(wide) for each in (x, *starts))
+        output, *last = self._through_layers(x, starts, ways, [each.to(wide) for each in params])
+        output, *last = (each.to(result) for each in (output, *last))
+        if packed:
+            output, last = PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
+        elif self.batch_first:
+            output = output.transpose(0, 1)
+        if single:
+            output, last = output.squeeze(batch_axis), [each.squeeze(1) for each in last]
+        return output, (last[0] if len(last) == 1 else tuple(last))
+
+    def _through_layers(self, x, starts, ways, params):
         """Go through all layers; return outputs, and last states (D L, B, H), of an LSTM h and c.
 
         Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...); `ways` are both directions.
         """
         D, drop = self.directions, self.dropout if self.training else 0
+        params = list(map(solve.plain, params))
         if D == 1 and not drop:
             return solve.Solve.apply(self, ways[0], solve.plain(x), *map(solve.plain, starts), *params)
         last, count = [], len(NAMES)
@@ -164,109 +265,22 @@ class Scanned:
             x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output
         return x, *map(torch.cat, zip(*last, strict=True))
 
-    def _run_any(self, input, hx, resets, params):
-        """Raise what is wrong, or go through all layers; return what `forward` returns, with all last states a list."""
-        packed, batch_axis = isinstance(input, PackedSequence), 0 if self.batch_first else 1
-        data, sizes = (input.data, input.batch_sizes) if packed else (input, None)
-        if not isinstance(data, torch.Tensor):
-            raise TypeError(f"input must be a torch.Tensor, got {type(input).__name__}")
-        starts, single = self._starts(data, hx, packed), data.dim() == 2 and not packed
-        if single:
-            data, starts = data.unsqueeze(batch_axis), [start.unsqueeze(1) for start in starts]
-        if data.device.type in _PLACES and torch.is_autocast_enabled(data.device.type):
-            data, *starts = (each.to(self.weight_hh_l0.dtype) for each in (data, *starts))
-        if packed:
-            check_packed(input)
-        starts = starts or self._zeros(data, int(sizes[0]) if packed else data.shape[batch_axis])
-        self.check_forward_args(data, starts[0] if len(starts) == 1 else tuple(starts), sizes)
-        names = ["hx"] if len(starts) == 1 else [f"hx[{s}]" for s in range(len(starts))]
-        named = dict(zip([*self._names, *names], [*params, *starts], strict=True))
-        self._check_tensors(data, packed or resets is not None, **named)
-        x, ways = data.transpose(0, 1) if self.batch_first and not packed else data, BOTH
-        if resets is not None:
-            ways = Sequences.cut(self._spans(resets, x, packed, single))
-        if packed:
-            ways, starts = Sequences.packed(sizes), permuted(starts, input.sorted_indices)
-        dtype = x.dtype
-        if dtype in _HALVES:
-            x, starts, params = x.float(), [each.float() for each in starts], [each.float() for each in params]
-        output, *last = (each.to(dtype) for each in self._run(x, starts, ways, params))
-        if packed:
-            return PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
-        output = output.transpose(0, 1) if self.batch_first else output
-        return (output.squeeze(batch_axis), [each.squeeze(1) for each in last]) if single else (output, last)
-
-    def _zeros(self, data, batch):
-        """Return the initial states of a batch of so many samples where none are given."""
-        return [data.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
-
-    def _starts(self, data, hx, packed):
-        """Return the initial states that are given, a list, which is empty for none."""
-        count, given = self.cell.states, self._given(hx)
-        if given is None or not all(isinstance(each, torch.Tensor) for each in given):
-            expected = "a torch.Tensor" if count == 1 else f"a tuple of {count} torch.Tensors"
-            raise TypeError(f"hx must be {expected}, got {type(hx).__name__}")
-        dims = {3} if packed else {each.dim() for each in (data, *given)}
-        if packed and any(each.dim() != 3 for each in given):
-            raise ValueError(f"hx must be 3-d with a PackedSequence, got {[each.dim() for each in given]}")
-        if len(dims) > 1 or not dims <= {2, 3}:
-            got = " and ".join(f"{each.dim()}-d" for each in (data, *given))
-            raise ValueError(f"input must be 2-d or 3-d, and hx have as many dimensions, got {got}")
-        return list(given)
-
-    def _spans(self, resets, x, packed, single):
+    def _spans(self, resets, x, single):
         """Return where samples begin anew, of what a caller gives for inputs `x` (T, B, I)."""
-        if packed:
-            raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
         if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
             got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
             raise TypeError(f"resets must be a torch.Tensor of bool, got {got}")
         T, B, _ = x.shape
         shape = (T,) if single else (B, T) if self.batch_first else (T, B)
         if resets.shape != shape:
-            raise ValueError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
+            raise RuntimeError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
         if not resets.is_cpu or resets.layout is not torch.strided:
             got = f"{resets.device}, {resets.layout}"
-            raise TypeError(f"resets must be a dense tensor on the host, as input is, got {got}")
+            raise RuntimeError(f"resets must be a dense tensor on the host, as input is, got {got}")
+        if solve.on_gpu(x):
+            raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
         resets = resets[:, None] if single else resets.T if self.batch_first else resets
         return Spans.checked(None, resets.numpy(), x)
-
-    def _params(self):
-        """Return what there is under the parameters' names: zeros for biases that are not there."""
-        own, names = self._parameters, self._names
-        if all(map(own.__contains__, names)):
-            found = [own[name] for name in names]
-        else:
-            zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
-            found = [getattr(self, name, zeros) for name in names]
-        for name, tensor, shape in zip(names, found, self._shapes, strict=True):
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
-            if tensor.shape != shape:
-                raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
-        return list(map(solve.plain, found))
-
-    def _check_tensors(self, input, parted, **tensors):
-        own, tensors = tensors["weight_hh_l0"], {"input": input} | tensors
-        if own.dtype not in (*_FLOATS, *_HALVES):
-            known = "float32, float64, float16 or bfloat16"
-            raise TypeError(f"parameters must be {known}, got {own.dtype}")
-        if own.device.type not in _PLACES:
-            raise TypeError(f"parameters must be on the host or on a GPU, got {own.device}")
-        for name, tensor in tensors.items():
-            if tensor.dtype != own.dtype:
-                raise TypeError(f"{name} must be {own.dtype}, as weight_hh_l0 is, got {tensor.dtype}")
-            if tensor.layout is not torch.strided:
-                raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
-            if tensor.device != own.device:
-                raise TypeError(f"{name} must be on {own.device}, as weight_hh_l0 is, got {tensor.device}")
-        shape = tuple(input.shape)
-        if 0 in shape[:2]:
-            raise ValueError(f"input must have at least one step and one sample, got shape {shape}")
-        if self.forward_choice.method == "newton" and solve.on_gpu(input):
-            raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
-        if parted and solve.on_gpu(input):
-            raise NotImplementedError("a PackedSequence and resets must be on the host, got those for a GPU")
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""

@@ -11,12 +11,15 @@ from bppsa_nb.cells.cell import WHOLE, Spans
 class Sequences(NamedTuple):
     """How a batch is laid out, and in which direction of time it is read.
 
-    Of packed sequences, `rows` says where each row belongs among all steps of all samples, padding included; they are
-    None where `spans` have no lengths. The spans are those of steps as they are read.
+    Of packed sequences, `rows` says where each row belongs among all steps of all samples, padding included; `turned`,
+    backward in time, which row is read in its place; and `sizes` are PyTorch's batch sizes. All three are None for
+    others. The spans are those of steps as they are read.
     """
 
     spans: Spans = WHOLE
     rows: torch.Tensor | None = None
+    turned: torch.Tensor | None = None
+    sizes: torch.Tensor | None = None
     backward: bool = False
 
     @classmethod
@@ -25,10 +28,10 @@ class Sequences(NamedTuple):
         steps, samples = np.arange(len(sizes))[:, None], np.arange(int(sizes[0]))
         there = samples < sizes.numpy()[:, None]
         lengths = there.sum(axis=0)
-        spans = Spans(~there, lengths)
-        return cls(spans, torch.from_numpy(np.flatnonzero(there))), cls(
-            spans, torch.from_numpy(((lengths - 1 - steps) * len(samples) + samples)[there]), True
-        )
+        spans, places = Spans(~there, lengths), ((lengths - 1 - steps) * len(samples) + samples)[there]
+        numbers = np.cumsum(there).reshape(there.shape) - 1
+        rows, places, turned = map(torch.from_numpy, (np.flatnonzero(there), places, numbers.reshape(-1)[places]))
+        return cls(spans, rows, None, sizes), cls(spans, places, turned, sizes, backward=True)
 
     @classmethod
     def cut(cls, spans):
@@ -54,19 +57,15 @@ class Sequences(NamedTuple):
 BOTH = Sequences.cut(WHOLE)
 
 
-def check_packed(packed):
-    """Raise ValueError unless batch sizes of a PackedSequence are those of samples that come longest first."""
-    sizes, rows = packed.batch_sizes, len(packed.data)
-    if sizes.dtype != torch.int64 or sizes.dim() != 1 or not len(sizes):
-        got = f"{sizes.dtype} {tuple(sizes.shape)}"
-        raise ValueError(f"input.batch_sizes must be 64-bit integers [shape=(T,)], T at least 1, got {got}")
+def fit(packed):
+    """Tell whether a PackedSequence is one: batch sizes of samples that come longest first, and orders of these."""
+    sizes, rows, orders = packed.batch_sizes, len(packed.data), packed[2:]
+    if sizes.dtype != torch.int64 or sizes.dim() != 1 or not len(sizes) or not sizes.is_cpu:
+        return False
     if sizes[-1] < 1 or (sizes[1:] > sizes[:-1]).any() or int(sizes.sum()) != rows:
-        got = f"{sizes.tolist()} for {rows} rows"
-        raise ValueError(f"input.batch_sizes must not increase, and their sum be the rows of input.data, got {got}")
-    for name in "sorted_indices", "unsorted_indices":
-        indices, count = getattr(packed, name), int(sizes[0])
-        if indices is not None and not torch.equal(indices.sort().values.cpu(), torch.arange(count)):
-            raise ValueError(f"input.{name} must be the numbers from 0 to {count - 1} in some order, got {indices}")
+        return False
+    every = torch.arange(int(sizes[0]))
+    return all(order is None or torch.equal(order.sort().values.cpu(), every) for order in orders)
 
 
 def permuted(states, indices):

@@ -9,6 +9,7 @@ import torch
 from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import backprop as chain
+from bppsa_nb.torch import composed
 
 
 class Layers(NamedTuple):
@@ -47,7 +48,7 @@ class Solve(torch.autograd.Function):
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
         # hooks say, and lets go of them in the end.
         saved = [as_tensor(array, x) for array in (hidden, kept) if array is not None]
-        ctx.save_for_backward(given, x, *params, *saved)
+        ctx.save_for_backward(given, x, *tensors, *saved)
         ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
         ctx.set_materialize_grads(False)
         last = ([spans.last(hidden[layer, s]) for layer in range(len(hidden))] for s in range(states))
@@ -56,15 +57,14 @@ class Solve(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output, *at_last):
         """Return gradients of what `forward` was given, from those of what it returned."""
-        if torch.is_grad_enabled():  # by create_graph=True
-            why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
-            raise NotImplementedError(f"create_graph must be False: {why}")
-        _, x, *tensors = ctx.saved_tensors
-        params, saved = tensors[: ctx.count], tensors[ctx.count :]
         if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
-        module, sequences = ctx.module, ctx.sequences
-        states, backend = len(at_last), module.resolve_backend(on_gpu(x))
+        if torch.is_grad_enabled() or transformed(grad_output, *at_last):  # by create_graph, or is_grads_batched
+            return composed.gradients(ctx, (grad_output, *at_last))
+        module, sequences, states = ctx.module, ctx.sequences, len(at_last)
+        _, x, *tensors = ctx.saved_tensors
+        params, saved = tensors[states : states + ctx.count], tensors[states + ctx.count :]
+        backend = module.resolve_backend(on_gpu(x))
         grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
         at_last = _side_by_side(at_last)
         with _beside(x):
@@ -84,6 +84,12 @@ class Solve(torch.autograd.Function):
 
 
 # Where PyTorch and Numba meet.
+
+
+def transformed(*tensors):
+    """Tell whether a transform of `torch.func` is at work, or tensors are batches of such, which have no memory."""
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    return torch._C._are_functorch_transforms_active() or any(each is not None and batched(each) for each in tensors)
 
 
 def on_gpu(tensor):

@@ -1,0 +1,199 @@
+"""What torch.nn's layers do and ours do not know, ours do as well: results, gradients, errors and their words."""
+
+import inspect
+import pydoc
+
+import pytest
+import torch
+from texts import beside
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: F401
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils._pytree import tree_flatten
+
+import bppsa_nb.torch as ours
+
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]  # PyTorch's own, of what it will not keep
+X, KINDS = torch.linspace(-1, 1, 30).view(5, 2, 3), ("RNN", "GRU", "LSTM")
+Y = X.clone().requires_grad_()
+PACKED = pack_sequence([X[:, 0], X[:2, 1]])
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of one's own."""
+
+
+class First(torch.nn.Module):
+    def forward(self, results):
+        return results[0]
+
+
+class WithStates(torch.nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x, hx):
+        return self.layers(x, hx)
+
+
+def changed(layers, **attributes):
+    """Layers whose attributes were set after they were made."""
+    for name, value in attributes.items():
+        setattr(layers, name, value)
+    return layers
+
+
+def derived(layers, x):
+    x = x.clone().requires_grad_()
+    output, last = layers(x)
+    (output.sin().sum() + sum(each.cos().sum() for each in last)).backward()
+    return output, last, x.grad, *(each.grad for each in layers.parameters())
+
+
+def penalty(layers, x):
+    """Gradients of the squares of a gradient."""
+    x = x.clone().requires_grad_()
+    output, last = layers(x, None)
+    loss = output.sin().sum() + sum(each.cos().sum() for each in last)
+    first = torch.autograd.grad(loss, [x, *layers.parameters()], create_graph=True)
+    loss = sum(each.square().sum() for each in first)
+    return first, torch.autograd.grad(loss, [x, *layers.parameters()], materialize_grads=True)
+
+
+def by_sample(layers, x):
+    params = dict(layers.named_parameters())
+    loss = lambda params, x: torch.func.functional_call(layers, params, (x[:, None],))[0].sin().sum()  # noqa: E731
+    return torch.func.vmap(torch.func.grad(loss), (None, 1))(params, x)
+
+
+def in_forward_mode(layers, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(layers(forward_ad.make_dual(x, x))[0]).tangent
+
+
+def faked(kind):
+    with FakeTensorMode():
+        output, last = kind(3, 4)(torch.ones(5, 2, 3))
+    return output.shape, last.shape, str(type(output))
+
+
+def under_autocast(layers, x):
+    with torch.autocast("cpu"):
+        output, last = layers(x)
+    sum(each.float().sum() for each in (output, *last)).backward()
+    return output.dtype, [each.dtype for each in last], *(each.grad.dtype for each in layers.parameters())
+
+
+def dropped(layers, x):
+    output, _ = layers(x)
+    torch.nn.functional.dropout(output, 0.5, inplace=True).sum().backward()
+    return [each.grad for each in layers.parameters()]
+
+
+def nn_only(layers):
+    return ours.convert(layers, back=True)
+
+
+def outcome(nn, call):
+    """What a call gives: its tensors and all else, by their order, or an error's class and words."""
+    torch.manual_seed(0)
+    try:
+        found = eval(call, globals(), {"nn": nn, "layers": nn.GRU(3, 4)})
+    except Exception as error:
+        return [type(error), str(error)]
+    return tree_flatten(found)[0]
+
+
+@pytest.mark.parametrize("call", beside(__file__)["same"])
+def test_they_do_what_layers_of_pytorch_do(call):
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        expected, found = outcome(torch.nn, call), outcome(ours, call)
+    assert len(expected) == len(found) > 0
+    for one, other in zip(found, expected, strict=True):
+        if isinstance(one, torch.Tensor) and not one.is_meta:
+            torch.testing.assert_close(one, other, equal_nan=True)
+        else:
+            assert str(one) == str(other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [{"num_layers": 2}, {"bidirectional": True}, {"resets": True}, {"packed": True}])
+def test_gradients_of_gradients_are_those_of_differences(kind, how):
+    how = dict(how)
+    resets, packed = torch.tensor([[0, 0], [0, 1], [1, 0]]).bool(), how.pop("packed", False)
+    resets = resets if how.pop("resets", False) else None
+    layers = getattr(ours, kind)(2, 2, **how, dtype=torch.float64)
+    new, rows = {"dtype": torch.float64, "requires_grad": True}, layers.num_layers * layers.directions
+    states = [torch.randn(rows, 2, 2, **new) for _ in range(layers.cell.states)]
+
+    def run(x, *states):
+        read = pack_sequence([x[:, 0], x[:2, 1]]) if packed else x
+        output, last = layers(read, states if len(states) > 1 else states[0], resets)
+        return (output.data if packed else output), *(last if len(states) > 1 else (last,))
+
+    every = torch.randn(3, 2, 2, **new), *states
+    assert torch.autograd.gradgradcheck(lambda *each: run(*each[: len(every)]), (*every, *layers.parameters()))
+
+
+def test_a_tensor_that_is_given_twice_has_both_gradients_of_gradients():
+    found = []
+    for nn in torch.nn, ours:
+        torch.manual_seed(0)
+        layers, x = nn.GRU(4, 4), torch.ones(1, 2, 4, requires_grad=True)
+        first = torch.autograd.grad(layers(2 * x, x)[0].sin().sum(), x, create_graph=True)[0]
+        found.append((first, torch.autograd.grad(first.square().sum(), x)[0]))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signature_says_what_is_taken(kind):
+    taken = inspect.signature(getattr(ours, kind)).parameters
+    assert [*taken][:2] == ["input_size", "hidden_size"] and [*taken][-4:] == ["method", "backend", "levels", "forward"]
+    assert taken["dropout"].default == 0.0 and "input_size" in pydoc.render_doc(getattr(ours, kind))
+
+
+def test_whose_code_runs_is_told():
+    assert ours.GRU(3, 4).runs_by(X).name == "bppsa_nb.torch"
+    assert ours.LSTM(3, 4, proj_size=2).runs_by(X) == ("torch.nn", "mode is 'LSTM', proj_size 2")
+    assert ours.GRU(3, 4).runs_by(X[:, :0]) == ("torch.nn", "the input is empty")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trained_model_is_converted_in_place_and_back(kind):
+    class Mine(getattr(torch.nn, kind)):
+        """A class of one's own."""
+
+    model = torch.nn.ModuleList([getattr(torch.nn, kind)(3, 4), torch.nn.Linear(4, 3), Mine(3, 4)])
+    layers, optimizer, expected = model[0], torch.optim.SGD(model.parameters(), lr=1), model[0](X)
+    assert ours.convert(model) is model and model[0] is layers and type(layers) is getattr(ours, kind)
+    assert type(model[2]) is Mine
+    torch.testing.assert_close(layers(X), expected)
+    layers(X)[0].sum().backward()
+    optimizer.step()
+    changed = layers(X)
+    assert not torch.equal(changed[0], expected[0])
+    ours.convert(model, back=True)
+    assert type(layers) is getattr(torch.nn, kind) and vars(layers).keys() == vars(getattr(torch.nn, kind)(3, 4)).keys()
+    torch.testing.assert_close(layers(X), changed)
+
+
+def test_a_parametrized_layer_is_converted():
+    layers = torch.nn.utils.parametrizations.weight_norm(torch.nn.GRU(3, 4), "weight_hh_l0")
+    expected = layers(X)
+    assert isinstance(ours.convert(layers), ours.GRU)
+    torch.testing.assert_close(layers(X), expected)
+    ours.convert(layers, back=True)
+    assert not isinstance(layers, ours.GRU)
+    torch.testing.assert_close(layers(X), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_class_alone_can_be_set(kind):
+    layers = getattr(torch.nn, kind)(3, 4)
+    expected = layers(X)
+    layers.__class__ = getattr(ours, kind)
+    torch.testing.assert_close(layers(X), expected)
+    assert repr(layers) == f"{kind}(3, 4)" and layers.runs_by(X).name == "bppsa_nb.torch"
