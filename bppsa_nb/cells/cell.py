@@ -19,20 +19,27 @@ NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"  # of the parameters that
 class Spans(NamedTuple):
     """Which steps of a batch of T belong together.
 
-    The states before a step count as zeros where `resets` [shape=(T, B)] is true: a Jacobian of zeros, which ends every
-    scan. `lengths` [shape=(B,)] say how many steps each sample has. What comes after is padding: each step of it begins
-    anew, states there are zeros, and loss terms have to be. Either is empty where there is nothing to say.
+    `resets` [shape=(T, B)] are 0 where a sample goes on, and -1 where it begins anew: the states before the step count
+    as zeros, a Jacobian of zeros, which ends every scan. `lengths` [shape=(B,)] say how many steps each sample has.
+    What comes after is padding: each step of it begins anew, states there are zeros, and loss terms have to be.
+
+    A sample may be several sequences, one after the other, with initial and last states of their own: `starts`
+    [shape=(L, S, n, H)] of L layers, and `places` [shape=(3, n)], each one's sample, first step, and the step after its
+    last. They come sample by sample, and leave no step out; `resets` are k + 1 where sequence k begins. All arrays are
+    empty where there is nothing to say.
     """
 
     resets: np.ndarray
     lengths: np.ndarray
+    places: np.ndarray
+    starts: np.ndarray
 
     @classmethod
     def checked(cls, lengths, resets, x):
         """Make them of lengths and resets of inputs [shape=(T, B, ...)]; raise ValueError for lengths beyond 1 to T."""
         steps, found = len(x), WHOLE
         if resets is not None and resets.any():
-            found = found._replace(resets=np.array(resets, order="C"))
+            found = found._replace(resets=-np.array(resets, np.int32, order="C"))
         if lengths is None:
             return found
         if not steps:
@@ -40,19 +47,35 @@ class Spans(NamedTuple):
         for b in np.flatnonzero((lengths < 1) | (lengths > steps))[:1]:
             raise ValueError(f"lengths must be 1 to {steps}, the steps of x, got lengths[{b}] = {lengths[b]}")
         padding = np.arange(steps)[:, None] >= lengths
-        return cls(padding if resets is None else padding | resets, lengths.astype(np.int64))
+        padding = -np.array(padding if resets is None else padding | resets, np.int32)
+        return found._replace(resets=padding, lengths=lengths.astype(np.int64))
 
     @property
     def whole(self):
         """Whether there is nothing to say."""
         return not self.resets.size
 
+    def of(self, layer):
+        """Return them with the initial states of one layer only, `starts` [shape=(S, n, H)]."""
+        return self._replace(starts=self.starts[layer]) if len(self.starts) else self
+
+    def anew(self, t, states):
+        """Return what step t begins with, a tuple, of states [shape=(B, H)] that the step before ended with."""
+        numbers = self.resets[t]
+        states = tuple(np.where(numbers[:, None], each.dtype.type(0), each) for each in states)
+        for found, starts in zip(states, self.starts, strict=False):
+            found[numbers > 0] = starts[numbers[numbers > 0] - 1]
+        return states
+
     def before(self, states):
         """Return what steps begin with [shape=(S, T or more, B, H)], of states [shape=(S, T + 1, B, H)]."""
         if self.whole:
             return states
         found = np.array(states, order="C")
-        found[:, :-1][:, self.resets] = 0
+        found[:, :-1][:, self.resets != 0] = 0
+        if self.places.size:
+            sample, first, _ = self.places
+            found[:, first, sample] = self.starts[: len(states)]
         return found
 
     def end(self, states):
@@ -61,14 +84,22 @@ class Spans(NamedTuple):
             states[:, 1:][:, np.arange(len(self.resets))[:, None] >= self.lengths] = 0
 
     def last(self, array):
-        """Return what is of every sample's last step [shape=(B, H)], of an array [shape=(T (+ 1), B, H)]."""
+        """Return what is of every sequence's last step [shape=(B or n, H)], of an array [shape=(T (+ 1), B, H)]."""
+        if self.places.size:
+            sample, _, stop = self.places
+            return array[stop - len(self.resets) - 1, sample]
         if not self.lengths.size:
             return array[len(array) - 1]
         from_end = self.lengths - len(self.resets) - 1
         return array[from_end, np.arange(len(from_end))]
 
+    @property
+    def final(self):
+        """The sequences that are the last ones of their samples."""
+        return self.places[2] == len(self.resets) if self.places.size else slice(None)
 
-WHOLE = Spans(np.zeros((0, 0), np.bool_), np.zeros(0, np.int64))
+
+WHOLE = Spans(np.zeros((0, 0), np.int32), np.zeros(0, np.int64), np.zeros((3, 0), np.int64), np.zeros((0, 0, 0, 0)))
 
 
 class Cell(NamedTuple):
@@ -149,9 +180,9 @@ class Cell(NamedTuple):
     def chain(self, weight_hh, slopes, carry, spans=WHOLE):
         """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
         if not spans.whole:
-            slopes[:, spans.resets] = 0
+            slopes[:, spans.resets != 0] = 0
             if carry is not None:
-                carry[:, spans.resets] = 0
+                carry[:, spans.resets != 0] = 0
         size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
         flat = steps, batch, math.prod(state)
         slopes, weights = slopes.reshape(self.gates, *flat), weight_hh.reshape(self.gates, size, size)

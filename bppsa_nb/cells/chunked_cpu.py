@@ -8,6 +8,8 @@ steps at once, and shared out by time. Compiled code fills the arrays it is give
 that arrives while Numba wraps them up turns into a SystemError.
 """
 
+from functools import cache
+
 import numpy as np
 
 from bppsa_nb.cells import chunked
@@ -25,6 +27,7 @@ _AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
 _MOST = 4 * GROUP  # samples side by side where they do not
 _LEFT = 4  # groups of samples that cores can still share out then
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
+_none = cache(lambda dtype: np.zeros((0, 0, 0), dtype))
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 
 
@@ -75,6 +78,11 @@ def biases(cell, bias_ih, bias_hh, *vectors):
     return found
 
 
+def with_spans(x, spans):
+    """Return inputs, and what loops are given of spans: resets, lengths, and initial states of sequences."""
+    return x, spans.resets, spans.lengths, spans.starts if spans.starts.size else _none(x.dtype)
+
+
 @inline
 def longest(lengths, steps, begin, count):
     """Return how many of the steps the longest of some samples has."""
@@ -92,8 +100,8 @@ class Chunks(chunked.Chunks):
     What differs is one function: chunks go through time in groups, and write their states where they belong.
     """
 
-    def __init__(self, cell, params, run, x, h0, length, resets=()):
-        self._weights = lay_out(cell, *params)
+    def __init__(self, cell, params, spans, run, x, h0, length, resets=()):
+        self._weights, self._spans = lay_out(cell, *params), spans
         super().__init__(run, x, h0, length, resets)
         self.rest = [np.empty((cell.kept, len(self.x), *self.states.shape[2:]), h0.dtype)]
 
@@ -109,8 +117,8 @@ class Chunks(chunked.Chunks):
         began, runs = np.ascontiguousarray(self.began), np.stack([indices, np.zeros_like(indices)])
         gaps, steps = np.zeros(-(-len(indices) // GROUP), began.dtype), self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
-        spans = WHOLE._replace(resets=self.resets[0]) if self.resets else WHOLE
-        arrays = (self.x, *spans), self._weights, (self.states, *self.rest)
+        spans = self._spans._replace(resets=self.resets[0] if self.resets else WHOLE.resets)
+        arrays = with_spans(self.x, spans), self._weights, (self.states, *self.rest)
         chunks = runs, gaps, began.dtype.type(-1 if tol is None else tol), began, self.length
         in_groups(run_steps, len(indices), GROUP, work, weights_h, *arrays, chunks)
         return int(runs[1].max()), int(runs[1].sum()), float(gaps.max())
@@ -128,7 +136,8 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
     states, kept = saved[0], saved[1]
     runs, gaps, tol = chunks[0], chunks[1], chunks[2]
     began, length, soon = chunks[3], chunks[4], gaps.size > 0  # soon: a step is written while the next is computed
-    (x, resets, lengths), (_, batch, inputs) = given, given[0].shape
+    x, resets, lengths, starts = given
+    _, batch, inputs = x.shape
     num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
     most = group if soon or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, runs.shape[1]), most):
@@ -154,7 +163,7 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
                 at = 0, k * inputs * weights_x.shape[3], k * together * n
                 multiply(product, rows, weights_x, from_x, (1, steps * count, inputs), at, 0)
             for s in range(steps):
-                before = _place_of(resets, (start + s) * batch, places, s, block) if resets.size else s
+                before = _place_of(resets, (start + s) * batch, starts, places, s, block) if resets.size else s
                 for i in range(gates):
                     k = gates - 1 - i if (start + s) & 1 else i
                     at = before * n, k * size * weights_h.shape[3], k * n
@@ -206,25 +215,28 @@ def _write(block, count, skipped, steps, array, start, places, wide):
 
 @inline
 def _begins_anew(resets, row):
-    """Tell whether states do before a step of a sample, by its row."""
+    """Return what `resets` say of a step of a sample, by its row."""
     return resets[row // resets.shape[1], row % resets.shape[1]]
 
 
 @inline
-def _place_of(resets, further, places, s, block):
-    """Return where the states before a step are: in place s, or where some begin anew, these with zeros, in the last.
+def _place_of(resets, further, starts, places, s, block):
+    """Return where the states before a step are: in place s, or, where some begin anew, in the last.
 
     Their own place keeps what the step before ended with.
     """
     (num_states, rows, size), count, any_anew = block.shape, places.size, False
     for i in range(count):
-        any_anew |= _begins_anew(resets, further + places[i])
+        any_anew |= _begins_anew(resets, further + places[i]) != 0
     if not any_anew:
         return s
     for k in range(num_states):
         for i in range(count):
             here = pointer(block, (k * rows + rows - count + i) * size)
-            if _begins_anew(resets, further + places[i]):
+            number = _begins_anew(resets, further + places[i])
+            if number > 0:
+                copy(pointer(starts, (k * starts.shape[1] + number - 1) * size), here, size)
+            elif number:
                 clear(here, size)
             else:
                 copy(pointer(block, (k * rows + s * count + i) * size), here, size)

@@ -33,10 +33,10 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     from_x = np.ascontiguousarray(products.reshape(steps, batch, cell.gates, size).swapaxes(1, 2))
     weights_T, to_h = weight_hh.reshape(-1, size, size).swapaxes(1, 2), bias_hh[whole * size :].reshape(-1, 1, size)
     before = tuple(states[:, 0])
-    anew = [None] * steps if spans.whole else spans.resets[:, :, None]
+    anew = [False] * steps if spans.whole else spans.resets.any(axis=1)
     for t in range(steps):
-        if anew[t] is not None:
-            before = tuple(np.where(anew[t], x.dtype.type(0), each) for each in before)
+        if anew[t]:
+            before = spans.anew(t, before)
         added, from_h = from_x[t], before[0] @ weights_T
         if cell.split:
             from_h[whole:] += to_h
@@ -77,6 +77,20 @@ def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):
     grads = tuple(np.moveaxis(grad_states[1:].reshape(steps, batch, cell.states, size), 2, 0))
     before = tuple(spans.before(states)[:, :steps])
     return list(cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))[0])
+
+
+def start_gradients(cell, weight_hh, saved, grad_states, spans):
+    """Return gradients at the initial states of the sequences that samples consist of [shape=(n, S H)]."""
+    (states, kept), (sample, first, _) = saved, spans.places
+    (S, count, size), weights = spans.starts.shape, weight_hh.reshape(cell.gates, -1, weight_hh.shape[1])
+    grads = tuple(grad_states[first + 1, sample].reshape(count, S, size).swapaxes(0, 1))
+    after = tuple(states[:, first + 1, sample]), tuple(kept[:, first, sample])
+    grad_preacts, past = cell.back(grads, tuple(spans.starts), *after)
+    _, from_h = cell.tell_apart(grad_preacts)
+    found = [sum(at @ weight for at, weight in zip(from_h, weights, strict=True)), *[0] * (S - 1)]
+    for k, grad in enumerate(past, S - len(past)):
+        found[k] = found[k] + grad
+    return np.concatenate(found, axis=1)
 
 
 def parameter_gradients(cell, x, states, grad_preacts, spans=WHOLE):

@@ -9,8 +9,8 @@ import numpy as np
 
 from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
-from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together
-from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
+from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together, with_spans
+from bppsa_nb.cells.layer import input_gradients, start_gradients  # noqa: F401  NumPy's serve compiled cells, too
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.intrinsics import add, buffer, clear, copy, copy_rows, flush, pointer, restore, shaped
 from bppsa_nb.machine.tiles import NARROW, multiply, multiply_T, panel_width, panels, product
@@ -30,7 +30,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
     whole = *_samples(batch, x.dtype), began, steps
-    in_groups(run_steps, batch, group, work, by_h, (x, *spans), weights, saved, whole)
+    in_groups(run_steps, batch, group, work, by_h, with_spans(x, spans), weights, saved, whole)
     if spans.lengths.size:
         spans.end(states)
 
@@ -43,11 +43,15 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     forgotten. From memory, only what the forward pass left is read, and that once. `weights` are weight_ih and
     weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
     None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
+    Of samples that are several sequences, `grad_output` and gradients at initial states are [shape=(n, S H)].
     """
     new = np.zeros if spans.lengths.size else np.empty
+    ends, several = grad_output, spans.places.size
+    grad_output = ends[spans.final] if several else ends
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
+    at_begin = np.empty(ends.shape, x.dtype) if several else at_start
     saved = x, spans.before(saved[0]) if spans.resets.size else saved[0], *saved
-    gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start
+    gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start, ends, at_begin
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
     weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
@@ -62,9 +66,9 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
-    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, tuple(spans))
+    in_groups(_back, batch, group, work, weights_h, saved, parameters, gradients, spans[:2])
     total = totals[0] if groups == 1 else np.add.reduce(totals)  # in the order of the groups, whichever core had them
-    return total, at_input if inputs else None, at_start
+    return total, at_input if inputs else None, at_begin
 
 
 @compiled
@@ -75,6 +79,7 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
     weights_h, totals = parameters[2], parameters[3]
     grad_output, local = gradients[0], gradients[1]
     at_input, at_start = gradients[2], gradients[3]
+    ends, at_begin = gradients[4], gradients[5]
     (steps, batch, width), (resets, lengths) = x.shape, spans
     num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
     preacts, split, carry, state = cell[PREACTS], cell[SPLIT], cell[CARRY], batch * size
@@ -104,7 +109,7 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                 for s in range(1, num_states):
                     copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
                 if resets.size:
-                    _leave(resets, t, b0, grads)
+                    _leave(resets, t, b0, grads, ends, at_begin)
                 if local.size and t > 0:
                     add(grads, pointer(local, here - state), n)
                 if lengths.size:
@@ -127,13 +132,19 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
 
 
 @inline
-def _leave(resets, t, begin, grads):
-    """Have nothing go back past where some samples begin anew."""
+def _leave(resets, t, begin, grads, ends, at_begin):
+    """Have nothing go back past where some samples begin anew, but keep it, and go on from where others end."""
     num_states, samples, size = grads.shape
     for b in range(samples):
-        if resets[t, begin + b]:
-            for s in range(num_states):
-                clear(pointer(grads, (s * samples + b) * size), size)
+        number = resets[t, begin + b]
+        for s in range(num_states if number else 0):
+            here, place = pointer(grads, (s * samples + b) * size), ((number - 1) * num_states + s) * size
+            if number > 0:
+                copy(here, pointer(at_begin, place), size)
+            if number > 1 and t > 0:
+                copy(pointer(ends, place - num_states * size), here, size)
+            else:
+                clear(here, size)
 
 
 @inline

@@ -203,21 +203,21 @@ class Host:
 
     def forward(self, layer, below, start):
         """Find the states of a layer; it begins with `start` [shape=(S, B, H)], or with what is there already."""
-        (states, kept), params = self.saved[layer], self.params[layer]
+        (states, kept), params, spans = self.saved[layer], self.params[layer], self.spans.of(layer)
         if start is not None:
             states[:, 0] = start
         if self.options.method == "linear":
-            self._run(self.cell, below, (states, kept), *params, spans=self.spans)
+            self._run(self.cell, below, (states, kept), *params, spans=spans)
             return
         h0 = by_samples(states[:, 0])
         run, make = self.chunks_of(layer)
-        make = make if self.spans.whole else partial(make, resets=[self.spans.resets])
+        make = make if spans.whole else partial(make, resets=[spans.resets])
         bound = np.maximum(1, abs(h0)) if self.cell.bounded else None
         linearize = partial(self._linearize, params[1])
         how = self.options, self.length, run, below, h0, make, linearize, bound
         (hidden, found), self.solved[layer] = unroll.solve(*how)
         states, kept = self.saved[layer] = contiguous(by_states(hidden), found)
-        self.spans.end(states)
+        spans.end(states)
         self.hidden[layer] = states[0, 1:]
         if len(self.saved) == 1:
             self.states, self.kept = states[None], kept[None]
@@ -226,20 +226,21 @@ class Host:
 
     def chunks_of(self, layer):
         """Return what runs a layer's steps, and what cuts its time loop into chunks, for `unroll.solve`."""
+        spans = self.spans.of(layer)._replace(lengths=WHOLE.lengths)
 
-        def run(x, h0, *resets):
+        def run(x, h0, resets=WHOLE.resets):
             saved = new_saved(self.cell, by_states(h0), len(x))
-            spans = Spans(*resets, WHOLE.lengths) if resets else WHOLE
-            self._run(self.cell, *contiguous(x), saved, *self.params[layer], spans=spans)
+            of_steps = spans._replace(resets=resets)
+            self._run(self.cell, *contiguous(x), saved, *self.params[layer], spans=of_steps)
             return by_samples(saved[0]), saved[1]
 
         chunks = implementation("bppsa_nb.cells.chunked", self._there).Chunks
-        return run, partial(chunks, self.cell, self.params[layer]) if self._there == "cpu" else chunks
+        return run, partial(chunks, self.cell, self.params[layer], spans) if self._there == "cpu" else chunks
 
     def _linearize(self, weight_hh, chunks):
         """Return the products of the Jacobians of chunks [shape=(chunks, B, S H, S H)]."""
         hidden, kept = chunks.side_by_side()
-        apart = [Spans(chunks.batched(resets), WHOLE.lengths) for resets in chunks.resets]
+        apart = [Spans(chunks.batched(resets), *WHOLE[1:]) for resets in chunks.resets]
         links = layer_of(self._there).chain(self.cell, weight_hh, *contiguous(by_states(hidden), kept), *apart)
         products, exponents = methods.multiply(links, 1, chunks.length, self._there)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
@@ -253,46 +254,55 @@ class Host:
         read = terms is not None and len(terms) > 0
         if end is not None and end.shape[1] == S * size and not read:
             return end, terms
-        if end is None and read and S == 1:
+        if end is None and read and S == 1 and not self.spans.places.size:
             return self.spans.last(terms), terms
-        total = np.zeros((batch, S * size), self.states.dtype)
+        placed = self.spans.places.size
+        total = np.zeros((self.spans.places.shape[1] if placed else batch, S * size), self.states.dtype)
         if end is not None:
             total[:, : end.shape[1]] = end
-        if read:
-            total[:, :size] += self.spans.last(terms)
+        if read:  # at the others' last states, terms enter by themselves
+            total[self.spans.final, :size] += terms[-1] if placed else self.spans.last(terms)
         return total, terms
 
     def sweep(self, layer, below, entering, wanted):
         """Do what `chain`, `scan` and `gradients` do, in one go."""
         arrays = self.params[layer][:2], below, self.saved[layer], *entering
-        found = self.functions.backward(self.cell, *arrays, wanted, self.spans)
+        found = self.functions.backward(self.cell, *arrays, wanted, self.spans.of(layer))
         self.flat[layer], at_input, self.at_start[layer] = found
         return at_input
 
     def chain(self, layer):
         """Return the transposed Jacobians of a layer's states."""
-        return self.functions.chain(self.cell, self.params[layer][1], *self.saved[layer], self.spans)
+        return self.functions.chain(self.cell, self.params[layer][1], *self.saved[layer], self.spans.of(layer))
 
     def scan(self, links, entering):
         """Return the gradients at all states of a layer [shape=(T + 1, B, S H)]."""
         (grad_output, terms), (method, backend, levels), lengths = entering, self.how, self.spans.lengths
-        if terms is not None or lengths.size:
+        sample, _, stop = self.spans.places
+        if terms is not None or lengths.size or sample.size:
+            ends, grad_output = grad_output, grad_output[self.spans.final]
             at_all = np.zeros((len(links.slopes[0]) + 1, *grad_output.shape), links.dtype)
             if terms is not None:  # none enters at the initial states, nor at others than h
                 at_all[1:, :, : terms.shape[2]] = terms
             if lengths.size:
                 at_all[lengths, np.arange(len(grad_output))] = grad_output
                 grad_output = at_all[-1]
+            if sample.size:
+                at_all[stop, sample] += ends
+                at_all[-1] = grad_output
             terms = at_all
         run = partial(methods.go_back, links, *contiguous(grad_output), terms, backend)
         return methods.in_range(run, method, levels)
 
     def gradients(self, layer, below, grad_states, wanted):
         """Find the gradients of a layer's parameters; return those at its input, if they are wanted."""
-        (states, kept), functions = self.saved[layer], self.functions
+        (states, kept), functions, spans = self.saved[layer], self.functions, self.spans.of(layer)
         self.at_start[layer] = grad_states[0].copy()
-        grad_preacts = functions.preact_gradients(self.cell, states, kept, grad_states, self.spans)
-        self.flat[layer] = functions.parameter_gradients(self.cell, below, states, grad_preacts, self.spans)
+        if spans.places.size:
+            saved = self.params[layer][1], self.saved[layer]
+            self.at_start[layer] = functions.start_gradients(self.cell, *saved, grad_states, spans)
+        grad_preacts = functions.preact_gradients(self.cell, states, kept, grad_states, spans)
+        self.flat[layer] = functions.parameter_gradients(self.cell, below, states, grad_preacts, spans)
         return functions.input_gradients(self.cell, self.params[layer][0], grad_preacts) if wanted else None
 
 

@@ -23,7 +23,7 @@ def gradients(ctx, grads):
 
 def run(module, sequences, given, *tensors):
     """Return what `Solve.forward` returns of the same arguments."""
-    states, (spans, _, turned, sizes, backward) = module.cell.states, sequences
+    states, (spans, _, _, turned, sizes, backward) = module.cell.states, sequences
     starts, params, function = tensors[:states], tensors[states:], getattr(torch, module.mode.lower())
     settings = params, True, len(starts[0]), 0.0, False, False
 
@@ -40,7 +40,7 @@ def run(module, sequences, given, *tensors):
     anew = np.flatnonzero(spans.resets.any(axis=1)).tolist()
     for first, last in pairwise(sorted({0, *anew, len(x)})):
         if first in anew:
-            begun = torch.from_numpy(spans.resets[first]).to(x.device)[None, :, None]
+            begun = torch.from_numpy(spans.resets[first] != 0).to(x.device)[None, :, None]
             starts = [torch.where(begun, 0, start) for start in starts]
         part, *starts = through(x[first:last], starts=tuple(starts))
         parts.append(part)

@@ -1,5 +1,7 @@
-"""Batches of sequences as PyTorch has them: their order, and their direction."""
+"""Batches of sequences as PyTorch has them: their order, their direction, and where packed ones are read."""
 
+from bisect import bisect_left, insort
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -7,17 +9,21 @@ import torch
 
 from bppsa_nb.cells.cell import WHOLE, Spans
 
+_TOGETHER = 4  # samples that a step takes as long for as for one more
+
 
 class Sequences(NamedTuple):
     """How a batch is laid out, and in which direction of time it is read.
 
-    Of packed sequences, `rows` says where each row belongs among all steps of all samples, padding included; `turned`,
-    backward in time, which row is read in its place; and `sizes` are PyTorch's batch sizes. All three are None for
-    others. The spans are those of steps as they are read.
+    Packed sequences are read end to end, several by each sample of fewer, so that hardly any steps are padding: `rows`
+    says which of all samples' steps each row is; `numbers`, which of the sequences of `spans` each of the packed ones
+    is; `turned`, backward in time, which row is read in its place; and `sizes` are PyTorch's batch sizes. All are None
+    for others. Between the same steps of both directions, sequences begin.
     """
 
     spans: Spans = WHOLE
     rows: torch.Tensor | None = None
+    numbers: np.ndarray | None = None
     turned: torch.Tensor | None = None
     sizes: torch.Tensor | None = None
     backward: bool = False
@@ -25,13 +31,24 @@ class Sequences(NamedTuple):
     @classmethod
     def packed(cls, sizes):
         """Make those of a PackedSequence with these batch sizes."""
-        steps, samples = np.arange(len(sizes))[:, None], np.arange(int(sizes[0]))
-        there = samples < sizes.numpy()[:, None]
-        lengths = there.sum(axis=0)
-        spans, places = Spans(~there, lengths), ((lengths - 1 - steps) * len(samples) + samples)[there]
-        numbers = np.cumsum(there).reshape(there.shape) - 1
-        rows, places, turned = map(torch.from_numpy, (np.flatnonzero(there), places, numbers.reshape(-1)[places]))
-        return cls(spans, rows, None, sizes), cls(spans, places, turned, sizes, backward=True)
+        counts = sizes.numpy()
+        lengths = np.searchsorted(-counts, -np.arange(counts[0]))
+        samples, steps = lay_end_to_end(lengths)
+        places, numbers, resets = [], np.empty(len(lengths), np.int64), np.zeros((steps, len(samples)), np.int32)
+        for sample, own in enumerate(samples):
+            first = [0, *accumulate(lengths[own].tolist())]
+            numbers[own] = np.arange(len(places), len(places) + len(own))
+            first = first if first[-1] < steps else first[:-1]  # what is left is one sequence more, of padding
+            resets[first, sample] = np.arange(len(places), len(places) + len(first)) + 1
+            places += zip([sample] * len(first), first, [*first[1:], steps], strict=True)
+        spans = WHOLE._replace(resets=resets, places=np.array(places).T)
+        sample, first, _ = spans.places[:, numbers]
+        begin = np.cumsum(counts) - counts  # the first row of each step
+        step, one = np.repeat(np.arange(len(counts)), counts), np.arange(counts.sum()) - np.repeat(begin, counts)
+        rows = (first[one] + step) * len(samples) + sample[one]
+        turned = torch.from_numpy(begin[lengths[one] - 1 - step] + one)
+        rows = torch.from_numpy(rows)
+        return cls(spans, rows, numbers, None, sizes), cls(spans, rows[turned], numbers, turned, sizes, backward=True)
 
     @classmethod
     def cut(cls, spans):
@@ -53,8 +70,55 @@ class Sequences(NamedTuple):
             return steps.flip(0) if self.backward else steps
         return steps.reshape(-1, steps.shape[2]).index_select(0, self.rows)
 
+    def begin(self, starts):
+        """Return spans, and each layer's first states, of initial states of each kind [shape=(L, B, H)]."""
+        if self.rows is None:
+            return self.spans, [[states[layer] for states in starts] for layer in range(len(starts[0]))]
+        count = self.spans.places.shape[1]
+        table = np.zeros((len(starts[0]), len(starts), count, starts[0].shape[2]), starts[0].dtype)
+        for s, states in enumerate(starts):
+            table[:, s, self.numbers] = states
+        first = self.spans.places[1] == 0
+        return self.spans._replace(starts=table), list(table[:, :, first])
+
+    def by_number(self, grads):
+        """Return what is of each packed sequence [shape=(B, ...)] by the numbers of sequences."""
+        if self.rows is None or grads is None:
+            return grads
+        found = np.zeros((self.spans.places.shape[1], *grads.shape[1:]), grads.dtype)
+        found[self.numbers] = grads
+        return found
+
+    def by_sample(self, states):
+        """Return what is of each sequence as packed ones come [shape=(B, ...)]."""
+        return states if self.rows is None else states[self.numbers]
+
 
 BOTH = Sequences.cut(WHOLE)
+
+
+def lay_end_to_end(lengths):
+    """Share sequences, longest first, out to samples, so that little is left; return a list of each, and steps of all.
+
+    Each goes where it leaves the least room (best fit). Several lengths of a sample are tried.
+    """
+    best = None
+    for more in 1, 1.25, 1.5, 2:
+        steps, samples, room = int(lengths[0] * more), [], []
+        for i, length in enumerate(lengths.tolist()):
+            at = bisect_left(room, (length, 0))
+            left, sample = room.pop(at) if at < len(room) else (steps, len(samples))
+            if sample == len(samples):
+                samples.append([])
+            samples[sample].append(i)
+            insort(room, (left - length, sample))
+        steps -= room[0][0]
+        cost = steps * (len(samples) + _TOGETHER)
+        if best is None or cost < 0.95 * best[0]:
+            best = cost, samples, steps
+        if len(samples) == 1:
+            break
+    return best[1:]
 
 
 def fit(packed):

@@ -31,14 +31,13 @@ class Solve(torch.autograd.Function):
 
         After inputs come initial states, and then parameters.
         """
-        x, spans = sequences.steps(given), sequences.spans
+        x = sequences.steps(given)
         states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
         starts, params = tensors[:states], tensors[states:]
         with _beside(x):
             layers = module.view_layers(params)
+            spans, by_layer = sequences.begin(list(map(as_array, starts)))
             how = module.forward_choice.options(), backend, spans
-            arrays = list(map(as_array, starts))
-            by_layer = [[states[layer] for states in arrays] for layer in range(layers.num_layers)]
             hidden, kept, solved = stack.run(layers, as_array(x), by_layer, *how, _new(x))
         if module.forward_choice.rest or any(solved):
             module.forward_choice.remember(unroll.share_of(layers, x.shape, solved, backend))
@@ -51,7 +50,7 @@ class Solve(torch.autograd.Function):
         ctx.save_for_backward(given, x, *tensors, *saved)
         ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
         ctx.set_materialize_grads(False)
-        last = ([spans.last(hidden[layer, s]) for layer in range(len(hidden))] for s in range(states))
+        last = ([sequences.by_sample(spans.last(own[s])) for own in hidden] for s in range(states))
         return output, *(_stack(each, x) for each in last)
 
     @staticmethod
@@ -69,16 +68,18 @@ class Solve(torch.autograd.Function):
         at_last = _side_by_side(at_last)
         with _beside(x):
             layers, saved = module.view_layers(params), [*map(as_array, saved), None][:2]
-            ends = [None] * len(saved[0]) if at_last is None else list(map(as_array, at_last))
+            spans, _ = sequences.begin(list(map(as_array, tensors[:states])))
+            ends = [None] * len(saved[0]) if at_last is None else map(as_array, at_last)
+            ends = list(map(sequences.by_number, ends))
             local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(module.method, backend, module.levels, *sizes)
-            more = ctx.needs_input_grad[2], sequences.spans, _new(x)
+            more = ctx.needs_input_grad[2], spans, _new(x)
             found = stack.run_back(layers, as_array(x), saved, (ends, local_grads), how, *more)
         grads, at_input, at_start = found
         of_starts = [None] * states
         if any(ctx.needs_input_grad[3 : 3 + states]):
-            of_starts = _stack(at_start, x).chunk(states, 2)
+            of_starts = _stack(list(map(sequences.by_sample, at_start)), x).chunk(states, 2)
         of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
         return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in layers.params)
 
