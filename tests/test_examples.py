@@ -19,8 +19,8 @@ PACKAGE = Path(bppsa_nb.__file__).parent  # beside the tests, or installed
 EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
 
 
-def python_in(path):
-    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+def python_in(path, tag="python"):
+    return re.findall(rf"```{tag}\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 PAGES = [path for path in sorted((REPO / "docs").glob("*.md")) if python_in(path)]
@@ -49,7 +49,8 @@ def test_readme(capsys):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_pages(path):
+def test_pages(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {}
     for example in python_in(path):
         exec(compile(example, path.name, "exec"), names)
@@ -59,6 +60,16 @@ def test_pages(path):
     if path.stem == "gpu":
         with pytest.raises(AssertionError, match="race: reverse, .* reads in line|race: reverse, .* writes in line"):
             names["test_reverse"]()
+
+
+@pytest.mark.peers
+def test_pytorch_makes_the_jacobians_of_a_step_as_the_page_says():
+    import torch
+
+    (example,) = python_in(REPO / "docs" / "own_chain.md", "py")
+    W, states, inputs = torch.rand(3, 3), torch.rand(5, 2, 3), torch.rand(4, 2, 3)
+    exec(example, names := {"step": lambda h, x: W @ h * x, "states": states, "inputs": inputs})
+    torch.testing.assert_close(names["jacobians_T"], W.T * inputs[:, :, None])
 
 
 @pytest.mark.parametrize("module", ["", ".distributed", ".multigrid", ".schedule", ".sparse"])

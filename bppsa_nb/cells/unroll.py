@@ -12,7 +12,7 @@ from bppsa_nb.cells.chunked import Chunks, Solved, distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.plan import chunk_length, explain, solve_seconds
 from bppsa_nb.machine import checks
-from bppsa_nb.machine.arguments import Size, checked
+from bppsa_nb.machine.arguments import Size, Steps, checked
 from bppsa_nb.machine.checks import short_repr, with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 
@@ -178,7 +178,8 @@ class Unrolled:
 @checked
 def unroll(
     step: Callable[[np.ndarray, np.ndarray], np.ndarray], h0: Annotated[ArrayLike, "float[B, ...]"],
-    inputs: Annotated[ArrayLike, "any[T, B, ...]"], *, method: Literal["linear", "chunked", "newton"] = "chunked",
+    inputs: Annotated[ArrayLike, "any[T, B, ...]"] | Steps, *,
+    method: Literal["linear", "chunked", "newton"] = "chunked",
     jacobian: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None, length: Size | None = None,
     tol: Annotated[float, ">= 0"] | None = None, most: Annotated[float, ">= 0"] | None = None,
 ) -> Unrolled:  # fmt: skip
@@ -193,7 +194,7 @@ def unroll(
     h0
         The initial states.
     inputs
-        The first axis is time. If the recurrence has no inputs, ``np.empty((T, B, 0))``.
+        The first axis is time. If the recurrence has no inputs, the number of steps: `x` is then empty, (n, 0).
     method
         ``"linear"`` is the loop. ``"chunked"`` runs chunks of steps in parallel, and repairs them until neighbors agree
         within `tol`; it works for any recurrence. ``"newton"`` is Newton's method, and needs `jacobian`.
@@ -227,6 +228,7 @@ def unroll(
         what = f"{jacobian!r} and h0 {list(h0.shape)}"
         raise ValueError(f"jacobian must be a function, and h0 [shape=(B, H)], for method='newton', got {what}")
     linearize = partial(_products, jacobian)
+    inputs = np.empty((inputs, len(h0), 0), h0.dtype) if isinstance(inputs, int) else inputs
     with np.errstate(all="ignore"):
         if length is None:
             length = chunk_length(*inputs.shape[:2], max(1, h0[0].size), h0.dtype, "numpy", 1, forward=True)

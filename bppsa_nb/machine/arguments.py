@@ -12,7 +12,7 @@ annotation                                     what is taken
 ``Annotated[ArrayLike, "int[B]"]``             the same, or what NumPy makes an array of
 ``Annotated[Array, "float[T, B, I]"]``         the same, or an array on a GPU, of any library
 ``Annotated[int, ">= 1, < num_layers"]``       a number within bounds; of 32 bits, or finite
-``Literal[...]``, ``bool``, ``str``, a class   one of these; ``X | None`` takes None, too
+``Literal[...]``, ``bool``, ``str``, a class   one of these; ``X | None`` takes None, too, ``X | Steps`` an integer
 ``Sequence[X]``, ``tuple[X, Y]``               each entry is checked; so is each value of ``Mapping[str, X]``
 ``Annotated[X, function]``                     what ``function(value, name)`` returns
 =============================================  =========================================================================
@@ -52,6 +52,7 @@ Backend = Literal["auto", "numpy", "cpu", "cuda"]
 Method = Literal["auto", "linear", "blelloch", "truncated", "chunked"]
 Count = Annotated[int, ">= 0"]
 Size = Annotated[int, ">= 1"]
+Steps = Annotated[int, ">= 0", "instead of an array"]
 Rng = Annotated[int | Sequence[int] | np.random.Generator | None, checks.generator]
 Dtype = Annotated[DTypeLike, checks.float_dtype]
 Path = Annotated[str | os.PathLike[str], check_path]
@@ -169,15 +170,20 @@ def _union(kinds):
     kinds = [os.PathLike if get_origin(kind) is os.PathLike else kind for kind in kinds]
     plain = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in (int, float, bool, np.ndarray))
     others = [look for kind in kinds if kind not in plain and (look := look_of(kind))]
+    count = look_of(Steps) if Steps in kinds else None
 
     def look(name, value, known):
         if isinstance(value, plain):
             return value
+        if count is not None and checks.is_integer(value):
+            return count(name, value, known)
         try:
             return others[0](name, value, known)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             said = str(error)
-            if types.NoneType in plain and said.startswith(f"{name} must be"):
+            if count is not None:
+                error.args = (said.replace(", got", ", or be a number of steps, got", 1),)
+            elif types.NoneType in plain and isinstance(error, TypeError) and said.startswith(f"{name} must be"):
                 error.args = (said.replace(", got", " or None, got", 1),)
             raise
 

@@ -203,7 +203,7 @@ def wrong_shape(name, array, *shapes, expected=""):
             others = zip((*shape[:place], *shape[place + 1 :]), array.shape, strict=True)
             if axis in _SINGLE and all(not str(size).isdecimal() or int(size) == found for size, found in others):
                 single.append(f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]")
-    got = f"{tuple(array.shape)}{', which is empty' * (0 in array.shape)}"
+    got = f"{tuple(array.shape) or short_repr(array.tolist())}{', which is empty' * (0 in array.shape)}"
     return ValueError("; ".join([f"{name} must have shape {expected}, got {got}", *single]))
 
 

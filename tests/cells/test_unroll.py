@@ -159,7 +159,7 @@ def test_recurrences_of_ones_own(method):
     rng = np.random.default_rng(0)
     weights = rng.uniform(-0.4, 0.4, (8, 20))
     jacobian = lambda h, x: (2.8 * (1 - 2 * h))[:, :, None]  # noqa: E731
-    cases = [(logistic, np.full((3, 1), 0.2), np.empty((300, 3, 0)), jacobian if method == "newton" else None)]
+    cases = [(logistic, np.full((3, 1), 0.2), 300, jacobian if method == "newton" else None)]
     if method == "chunked":
         cases += [(lstm, np.zeros((3, 10)), rng.standard_normal((300, 3, 3)), None)]
     for step, h0, inputs, jacobian in cases:
@@ -168,6 +168,15 @@ def test_recurrences_of_ones_own(method):
         assert loop.solved is None and found.solved.method == method
         np.testing.assert_allclose(found.states, loop.states, rtol=0, atol=1e-10)
         assert found.states.shape == (301, *h0.shape)
+
+
+def test_a_recurrence_without_inputs_takes_a_number_of_steps():
+    states = [np.full((2, 1), 0.3, np.float32)]
+    for _ in range(100):
+        states.append(2.8 * states[-1] * (1 - states[-1]))
+    step = lambda h, x: 2.8 * np.hstack([h, x]) * (1 - h)  # noqa: E731  x is empty, of the dtype of h
+    for T in (0, 100):
+        np.testing.assert_allclose(bp.unroll(step, states[0], T, length=30).states, states[: T + 1], rtol=1e-6)
 
 
 @each_backend
@@ -236,10 +245,10 @@ def test_one_correction_solves_a_linear_recurrence():
 def test_what_is_not_finite_is_never_converged():
     grows = lambda h, x: h * h * 1e3  # noqa: E731
     with pytest.raises(FloatingPointError, match="the state after 7 steps is not finite: overflow encountered in "):
-        bp.unroll(grows, np.full((1, 1), 10.0), np.empty((64, 1, 0)), length=4)
+        bp.unroll(grows, np.full((1, 1), 10.0), 64, length=4)
     # A guess that leads to NaN, where the loop does not: an input that only the true state survives.
     sharp = lambda h, x: np.where(h > 0, 0.5 * h + 0.5, np.log(h))  # noqa: E731
-    found = bp.unroll(sharp, np.full((1, 1), 0.7), np.empty((64, 1, 0)), length=8)
+    found = bp.unroll(sharp, np.full((1, 1), 0.7), 64, length=8)
     assert np.isfinite(found.states).all()
     model, x, _ = case("rnn", 100, 1)
     model.params["fc.weight"][...] = np.finfo(np.float32).max

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import ArrayLike
 from texts import beside
 
-from bppsa_nb.machine.arguments import Array, Comm, Count, Dtype, Path, Rng, Size, checked
+from bppsa_nb.machine.arguments import Array, Comm, Count, Dtype, Path, Rng, Size, Steps, checked
 
 KINDS = {"Annotated": Annotated, "Any": Any, "Array": Array, "ArrayLike": ArrayLike, "Callable": Callable, "np": np}
 KINDS |= {"Count": Count, "Dtype": Dtype, "Literal": Literal, "Mapping": Mapping, "Path": Path, "Rng": Rng}
-KINDS |= {"Sequence": Sequence, "Size": Size}
+KINDS |= {"Sequence": Sequence, "Size": Size, "Steps": Steps}
 TEXTS = beside(__file__)
 
 
