@@ -29,6 +29,8 @@ _LEFT = 4  # groups of samples that cores can still share out then
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
 _none = cache(lambda dtype: np.zeros((0, 0, 0), dtype))
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
+_ROWS = 2**8  # of inputs that weights are multiplied with while they are near
+_AHEAD = 2**18  # numbers that this makes, at the most
 
 
 def in_groups(function, batch, group, work, weights, *arrays):
@@ -46,12 +48,13 @@ def in_groups(function, batch, group, work, weights, *arrays):
             function(group, shared, *arrays, 0, 1)
 
 
-def samples_together(batch, weights):
+def samples_together(batch, weights, left=_LEFT):
     """Return how many samples a core takes through time side by side, by sizes alone: sums shall not depend on cores.
 
-    Each step reads weights once for all of them: the more, where these come from beyond a core's cache.
+    Each step reads weights once for all of them: the more, where these come from beyond a core's cache. There are to
+    be `left` groups; where nothing is summed, as many as there are cores.
     """
-    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
+    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // left // GROUP * GROUP))
 
 
 def lay_out(cell, weight_ih, weight_hh, *added):
@@ -144,7 +147,8 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
         count = min(most, runs.shape[1] - begin)
         n = count * size
         together = max(1, min(_STEPS, _BLOCK // ((num_states + num_kept) * n)))
-        rows, from_x = buffer(x, (1, together * count, inputs)), buffer(x, (gates, together * count, size))
+        ahead = together * max(1, min(_ROWS // (together * count), _AHEAD // (gates * together * n)))
+        rows, from_x = buffer(x, (1, ahead * count, inputs)), buffer(x, (gates, ahead * count, size))
         from_h, to_preacts = buffer(x, (gates, count, size)), buffer(x, (bias.size // size, count, size))
         block = buffer(x, (num_states, (together + 2) * count, size))
         values = buffer(x, (num_kept, together * count, size))
@@ -152,30 +156,27 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
         places, apart = buffer(runs, (count,)), (together + 2) * n
         wide = _begin(pointer(runs, begin), length, batch, began, places, block)
-        end, gap, start = longest(lengths, length, begin, count), x.dtype.type(0), 0
+        end, gap, start, since, known = longest(lengths, length, begin, count), x.dtype.type(0), 0, 0, 0
         look = end if tol < 0 else min(CHECK_EVERY, end)
         while start < end:
             steps = min(together, look - start)
-            for i in range(0, count, wide):
-                here, there = pointer(x, (start * batch + places[i]) * inputs), pointer(rows, i * inputs)
-                copy_rows(here, batch * inputs, there, count * inputs, wide * inputs, steps)
-            for k in range(gates):
-                at = 0, k * inputs * weights_x.shape[3], k * together * n
-                multiply(product, rows, weights_x, from_x, (1, steps * count, inputs), at, 0)
+            if start == known:
+                since, known = start, min(start + ahead, look)
+                _multiply_inputs(product, x, weights_x, rows, from_x, (start, known - start, wide), places)
             for s in range(steps):
                 before = _place_of(resets, (start + s) * batch, starts, places, s, block) if resets.size else s
                 for i in range(gates):
                     k = gates - 1 - i if (start + s) & 1 else i
                     at = before * n, k * size * weights_h.shape[3], k * n
                     multiply(product, block, weights_h, from_h, (1, count, size), at, start + s)
-                after = (s + 1) * n
-                step(cell, from_x, s * n, from_h, 0, to_preacts, 0, block, before * n, block, after, values, s * n, n)
+                here, after = (start + s - since) * n, (s + 1) * n
+                step(cell, from_x, here, from_h, 0, to_preacts, 0, block, before * n, block, after, values, s * n, n)
                 if start + s + 1 == look and tol >= 0:
                     gap = _distance(block[:, (s + 1) * count : (s + 2) * count], places, look * batch, states)
                 if s + 1 == steps or soon:
-                    since = s if soon else 0
-                    _write(block, count, since + 1, s + 1 - since, states, start + since + 1, places, wide)
-                    _write(values, count, since, s + 1 - since, kept, start + since, places, wide)
+                    done = s if soon else 0
+                    _write(block, count, done + 1, s + 1 - done, states, start + done + 1, places, wide)
+                    _write(values, count, done, s + 1 - done, kept, start + done, places, wide)
             start += steps
             copy_rows(pointer(block, steps * n), apart, block, apart, n, num_states)
             if start == look:
@@ -200,6 +201,18 @@ def _begin(indices, length, batch, began, places, block):
         while apart:  # the greatest common divisor of where they do not
             wide, apart = apart, wide % apart
     return wide
+
+
+@inline
+def _multiply_inputs(product, x, weights_x, rows, from_x, steps, places):
+    """Multiply the inputs of some steps, at the places of samples, which follow one another by so many."""
+    (start, count, wide), (_, batch, inputs), samples = steps, x.shape, places.size
+    for i in range(0, samples, wide):
+        here, there = pointer(x, (start * batch + places[i]) * inputs), pointer(rows, i * inputs)
+        copy_rows(here, batch * inputs, there, samples * inputs, wide * inputs, count)
+    for k in range(len(from_x)):
+        at = 0, k * inputs * weights_x.shape[3], k * from_x.shape[1] * from_x.shape[2]
+        multiply(product, rows, weights_x, from_x, (1, count * samples, inputs), at, 0)
 
 
 @inline

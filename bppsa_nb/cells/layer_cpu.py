@@ -14,7 +14,7 @@ from bppsa_nb.cells.layer import input_gradients, start_gradients  # noqa: F401 
 from bppsa_nb.machine.compiling import compiled, inline
 from bppsa_nb.machine.intrinsics import add, buffer, clear, copy, copy_rows, flush, pointer, restore, shaped
 from bppsa_nb.machine.tiles import NARROW, multiply, multiply_T, panel_width, panels, product
-from bppsa_nb.machine.workers import parallel_for
+from bppsa_nb.machine.workers import THREADS, parallel_for
 
 _THRESHOLD_NUMBERS = 2**18  # that one core has read and written once before a second one is of any use
 _PIECE = 2**12  # numbers that go together then
@@ -27,7 +27,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     """Run a cell over time; see `bppsa_nb.cells.layer.forward`."""
     weights, (steps, batch, _), (states, _) = lay_out(cell, *params), x.shape, saved
     _, by_x, by_h, _ = weights
-    group, work = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size)
+    group, work = samples_together(batch, by_h, THREADS), steps * batch * (by_x.size + by_h.size)
     began = np.ascontiguousarray(states[:, 0].swapaxes(0, 1))
     whole = *_samples(batch, x.dtype), began, steps
     in_groups(run_steps, batch, group, work, by_h, with_spans(x, spans), weights, saved, whole)

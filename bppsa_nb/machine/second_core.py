@@ -183,10 +183,12 @@ def helped(table):
     table[SHARE] = sharing.address
     began, computing = time.perf_counter(), time.thread_time()
     try:
-        workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])))
-        yield table
+        with workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])), 1):
+            try:
+                yield table
+            finally:
+                table[_LEFT] = -1
     finally:
-        table[_LEFT] = -1
         ended = time.perf_counter()
         seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
         if missed > _MISSED * seconds + _TICK:

@@ -9,7 +9,7 @@ takes the next chunk.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
@@ -52,10 +52,32 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def beside(task):
-    """Have another thread call a function, as soon as one is free."""
-    _wake(1)
-    _tasks.put(task)
+@contextmanager
+def _own(task, count):
+    """Have threads of our own call a function beside a block, as soon as they are free; it does not wait for them."""
+    _wake(count)
+    for _ in range(count):
+        _tasks.put(task)
+    yield
+
+
+_here = threading.local()
+
+
+@contextmanager
+def lent(team):
+    """Have loops of a block take the threads of another library: ``team(task)`` is a context as `beside` returns."""
+    before, _here.team = getattr(_here, "team", None), team
+    try:
+        yield
+    finally:
+        _here.team = before
+
+
+def beside(task, count=THREADS - 1):
+    """Return a context: other threads call a function beside its block, and perhaps not before it has ended."""
+    team = getattr(_here, "team", None)
+    return team(task) if team else _own(task, count)
 
 
 def parallel_for(function, count, *arguments, parallel=True, chunks=0):
@@ -92,12 +114,10 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
         news.put(True)
 
     try:
-        _wake(THREADS - 1)
-        for _ in range(THREADS - 1):
-            _tasks.put(help_out)
-        done = take_chunks()
-        while len(ended) < len(begun):
-            news.get()
+        with beside(help_out):
+            done = take_chunks()
+            while len(ended) < len(begun):
+                news.get()
     finally:
         # Whoever begins from now on finds nothing left; Ctrl-C waits for those who may be writing.
         left.clear()

@@ -9,7 +9,7 @@ import torch
 from bppsa_nb.cells import stack, unroll
 from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.torch import composed
+from bppsa_nb.torch import composed, threads
 
 
 class Layers(NamedTuple):
@@ -140,7 +140,13 @@ def _stack(arrays, like):
 
 def _beside(tensor):
     """Have a block compute where a tensor is; whatever leaves the range is infinite or NaN, as in PyTorch."""
-    return _beside_pytorch(tensor) if tensor.is_cuda else np.errstate(all="ignore")
+    return _beside_pytorch(tensor) if tensor.is_cuda else _on_threads()
+
+
+@contextmanager
+def _on_threads():
+    with threads.lent(), np.errstate(all="ignore"):
+        yield
 
 
 @contextmanager
