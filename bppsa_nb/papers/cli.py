@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from bppsa_nb.distributed import ranks
@@ -272,6 +273,11 @@ def _calibrate(arguments):
         off = errors[backend]
         print(f"predictions of {len(off)} points are {np.median(off):.0%} off (median), {max(off):.0%} at worst\n")
     print(f"stored in {prices.path()}")
+    if arguments.backend is None and find_spec("torch"):
+        from bppsa_nb.torch import calibrate, choice
+
+        calibrate(progress=sys.stderr.isatty())
+        print(f"layers for PyTorch: stored in {choice.path()}")
 
 
 def _fetch(arguments):

@@ -10,6 +10,7 @@ from typing import get_overloads
 
 import torch
 
+from bppsa_nb.torch.calibrate import calibrate  # noqa: F401
 from bppsa_nb.torch.convert import KINDS, convert  # noqa: F401
 from bppsa_nb.torch.layers import Scanned
 

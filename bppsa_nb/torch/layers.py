@@ -1,5 +1,6 @@
 """What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.arguments import Backend, Count, Method, checked
-from bppsa_nb.torch import solve
+from bppsa_nb.torch import choice, solve
 from bppsa_nb.torch.sequences import BOTH, Sequences, fit, permuted
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
@@ -22,7 +23,7 @@ _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-OWN = "method backend levels _forward_choice _seen _names _shapes".split()  # attributes that torch.nn's have not
+OWN = "method backend levels _forward_choice _seen _chosen _names _shapes".split()  # which torch.nn's have not
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
 
@@ -36,7 +37,7 @@ class RunsBy(NamedTuple):
 class Scanned:
     """What all kinds of layers share: `forward`, and `runs_by`."""
 
-    method, backend, levels, _seen = "auto", "auto", None, None  # of layers whose class was set, too
+    method, backend, levels, _seen, _chosen = "auto", "auto", None, None, {}  # of layers whose class was set, too
 
     @checked
     def __init__(
@@ -126,9 +127,33 @@ class Scanned:
         TypeError, ValueError, RuntimeError
             As torch.nn does, and for `resets` that do not fit, or where torch.nn goes through time.
         """
-        if resets is None and torch.compiler.is_compiling():
-            return super().forward(input, hx)
+        if resets is None:
+            if torch.compiler.is_compiling():
+                return super().forward(input, hx)
+            if type(input) is torch.Tensor:  # chosen once for a size, and found at once: a step takes microseconds
+                size = input.shape, input.dtype, input.is_cpu, torch.is_grad_enabled(), torch.get_num_threads()
+                if size not in self._chosen:
+                    self._chosen = self._chosen | {size: self._ratio(input) < 1}
+                if self._chosen[size]:
+                    return super().forward(input, hx)
         return self._run(input, hx, resets)
+
+    def _ratio(self, input):
+        """Predict torch.nn's time over ours."""
+        auto = self.method == self.backend == self.forward_choice.method == "auto"
+        if not auto or solve.on_gpu(input) or not input.is_cpu or input.dim() != 3 or not input.numel():
+            return math.inf
+        (T, B), kind = input.shape[:2], "RNN" if self.mode.startswith("RNN") else self.mode
+        if kind == "LSTM" and input.dtype is not torch.float32:  # which oneDNN does not have
+            kind = "GRU"
+        sizes = (T * self.num_layers, B) if not self.batch_first else (B * self.num_layers, T)
+        return choice.ratio(kind, (*sizes, self.hidden_size), torch.is_grad_enabled())
+
+    def __setattr__(self, name, value):
+        """Set an attribute; choices do not outlive what they were made for."""
+        if name in _SETTINGS:
+            self.__dict__["_chosen"] = {}
+        super().__setattr__(name, value)
 
     @torch.compiler.disable
     def _run(self, input, hx, resets):
@@ -150,7 +175,11 @@ class Scanned:
     def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> RunsBy:
         """Return whose code would go through time, `name` is "bppsa_nb.torch" or "torch.nn", and `why`."""
         why = self._why_torch(input, self._given(hx), self._params())
-        return RunsBy("bppsa_nb.torch", "") if why is None else RunsBy("torch.nn", why)
+        if why is not None:
+            return RunsBy("torch.nn", why)
+        ratio = self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
+        name = "torch.nn" if ratio < 1 else "bppsa_nb.torch"
+        return RunsBy(name, f"torch.nn is predicted to take {ratio:.2f} of our time" if ratio < math.inf else "")
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
@@ -234,9 +263,12 @@ class Scanned:
             ways, starts = Sequences.packed(input.batch_sizes), permuted(starts, input.sorted_indices)
         else:
             ways = BOTH if resets is None else Sequences.cut(self._spans(resets, x, single))
-        x, *starts = (each.to(wide) for each in (x, *starts))
-        output, *last = self._through_layers(x, starts, ways, [each.to(wide) for each in params])
-        output, *last = (each.to(result) for each in (output, *last))
+        if x.dtype is not wide or own.dtype is not wide:
+            x, *starts = (each.to(wide) for each in (x, *starts))
+            params = [each.to(wide) for each in params]
+        output, *last = self._through_layers(x, starts, ways, params)
+        if result is not wide:
+            output, *last = (each.to(result) for each in (output, *last))
         if packed:
             output, last = PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
         elif self.batch_first:
@@ -251,15 +283,18 @@ class Scanned:
         Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...); `ways` are both directions.
         """
         D, drop = self.directions, self.dropout if self.training else 0
+        run = solve.Solve.apply
+        if not torch.is_grad_enabled() or not any(each.requires_grad for each in (x, *starts, *params)):
+            run = lambda *of_layer: (lambda output, last, _: (output, *last))(*solve.find(*of_layer))  # noqa: E731
         params = list(map(solve.plain, params))
         if D == 1 and not drop:
-            return solve.Solve.apply(self, ways[0], solve.plain(x), *map(solve.plain, starts), *params)
+            return run(self, ways[0], solve.plain(x), *map(solve.plain, starts), *params)
         last, count = [], len(NAMES)
         for layer in range(self.num_layers):
             x, found = solve.plain(dropout(x, drop) if layer and drop else x), []
             for i, way in enumerate(ways[:D], D * layer):
                 own = *(solve.plain(start[i : i + 1]) for start in starts), *params[count * i : count * (i + 1)]
-                output, *ended = solve.Solve.apply(self, way, x, *own)
+                output, *ended = run(self, way, x, *own)
                 found.append(output)
                 last.append(ended)
             x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output

@@ -56,6 +56,11 @@ class Sequences(NamedTuple):
         resets = np.concatenate([np.zeros_like(spans.resets[:1]), spans.resets[:0:-1]])
         return cls(spans), cls(spans._replace(resets=resets), backward=True)
 
+    @property
+    def moved(self):
+        """Whether what is read lies elsewhere than what was given."""
+        return self.backward or self.rows is not None
+
     def steps(self, given):
         """Lay rows or steps out as they are read [shape=(T, B, ...)]."""
         if self.rows is None:

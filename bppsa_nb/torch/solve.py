@@ -22,36 +22,43 @@ class Layers(NamedTuple):
     params: dict
 
 
+def find(module, sequences, given, *tensors):
+    """Return outputs of inputs, laid out likewise, last states (L, B, H) of each kind, and what `Solve` saves.
+
+    After inputs come initial states, and then parameters.
+    """
+    x = sequences.steps(given)
+    states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
+    starts, params = tensors[:states], tensors[states:]
+    with _beside(x):
+        layers = module.view_layers(params)
+        spans, by_layer = sequences.begin(list(map(as_array, starts)))
+        choice = module.forward_choice
+        how = choice.options(), backend, spans
+        hidden, kept, solved = stack.run(layers, as_array(x), by_layer, *how, _new(x))
+    if choice.rest or any(solved):
+        choice.remember(unroll.share_of(layers, x.shape, solved, backend))
+    output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
+    last = ([sequences.by_sample(spans.last(own[s])) for own in hidden] for s in range(states))
+    return output, [_stack(each, x) for each in last], (x, hidden, kept)
+
+
 class Solve(torch.autograd.Function):
     """Layers, one or more, and all steps at once: one node of the graph."""
 
     @staticmethod
     def forward(ctx, module, sequences, given, *tensors):
-        """Return outputs of inputs, laid out likewise, and last states (L, B, H) of each kind.
-
-        After inputs come initial states, and then parameters.
-        """
-        x = sequences.steps(given)
-        states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
-        starts, params = tensors[:states], tensors[states:]
-        with _beside(x):
-            layers = module.view_layers(params)
-            spans, by_layer = sequences.begin(list(map(as_array, starts)))
-            how = module.forward_choice.options(), backend, spans
-            hidden, kept, solved = stack.run(layers, as_array(x), by_layer, *how, _new(x))
-        if module.forward_choice.rest or any(solved):
-            module.forward_choice.remember(unroll.share_of(layers, x.shape, solved, backend))
-        output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
-        if any(ctx.needs_input_grad):  # what a caller does to it must not reach what goes back
+        """Return the first two that `find` returns, one after the other."""
+        output, last, (x, *arrays) = find(module, sequences, given, *tensors)
+        if not sequences.moved:  # what a caller does to it must not reach what goes back
             output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
         # hooks say, and lets go of them in the end.
-        saved = [as_tensor(array, x) for array in (hidden, kept) if array is not None]
+        saved = [as_tensor(array, x) for array in arrays if array is not None]
         ctx.save_for_backward(given, x, *tensors, *saved)
-        ctx.module, ctx.sequences, ctx.count = module, sequences, len(params)
+        ctx.module, ctx.sequences, ctx.count = module, sequences, len(tensors) - len(last)
         ctx.set_materialize_grads(False)
-        last = ([sequences.by_sample(spans.last(own[s])) for own in hidden] for s in range(states))
-        return output, *(_stack(each, x) for each in last)
+        return output, *last
 
     @staticmethod
     def backward(ctx, grad_output, *at_last):
