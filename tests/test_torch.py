@@ -19,7 +19,7 @@ from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 from bppsa_nb.torch import solve
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("always_ours")]
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-11}
 each_kind = pytest.mark.parametrize("kind", ["RNN", "GRU"])
 

@@ -1,8 +1,11 @@
 """What torch.nn's layers do and ours do not know, ours do as well: results, gradients, errors and their words."""
 
+import importlib
 import inspect
+import itertools
 import pydoc
 
+import numpy as np
 import pytest
 import torch
 from texts import beside
@@ -13,8 +16,10 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils._pytree import tree_flatten
 
 import bppsa_nb.torch as ours
+from bppsa_nb.torch import choice
 
-pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]  # PyTorch's own, of what it will not keep
+# Ignored are warnings of PyTorch, of what it will not keep.
+pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("always_ours"), pytest.mark.filterwarnings("ignore")]
 X, KINDS = torch.linspace(-1, 1, 30).view(5, 2, 3), ("RNN", "GRU", "LSTM")
 Y = X.clone().requires_grad_()
 PACKED = pack_sequence([X[:, 0], X[:2, 1]])
@@ -155,10 +160,62 @@ def test_a_signature_says_what_is_taken(kind):
     assert taken["dropout"].default == 0.0 and "input_size" in pydoc.render_doc(getattr(ours, kind))
 
 
-def test_whose_code_runs_is_told():
-    assert ours.GRU(3, 4).runs_by(X).name == "bppsa_nb.torch"
+def test_whose_code_runs_is_told(monkeypatch):
     assert ours.LSTM(3, 4, proj_size=2).runs_by(X) == ("torch.nn", "mode is 'LSTM', proj_size 2")
     assert ours.GRU(3, 4).runs_by(X[:, :0]) == ("torch.nn", "the input is empty")
+    assert ours.GRU(3, 4).runs_by(PACKED)[0] == ours.GRU(3, 4, method="linear").runs_by(X)[0] == "bppsa_nb.torch"
+    layers, ran, asked = ours.GRU(3, 4, 2, batch_first=True), [], []
+    monkeypatch.setattr(choice, "ratio", lambda *sizes: asked.append(sizes) or (2 if torch.is_grad_enabled() else 0.5))
+    monkeypatch.setattr(torch.nn.GRU, "forward", lambda self, *_: ran.append("torch.nn") or (X, X))
+    for grad in True, False, True, False:
+        with torch.set_grad_enabled(grad):
+            assert layers.runs_by(X)[0] == ("bppsa_nb.torch" if grad else "torch.nn")
+            asked.clear()
+            layers(X)
+    assert ran == ["torch.nn"] * 2 and not asked  # chosen once for a size
+    layers.method = "chunked"
+    with torch.no_grad():
+        layers(X)
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_is_interpolated(kind, monkeypatch):
+    monkeypatch.undo()
+    threads = torch.get_num_threads()
+    try:
+        for count, training in itertools.product((1, 2), (False, True)):
+            torch.set_num_threads(count)
+            table = np.exp(choice._table()[choice.name(kind, training)])
+            grid = [choice.GRID[axis] for axis in "TBH"]
+            for place in itertools.product(*(range(len(sizes)) for sizes in grid)):
+                sizes = [own[i] for own, i in zip(grid, place, strict=True)]
+                assert np.isclose(choice.ratio(kind, sizes, training), table[place])
+            between = choice.ratio(kind, (2, 8, 64), training), choice.ratio(kind, (9999, 999, 9999), training)
+            assert np.allclose(between, [np.sqrt(table[0, 1, 1] * table[1, 1, 1]), table[-1, -1, -1]])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_machine_is_measured(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    monkeypatch.setattr(choice, "GRID", {"T": (1, 2), "B": (1, 2), "H": (2, 3)})
+    monkeypatch.setattr(choice, "_AXES", [np.log(sizes) for sizes in choice.GRID.values()])
+    own = importlib.import_module("bppsa_nb.torch.calibrate")
+    monkeypatch.setattr(own, "_ratios", lambda both, x: (x.numel(), 1 / x.numel()))
+    threads = torch.get_num_threads()
+    ours.calibrate(progress=False)
+    try:
+        assert np.isclose(choice.ratio("LSTM", (2, 1, 3), False), 6) and torch.get_num_threads() == threads
+        assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 8)
+    finally:
+        choice.forget()
+
+
+def test_layers_are_timed():
+    found = importlib.import_module("bppsa_nb.torch.calibrate")._ratios((torch.nn.Sequential(), torch.nn.RNN(3, 4)), Y)
+    assert len(found) == 2 and min(found) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,4 +253,4 @@ def test_the_class_alone_can_be_set(kind):
     expected = layers(X)
     layers.__class__ = getattr(ours, kind)
     torch.testing.assert_close(layers(X), expected)
-    assert repr(layers) == f"{kind}(3, 4)" and layers.runs_by(X).name == "bppsa_nb.torch"
+    assert repr(layers) == f"{kind}(3, 4)" and layers.runs_by(X)[0] == "bppsa_nb.torch"

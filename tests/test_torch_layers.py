@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 
 import bppsa_nb.torch as ours
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("always_ours")]
 KINDS = {
     "tanh": (torch.nn.RNN, ours.RNN, {}), "relu": (torch.nn.RNN, ours.RNN, {"nonlinearity": "relu"}),
     "GRU": (torch.nn.GRU, ours.GRU, {}), "LSTM": (torch.nn.LSTM, ours.LSTM, {}),

@@ -1,7 +1,7 @@
 """What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,13 +25,6 @@ _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what num
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 OWN = "method backend levels _forward_choice _seen _chosen _names _shapes".split()  # which torch.nn's have not
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
-
-
-class RunsBy(NamedTuple):
-    """Whose code goes through time, "bppsa_nb.torch" or "torch.nn", and why."""
-
-    name: str
-    why: str
 
 
 class Scanned:
@@ -100,32 +93,23 @@ class Scanned:
         self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         resets: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
-        """Go through time, here or by torch.nn, as `runs_by` says.
+        """Go through time, as torch.nn's layers do, whose arguments, results and errors these are.
 
         Parameters
         ----------
         input
-            Inputs (T, B, I), (B, T, I) with ``batch_first=True``, or (T, I), in the parameters' dtype; where PyTorch
-            chooses dtypes (`torch.autocast`), in any.
+            Inputs (T, B, I), (B, T, I) with ``batch_first=True``, or (T, I), or a PackedSequence.
         hx
             Initial states (D L, B, H), or (D L, H) of one sample; zeros if not given. Of an LSTM, a tuple of h and c.
-            D is 2 with ``bidirectional=True``.
         resets
             Of bool, (T, B) or laid out as the input: true where a sample begins anew. Before this step, its states are
             set to zeros, and no gradient goes back. Backward in time, it begins anew between the same two steps. On the
-            host only.
+            host only, and not where only torch.nn goes through time (NotImplementedError).
 
         Returns
         -------
-        output : torch.Tensor [shape=(T, B, D H)] or PackedSequence
-            Hidden states of the last layer, laid out as the input.
-        h_n : torch.Tensor
-            Last states of all layers, laid out as `hx`; of an LSTM, a tuple of h and c.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As torch.nn does, and for `resets` that do not fit, or where torch.nn goes through time.
+        output, h_n : torch.Tensor or PackedSequence, torch.Tensor or tuple
+            Hidden states of the last layer, laid out as the input; last states of all layers, laid out as `hx`.
         """
         if resets is None:
             if torch.compiler.is_compiling():
@@ -159,27 +143,28 @@ class Scanned:
     def _run(self, input, hx, resets):
         given, params = self._given(hx), self._params()
         why = self._why_torch(input, given, params)
+        if why is None and isinstance(input, torch.Tensor) and input.dim() == 2:
+            axis, given = 0 if self.batch_first else 1, [start.unsqueeze(1) for start in given]
+            resets = resets.unsqueeze(axis) if isinstance(resets, torch.Tensor) else resets
+            output, last = self._run_here(input.unsqueeze(axis), given, resets, params)
+            last = last.squeeze(1) if self.mode != "LSTM" else tuple(each.squeeze(1) for each in last)
+            return output.squeeze(axis), last
         if why is None:
             return self._run_here(input, given, resets, params)
-        tensors = [each for each in (input, *(given or ())) if isinstance(each, torch.fx.Proxy)]
-        if tensors:  # a leaf of the graph, as layers of torch.nn are
-            tracer = tensors[0].tracer
-            more = {"hx": hx, "resets": resets}
-            more = {name: each for name, each in more.items() if each is not None}
-            return tracer.create_proxy("call_module", tracer.path_of_module(self), (input,), more)
+        if isinstance(input, torch.fx.Proxy):  # a leaf of the graph, as layers of torch.nn are
+            path = input.tracer.path_of_module(self)
+            return input.tracer.create_proxy("call_module", path, (input, hx, resets), {})
         found = super().forward(input, hx)  # which raises what is wrong
         if resets is not None:
             raise NotImplementedError(f"resets must be None where torch.nn goes through time ({why})")
         return found
 
-    def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> RunsBy:
-        """Return whose code would go through time, `name` is "bppsa_nb.torch" or "torch.nn", and `why`."""
+    def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> tuple[str, str]:
+        """Return whose code would go through time for these, "bppsa_nb.torch" or "torch.nn", and why."""
         why = self._why_torch(input, self._given(hx), self._params())
-        if why is not None:
-            return RunsBy("torch.nn", why)
-        ratio = self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
-        name = "torch.nn" if ratio < 1 else "bppsa_nb.torch"
-        return RunsBy(name, f"torch.nn is predicted to take {ratio:.2f} of our time" if ratio < math.inf else "")
+        ratio = 0 if why else self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
+        why = why or f"torch.nn is predicted to take {ratio:.2f} of our time"
+        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why if ratio < math.inf else "torch.nn has not been asked"
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
@@ -230,10 +215,9 @@ class Scanned:
             return False
         if packed and not fit(input):
             return False
-        batch = (int(input.batch_sizes[0]),) if packed else data.shape[:-1]
-        if not packed:
-            batch = () if len(batch) == 1 else (batch[not self.batch_first],)
-        states = self.num_layers * self.directions, *batch, self.hidden_size
+        one = data.dim() == 2
+        batch = int(input.batch_sizes[0]) if packed else data.shape[not self.batch_first]
+        states = self.num_layers * self.directions, *[batch] * (packed or not one), self.hidden_size
         shapes = [*self._shapes, *[states] * len(given)]
         return all(tensor.shape == shape for tensor, shape in zip((*params, *given), shapes, strict=True))
 
@@ -247,14 +231,11 @@ class Scanned:
     def _run_here(self, input, starts, resets, params):
         """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does."""
         own, packed = params[0], isinstance(input, PackedSequence)
-        data, batch_axis = input.data if packed else input, 0 if self.batch_first else 1
-        single, wide, result = data.dim() == 2 and not packed, _WIDE[own.dtype], self._result(own, data)
-        if single:
-            data, starts = data.unsqueeze(batch_axis), [start.unsqueeze(1) for start in starts]
+        x = input.data if packed else input.transpose(0, 1) if self.batch_first else input
+        wide, result = _WIDE[own.dtype], self._result(own, x)
         if not starts:
-            batch = int(input.batch_sizes[0]) if packed else data.shape[batch_axis]
+            batch = int(input.batch_sizes[0]) if packed else x.shape[1]
             starts = [own.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
-        x = data.transpose(0, 1) if self.batch_first and not packed else data
         if packed and resets is not None:
             raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
         if self.forward_choice.method == "newton" and solve.on_gpu(x):
@@ -262,8 +243,8 @@ class Scanned:
         if packed:
             ways, starts = Sequences.packed(input.batch_sizes), permuted(starts, input.sorted_indices)
         else:
-            ways = BOTH if resets is None else Sequences.cut(self._spans(resets, x, single))
-        if x.dtype is not wide or own.dtype is not wide:
+            ways = BOTH if resets is None else Sequences.cut(self._spans(resets, x))
+        if any(each.dtype is not wide for each in (x, *starts, own)):
             x, *starts = (each.to(wide) for each in (x, *starts))
             params = [each.to(wide) for each in params]
         output, *last = self._through_layers(x, starts, ways, params)
@@ -273,8 +254,6 @@ class Scanned:
             output, last = PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
         elif self.batch_first:
             output = output.transpose(0, 1)
-        if single:
-            output, last = output.squeeze(batch_axis), [each.squeeze(1) for each in last]
         return output, (last[0] if len(last) == 1 else tuple(last))
 
     def _through_layers(self, x, starts, ways, params):
@@ -300,13 +279,12 @@ class Scanned:
             x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output
         return x, *map(torch.cat, zip(*last, strict=True))
 
-    def _spans(self, resets, x, single):
+    def _spans(self, resets, x):
         """Return where samples begin anew, of what a caller gives for inputs `x` (T, B, I)."""
         if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
             got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
             raise TypeError(f"resets must be a torch.Tensor of bool, got {got}")
-        T, B, _ = x.shape
-        shape = (T,) if single else (B, T) if self.batch_first else (T, B)
+        shape = tuple(x.shape[1::-1] if self.batch_first else x.shape[:2])
         if resets.shape != shape:
             raise RuntimeError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
         if not resets.is_cpu or resets.layout is not torch.strided:
@@ -314,8 +292,7 @@ class Scanned:
             raise RuntimeError(f"resets must be a dense tensor on the host, as input is, got {got}")
         if solve.on_gpu(x):
             raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
-        resets = resets[:, None] if single else resets.T if self.batch_first else resets
-        return Spans.checked(None, resets.numpy(), x)
+        return Spans.checked(None, (resets.T if self.batch_first else resets).numpy(), x)
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
