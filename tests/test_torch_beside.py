@@ -1,6 +1,5 @@
 """What torch.nn's layers do and ours do not know, ours do as well: results, gradients, errors and their words."""
 
-import importlib
 import inspect
 import itertools
 import pydoc
@@ -131,7 +130,7 @@ def test_gradients_of_gradients_are_those_of_differences(kind, how):
     resets, packed = torch.tensor([[0, 0], [0, 1], [1, 0]]).bool(), how.pop("packed", False)
     resets = resets if how.pop("resets", False) else None
     layers = getattr(ours, kind)(2, 2, **how, dtype=torch.float64)
-    new, rows = {"dtype": torch.float64, "requires_grad": True}, layers.num_layers * layers.directions
+    new, rows = {"dtype": torch.float64, "requires_grad": True}, layers.num_layers * (1 + layers.bidirectional)
     states = [torch.randn(rows, 2, 2, **new) for _ in range(layers.cell.states)]
 
     def run(x, *states):
@@ -186,7 +185,7 @@ def test_the_table_is_interpolated(kind, monkeypatch):
     try:
         for count, training in itertools.product((1, 2), (False, True)):
             torch.set_num_threads(count)
-            table = np.exp(choice._table()[choice.name(kind, training)])
+            table = np.exp(choice.table()[choice.name(kind)][..., int(training)])
             grid = [choice.GRID[axis] for axis in "TBH"]
             for place in itertools.product(*(range(len(sizes)) for sizes in grid)):
                 sizes = [own[i] for own, i in zip(grid, place, strict=True)]
@@ -201,21 +200,21 @@ def test_a_machine_is_measured(monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
     monkeypatch.setattr(choice, "GRID", {"T": (1, 2), "B": (1, 2), "H": (2, 3)})
-    monkeypatch.setattr(choice, "_AXES", [np.log(sizes) for sizes in choice.GRID.values()])
-    own = importlib.import_module("bppsa_nb.torch.calibrate")
-    monkeypatch.setattr(own, "_ratios", lambda both, x: (x.numel(), 1 / x.numel()))
+    monkeypatch.setattr(choice, "_time", lambda both, x, training: x.numel() ** (-1 if training else 1))
     threads = torch.get_num_threads()
-    ours.calibrate(progress=False)
+    assert ours.calibrate(progress=False) == tmp_path / "torch.json"
     try:
         assert np.isclose(choice.ratio("LSTM", (2, 1, 3), False), 6) and torch.get_num_threads() == threads
         assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 8)
     finally:
-        choice.forget()
+        choice.table.cache_clear()
 
 
-def test_layers_are_timed():
-    found = importlib.import_module("bppsa_nb.torch.calibrate")._ratios((torch.nn.Sequential(), torch.nn.RNN(3, 4)), Y)
-    assert len(found) == 2 and min(found) > 0
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_are_timed(training):
+    both = torch.nn.RNN(3, 400, 9), torch.nn.RNN(3, 4)
+    assert choice._time(both, Y, training) > 0
+    assert all((each.weight_hh_l0.grad is not None) == training for each in both)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -227,26 +227,21 @@ def _write(block, count, skipped, steps, array, start, places, wide):
 
 
 @inline
-def _begins_anew(resets, row):
-    """Return what `resets` say of a step of a sample, by its row."""
-    return resets[row // resets.shape[1], row % resets.shape[1]]
-
-
-@inline
 def _place_of(resets, further, starts, places, s, block):
     """Return where the states before a step are: in place s, or, where some begin anew, in the last.
 
     Their own place keeps what the step before ended with.
     """
     (num_states, rows, size), count, any_anew = block.shape, places.size, False
+    numbers = pointer(resets, further)
     for i in range(count):
-        any_anew |= _begins_anew(resets, further + places[i]) != 0
+        any_anew |= numbers[places[i]] != 0
     if not any_anew:
         return s
     for k in range(num_states):
         for i in range(count):
             here = pointer(block, (k * rows + rows - count + i) * size)
-            number = _begins_anew(resets, further + places[i])
+            number = numbers[places[i]]
             if number > 0:
                 copy(pointer(starts, (k * starts.shape[1] + number - 1) * size), here, size)
             elif number:

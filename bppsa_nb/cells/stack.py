@@ -250,18 +250,12 @@ class Host:
 
         At the last states these are what was read of them by themselves, and h with all the others.
         """
-        S, _, batch, size = self.states[layer].shape
-        read = terms is not None and len(terms) > 0
-        if end is not None and end.shape[1] == S * size and not read:
-            return end, terms
-        if end is None and read and S == 1 and not self.spans.places.size:
-            return self.spans.last(terms), terms
-        placed = self.spans.places.size
-        total = np.zeros((self.spans.places.shape[1] if placed else batch, S * size), self.states.dtype)
+        (S, _, batch, size), (sample, *_) = self.states[layer].shape, self.spans.places
+        total = np.zeros((len(sample) or batch, S * size), self.states.dtype)
         if end is not None:
             total[:, : end.shape[1]] = end
-        if read:  # at the others' last states, terms enter by themselves
-            total[self.spans.final, :size] += terms[-1] if placed else self.spans.last(terms)
+        if terms is not None and len(terms):  # at the others' last states, terms enter by themselves
+            total[self.spans.final, :size] += terms[-1] if sample.size else self.spans.last(terms)
         return total, terms
 
     def sweep(self, layer, below, entering, wanted):

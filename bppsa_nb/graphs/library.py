@@ -7,10 +7,15 @@ Input products (``W x_t + b``) are made for all steps at once, before the time l
 A step takes the hidden state ``h`` and puts out ``h_next``.
 """
 
+import tomllib
+from pathlib import Path
+
 from bppsa_nb.graphs.graph import Graph
 from bppsa_nb.graphs.nodes import relu, sigmoid, tanh
 from bppsa_nb.machine.arguments import checked
 
+_GRU = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_LABELS, _PLACES = _GRU["labels"], {name: tuple(place) for name, place in _GRU["places"].items()}
 
 def operations() -> dict[str, Graph]:
     """Describe "sum", "copy", "multiply", "matmul" and "nonlinearity", each a graph from ``a`` to the last letter."""
@@ -59,7 +64,7 @@ def gru() -> Graph:
     """
     g = _gru("original GRU", lambda g, h, r, U: ((r * h).named("rh") @ U.T).named("Urh"))
     g.label(rh=r"r \odot h", Urh=r"U (r \odot h)")
-    g.place(**_GRU_PLACES, rh=(7.8, 3.9), U=(9.2, 3.05), Urh=(9.2, 3.9))
+    g.place(**_PLACES, rh=(7.8, 3.9), U=(9.2, 3.05), Urh=(9.2, 3.9))
     return g
 
 
@@ -78,7 +83,7 @@ def gru_moved_reset(bias: bool = False) -> Graph:
     g = _gru("GRU, reset moved", moved)
     g.label(Uh="U h", rUh=r"r \odot U h")
     if not bias:  # drawn as in the article, which leaves it out
-        g.place(**_GRU_PLACES, U=(2, 3.05), Uh=(2, 3.9), rUh=(7.8, 3.9))
+        g.place(**_PLACES, U=(2, 3.05), Uh=(2, 3.9), rUh=(7.8, 3.9))
     return g
 
 
@@ -92,19 +97,5 @@ def _gru(name, recurrent):
     c = tanh((x_c + recurrent(g, h, r, U)).named("a_c")).named("c")
     keep = (1 - z).named("keep")
     g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
-    g.label(**_GRU_LABELS)
+    g.label(**_LABELS)
     return g
-
-
-# How the article's drawings write and place what both GRUs have.
-_GRU_LABELS = {
-    **{"h": "h_{t-1}", "h_next": "h_t", "x_r": "W_r x_t", "x_z": "W_z x_t", "x_c": "W x_t"},
-    **{"r": "r_t", "z": "z_t", "c": "c_t", "keep": "1 - z_t"},
-}
-_GRU_PLACES = {
-    "h": (0, 0.1, 0.9),
-    **{"U_z": (2, 0.25), "U_zh": (2, 1.1), "x_z": (3.3, 0.1), "a_z": (3.3, 1.1), "z": (4.3, 1.1)},
-    **{"U_r": (2, 1.65), "U_rh": (2, 2.5), "x_r": (5.6, 0.1), "a_r": (5.6, 2.5), "r": (6.6, 2.5)},
-    **{"x_c": (10.9, 0.1), "a_c": (10.9, 3.9), "c": (11.9, 3.9), "new": (13.1, 3.9)},
-    **{"keep": (14.2, 2.5), "old": (14.2, 5), "h_next": (15.8, 5)},
-}

@@ -21,8 +21,9 @@ In all four, parameter and input gradients are left until after the time loop, w
 at once ("by now, we know better"): a product per gate in the first variant, as few as possible in the others.
 
 Parameters have PyTorch's layout: ``weight_ih`` [shape=(3H, I)], ``weight_hh`` [shape=(3H, H)], ``bias_ih`` and
-``bias_hh`` [shape=(3H,)], a block of H rows for r, then z, then c (which PyTorch calls n). `to_pytorch` says how z
-differs. Where r acts first, only the sum of both biases matters.
+``bias_hh`` [shape=(3H,)], a block of H rows for r, then z, then c (which PyTorch calls n). PyTorch's z says how much
+stays, the article's how much is replaced: as 1 - sigmoid(a) = sigmoid(-a), rows of z change their sign. Where r acts
+first, only the sum of both biases matters.
 """
 
 from collections.abc import Mapping
@@ -69,20 +70,6 @@ def parameters(input_size: Size, hidden_size: Size, rng: Rng = 0, dtype: Dtype =
     """Draw parameters by name, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch."""
     rng, bound, shapes = np.random.default_rng(rng), 1 / np.sqrt(hidden_size), _shapes(input_size, hidden_size)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
-
-
-@checked
-def to_pytorch(params: Params) -> dict[str, np.ndarray]:
-    """Translate parameters or gradients of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
-
-    PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the article's how much is replaced. One is 1
-    minus the other, and 1 - sigmoid(a) = sigmoid(-a). So the rows of z change their sign, and nothing else does.
-    """
-    translated = {}
-    for name, param in params.items():
-        r, z, c = np.split(param, 3)
-        translated[name] = np.concatenate([r, -z, c])
-    return translated
 
 
 @checked

@@ -82,14 +82,9 @@ def run(program, *arguments):
 
 # By the name that each package is imported by.
 BRINGS = {
-    "notebooks": (
-        *("IPython", "PIL", "ipywidgets", "joblib", "matplotlib", "nbclient", "nbformat", "pandas", "seaborn"),
-        *("threadpoolctl", "tqdm"),
-    ),
-    "audio": ("librosa", "soundfile"),
-    "data": ("pooch", "sklearn"),
-    "gpu": ("cuda",),
-    "mpi": ("ipyparallel", "mpi4py", "psutil"),
+    "notebooks": "IPython PIL ipywidgets joblib matplotlib nbclient nbformat pandas seaborn threadpoolctl tqdm".split(),
+    **{"audio": ["librosa", "soundfile"], "data": ["pooch", "sklearn"], "gpu": ["cuda"]},
+    "mpi": ["ipyparallel", "mpi4py", "psutil"],
 }
 
 

@@ -182,14 +182,12 @@ def helped(table):
     (sharing, helping), table = _compiled(), table.copy()
     table[SHARE] = sharing.address
     began, computing = time.perf_counter(), time.thread_time()
-    try:
-        with workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])), 1):
-            try:
-                yield table
-            finally:
-                table[_LEFT] = -1
-    finally:
-        ended = time.perf_counter()
-        seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
-        if missed > _MISSED * seconds + _TICK:
-            _rest_until = ended + min(_REST * seconds, _LONGEST_REST)
+    with workers.beside(lambda: helping.ctypes(table.ctypes.data_as(helping.ctypes.argtypes[0])), 1):
+        try:
+            yield table
+        finally:
+            table[_LEFT] = -1
+            ended = time.perf_counter()
+            seconds, missed = ended - began, ended - began - (time.thread_time() - computing)
+            if missed > _MISSED * seconds + _TICK:
+                _rest_until = ended + min(_REST * seconds, _LONGEST_REST)

@@ -194,8 +194,7 @@ class PlannedProduct(checks.Fixed):
     pattern : CSRPattern [shape=(m, n)]
         That of the product, indices sorted.
     multiply_adds : int
-        How many multiplications, each with an addition, the numeric phase performs per sample: all of them, if no
-        value is zero; see `performed`.
+        How many multiplications, each with an addition, the numeric phase performs per sample, if no value is zero.
     kind : {"rows", "columns", "sums"}
         ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
         multiplication per entry. ``"sums"`` is everything else.
@@ -246,19 +245,6 @@ class PlannedProduct(checks.Fixed):
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self.left, self.right, self.right_canonical = a.detached(), b.detached(), canonical
         self.pattern, self.multiply_adds, self.kind, self.places = pattern, multiply_adds, kind, []
-
-    @checked
-    def performed(self, a: Annotated[np.ndarray, "float[...]"]) -> int:
-        """Count the multiply-adds that the numeric phase performs for `a`, one sample's values of the left matrix.
-
-        Where entries are sums, an entry of `a` that happens to be zero is skipped, as for every pixel that max-pooling
-        did not choose. In products of the other kinds, skipping would take longer than multiplying.
-        """
-        if a.shape != (self.left.nnz,):
-            raise checks.wrong_shape("a", a, (self.left.nnz,))
-        if self.kind != "sums":
-            return self.multiply_adds
-        return int(np.diff(self.right.indptr)[self.left.indices[a != 0]].sum(dtype=np.int64))
 
     @checked
     def __call__(

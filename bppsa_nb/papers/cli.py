@@ -274,10 +274,9 @@ def _calibrate(arguments):
         print(f"predictions of {len(off)} points are {np.median(off):.0%} off (median), {max(off):.0%} at worst\n")
     print(f"stored in {prices.path()}")
     if arguments.backend is None and find_spec("torch"):
-        from bppsa_nb.torch import calibrate, choice
+        import bppsa_nb.torch as layers
 
-        calibrate(progress=sys.stderr.isatty())
-        print(f"layers for PyTorch: stored in {choice.path()}")
+        print(f"of layers for PyTorch in {layers.calibrate(progress=sys.stderr.isatty())}")
 
 
 def _fetch(arguments):

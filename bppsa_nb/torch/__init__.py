@@ -6,11 +6,12 @@ memory, without copies. It is imported by ``import bppsa_nb.torch``, never by th
 """
 
 import inspect
+from pathlib import Path
 from typing import get_overloads
 
 import torch
 
-from bppsa_nb.torch.calibrate import calibrate  # noqa: F401
+from bppsa_nb.torch import choice
 from bppsa_nb.torch.convert import KINDS, convert  # noqa: F401
 from bppsa_nb.torch.layers import Scanned
 
@@ -18,18 +19,16 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
     ``output, h_n = layers(input, hx)`` takes inputs (T, B, I), or (B, T, I) with ``batch_first=True``, and first states
     (D L, B, H), zeros if not given; it returns outputs (T, B, D H), laid out as inputs, and last states (D L, B, H). D
-    is 2 with ``bidirectional=True``, else 1. An LSTM has tuples of states, h and c. `forward` has more, and `resets`.
+    is 2 with ``bidirectional=True``, else 1. An LSTM has tuples of states, h and c. `forward` has `resets`, too.
 
     Parameters
     ----------
     input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, device, dtype
         As for `torch.nn.LAYER`; the first three are I, H and L. Only an RNN has a `nonlinearity`.
-    method
-        How gradients go back through time; see `bppsa_nb.RNN.backward`, also for `levels`.
+    method, levels
+        How gradients go back through time; see `bppsa_nb.RNN.backward`.
     backend
         What computes; by default what the tensors are on. For those on a GPU, "auto" or "cuda".
-    levels
-        For ``method="truncated"``.
     forward
         How states are found; see `bppsa_nb.RNN.forward`. On a GPU not "newton".
 
@@ -41,8 +40,8 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
     Notes
     -----
-    `torch.nn.LAYER` has neither the last four parameters nor `resets`. What these layers do not know, such as
-    `proj_size`, complex numbers, or transforms of `torch.func`, is left to the forward pass of `torch.nn.LAYER`.
+    `torch.nn.LAYER` itself goes through time where it is faster, and for what these layers do not know, such as
+    `proj_size`, complex numbers, or transforms of `torch.func`; `runs_by` tells.
 
     Examples
     --------
@@ -80,3 +79,8 @@ class LSTM(Scanned, torch.nn.LSTM):  # noqa: D101
 
 
 KINDS |= {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}
+
+
+def calibrate(progress: bool = True) -> Path:
+    """Measure, for minutes, which layers are faster by torch.nn here; return the file that they go by from then on."""
+    return choice.measure(KINDS, progress)

@@ -10,31 +10,28 @@ def gradients(ctx, grads):
     """Return what `Solve.backward` returns with its `ctx`, by operations that PyTorch can differentiate and batch."""
     needed = ctx.needs_input_grad[2:]
     given, _, *tensors = ctx.saved_tensors
-    with torch.enable_grad():  # each under a name of its own: one may depend on another, or be given twice
+    # Each under a name of its own: one may depend on another, or be given twice. cuDNN has no second derivatives.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         own = [tensor.view_as(tensor) for tensor in (given, *tensors[: len(needed) - 1])]
         outputs = run(ctx.module, ctx.sequences, *own)
     read = [each is not None for each in grads]
-    outputs, grads = list(compress(outputs, read)), list(compress(grads, read))
-    wanted = [tensor for tensor, need in zip(own, needed, strict=True) if need]
+    outputs, grads, wanted = list(compress(outputs, read)), list(compress(grads, read)), list(compress(own, needed))
     more = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
     found = iter(torch.autograd.grad(outputs, wanted, grads, **more))
     return None, None, *(next(found) if need else None for need in needed)
 
 
 def run(module, sequences, given, *tensors):
-    """Return what `Solve.forward` returns of the same arguments."""
+    """Return outputs and last states, as `find` does with the same arguments."""
     states, (spans, _, _, turned, sizes, backward) = module.cell.states, sequences
     starts, params, function = tensors[:states], tensors[states:], getattr(torch, module.mode.lower())
-    settings = params, True, len(starts[0]), 0.0, False, False
 
-    def through(*x, starts):
-        hx = starts[0] if states == 1 else starts
-        with torch.backends.cudnn.flags(enabled=False):  # which has no second derivatives
-            return function(*x, hx, *settings) if len(x) > 1 else function(*x, hx, *settings, False)
+    def through(starts, *x):
+        hx = starts[0] if states == 1 else tuple(starts)
+        return function(*x, hx, params, True, len(starts[0]), 0.0, False, False, *[False] * (len(x) == 1))
 
     if sizes is not None:
-        x = given if turned is None else given.index_select(0, turned)
-        output, *last = through(x, sizes, starts=starts)
+        output, *last = through(starts, given if turned is None else given.index_select(0, turned), sizes)
         return output if turned is None else output.index_select(0, turned), *last
     x, parts = given.flip(0) if backward else given, []
     anew = np.flatnonzero(spans.resets.any(axis=1)).tolist()
@@ -42,7 +39,7 @@ def run(module, sequences, given, *tensors):
         if first in anew:
             begun = torch.from_numpy(spans.resets[first] != 0).to(x.device)[None, :, None]
             starts = [torch.where(begun, 0, start) for start in starts]
-        part, *starts = through(x[first:last], starts=tuple(starts))
+        part, *starts = through(starts, x[first:last])
         parts.append(part)
     output = torch.cat(parts)
     return output.flip(0) if backward else output, *starts

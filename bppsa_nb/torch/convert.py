@@ -11,19 +11,8 @@ def convert(model: torch.nn.Module, back: bool = False) -> torch.nn.Module:
     """Turn every `torch.nn.RNN`, `GRU` and `LSTM` of a model into ours, or ours into these, in place.
 
     Modules stay the same objects: parameters, hooks, and what an optimizer refers to. Classes of one's own that derive
-    from these layers are left as they are.
-
-    Parameters
-    ----------
-    model
-        A model, or such a layer.
-    back
-        Turn ours into torch.nn's. `method`, `backend`, `levels` and `forward` are forgotten.
-
-    Returns
-    -------
-    torch.nn.Module
-        `model`.
+    from these layers are left as they are. With `back`, `method`, `backend`, `levels` and `forward` are forgotten.
+    Returned is `model`.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
 import math
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_map
 
 from bppsa_nb.cells import gru, lstm, rnn
 from bppsa_nb.cells.cell import NAMES, Cell, Spans
@@ -48,16 +50,9 @@ class Scanned:
         return _CELLS[self.mode]
 
     @property
-    def directions(self) -> int:
-        """How many directions in time there are."""
-        return 2 if self.bidirectional else 1
-
-    @property
     def forward_choice(self) -> Forward:
         """How states are found, and what is remembered of it."""
-        if "_forward_choice" not in self.__dict__:
-            self._forward_choice = Forward("auto")
-        return self._forward_choice
+        return self.__dict__.setdefault("_forward_choice", Forward("auto"))
 
     def _settle(self):
         """Look at what was set, and find names and shapes of parameters, once for all attributes as they are."""
@@ -65,13 +60,14 @@ class Scanned:
         if seen == self._seen:
             return
         chain.choose(self.method, self.resolve_backend(), self.levels, (1, 1, self.hidden_size), np.dtype("f4"), 1)
-        ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ("", "_reverse")[: self.directions]]
+        ways = ("", "_reverse")[: 1 + self.bidirectional]
+        ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ways]
         self._names = [f"{name}{end}" for end in ends for name in NAMES]
         rows, H = len(self.weight_hh_l0), self.hidden_size
         self._shapes = []
         for layer in range(self.num_layers):
-            of_x = rows, H * self.directions if layer else self.input_size
-            self._shapes += [of_x, (rows, H), (rows,), (rows,)] * self.directions
+            of_x = rows, H * len(ways) if layer else self.input_size
+            self._shapes += [of_x, (rows, H), (rows,), (rows,)] * len(ways)
         self._seen = seen
 
     def resolve_backend(self, on_gpu=False):
@@ -87,7 +83,8 @@ class Scanned:
         arrays, count = list(map(solve.as_array, params)), len(params) // len(NAMES)
         names = [f"{name}_l{layer}" for layer in range(count) for name in NAMES]
         named = dict(zip(names, arrays, strict=True))
-        return solve.Layers(self.cell, arrays[0].dtype, self.hidden_size, count, named)
+        sizes = {"hidden_size": self.hidden_size, "num_layers": count}
+        return SimpleNamespace(cell=self.cell, dtype=arrays[0].dtype, params=named, **sizes)
 
     def forward(
         self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
@@ -95,21 +92,9 @@ class Scanned:
     ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
         """Go through time, as torch.nn's layers do, whose arguments, results and errors these are.
 
-        Parameters
-        ----------
-        input
-            Inputs (T, B, I), (B, T, I) with ``batch_first=True``, or (T, I), or a PackedSequence.
-        hx
-            Initial states (D L, B, H), or (D L, H) of one sample; zeros if not given. Of an LSTM, a tuple of h and c.
-        resets
-            Of bool, (T, B) or laid out as the input: true where a sample begins anew. Before this step, its states are
-            set to zeros, and no gradient goes back. Backward in time, it begins anew between the same two steps. On the
-            host only, and not where only torch.nn goes through time (NotImplementedError).
-
-        Returns
-        -------
-        output, h_n : torch.Tensor or PackedSequence, torch.Tensor or tuple
-            Hidden states of the last layer, laid out as the input; last states of all layers, laid out as `hx`.
+        `resets` are of bool, laid out as the input without its last axis: true where a sample begins anew. Before this
+        step, its states are set to zeros, and no gradient goes back. Backward in time, it begins anew between the same
+        two steps. They are for the host, and raise NotImplementedError where only torch.nn can go through time.
         """
         if resets is None:
             if torch.compiler.is_compiling():
@@ -127,11 +112,10 @@ class Scanned:
         auto = self.method == self.backend == self.forward_choice.method == "auto"
         if not auto or solve.on_gpu(input) or not input.is_cpu or input.dim() != 3 or not input.numel():
             return math.inf
-        (T, B), kind = input.shape[:2], "RNN" if self.mode.startswith("RNN") else self.mode
-        if kind == "LSTM" and input.dtype is not torch.float32:  # which oneDNN does not have
-            kind = "GRU"
-        sizes = (T * self.num_layers, B) if not self.batch_first else (B * self.num_layers, T)
-        return choice.ratio(kind, (*sizes, self.hidden_size), torch.is_grad_enabled())
+        T, B = input.shape[1::-1] if self.batch_first else input.shape[:2]
+        # Of an LSTM, oneDNN has float32 only, of what is in the table.
+        kind = self.mode[:3] if self.mode != "LSTM" else "LSTM" if input.dtype is torch.float32 else "GRU"
+        return choice.ratio(kind, (T * self.num_layers, B, self.hidden_size), torch.is_grad_enabled())
 
     def __setattr__(self, name, value):
         """Set an attribute; choices do not outlive what they were made for."""
@@ -147,8 +131,7 @@ class Scanned:
             axis, given = 0 if self.batch_first else 1, [start.unsqueeze(1) for start in given]
             resets = resets.unsqueeze(axis) if isinstance(resets, torch.Tensor) else resets
             output, last = self._run_here(input.unsqueeze(axis), given, resets, params)
-            last = last.squeeze(1) if self.mode != "LSTM" else tuple(each.squeeze(1) for each in last)
-            return output.squeeze(axis), last
+            return output.squeeze(axis), tree_map(lambda each: each.squeeze(1), last)
         if why is None:
             return self._run_here(input, given, resets, params)
         if isinstance(input, torch.fx.Proxy):  # a leaf of the graph, as layers of torch.nn are
@@ -164,14 +147,12 @@ class Scanned:
         why = self._why_torch(input, self._given(hx), self._params())
         ratio = 0 if why else self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
         why = why or f"torch.nn is predicted to take {ratio:.2f} of our time"
-        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why if ratio < math.inf else "torch.nn has not been asked"
+        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
-        if hx is None:
-            return ()
-        if self.mode != "LSTM":
-            return (hx,)
+        if hx is None or self.mode != "LSTM":
+            return () if hx is None else (hx,)
         return tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == 2 else None
 
     def _params(self):
@@ -187,10 +168,8 @@ class Scanned:
         """Say why torch.nn has to go through time, or raise what is wrong; return None if there is no reason."""
         if solve.transformed():
             return "torch.func transforms the call"
-        if torch.jit.is_tracing() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() or forward_ad._current_level >= 0:
             return "operations are recorded"
-        if forward_ad._current_level >= 0:
-            return "there may be gradients in forward mode"
         if self.mode not in _CELLS or self.proj_size:
             return f"mode is {self.mode!r}, proj_size {self.proj_size}"
         packed, own = isinstance(input, PackedSequence), params[0]
@@ -211,14 +190,11 @@ class Scanned:
 
     def _fits(self, input, data, packed, given, params):
         """Tell whether the shapes of tensors fit."""
-        if data.dim() not in ((2,) if packed else (2, 3)) or data.shape[-1] != self.input_size:
+        dims = data.dim()
+        if dims not in (2, 3 - packed) or data.shape[-1] != self.input_size or (packed and not fit(input)):
             return False
-        if packed and not fit(input):
-            return False
-        one = data.dim() == 2
-        batch = int(input.batch_sizes[0]) if packed else data.shape[not self.batch_first]
-        states = self.num_layers * self.directions, *[batch] * (packed or not one), self.hidden_size
-        shapes = [*self._shapes, *[states] * len(given)]
+        batch = [int(input.batch_sizes[0])] if packed else [data.shape[not self.batch_first]] * (dims - 2)
+        shapes = [*self._shapes, *[(self.num_layers * (1 + self.bidirectional), *batch, self.hidden_size)] * len(given)]
         return all(tensor.shape == shape for tensor, shape in zip((*params, *given), shapes, strict=True))
 
     def _result(self, own, data):
@@ -235,7 +211,8 @@ class Scanned:
         wide, result = _WIDE[own.dtype], self._result(own, x)
         if not starts:
             batch = int(input.batch_sizes[0]) if packed else x.shape[1]
-            starts = [own.new_zeros(self.num_layers * self.directions, batch, self.hidden_size)] * self.cell.states
+            rows = self.num_layers * (1 + self.bidirectional)
+            starts = [own.new_zeros(rows, batch, self.hidden_size)] * self.cell.states
         if packed and resets is not None:
             raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
         if self.forward_choice.method == "newton" and solve.on_gpu(x):
@@ -261,7 +238,7 @@ class Scanned:
 
         Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...); `ways` are both directions.
         """
-        D, drop = self.directions, self.dropout if self.training else 0
+        D, drop = 1 + self.bidirectional, self.dropout if self.training else 0
         run = solve.Solve.apply
         if not torch.is_grad_enabled() or not any(each.requires_grad for each in (x, *starts, *params)):
             run = lambda *of_layer: (lambda output, last, _: (output, *last))(*solve.find(*of_layer))  # noqa: E731
@@ -296,7 +273,6 @@ class Scanned:
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
-        chosen = {name: getattr(self, name) for name in ("method", "backend", "levels")}
+        chosen = {"method": self.method, "backend": self.backend, "levels": self.levels}
         chosen["forward"] = self.forward_choice.method
-        usual = "auto", None
-        return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in usual)])
+        return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in ("auto", None))])

@@ -46,8 +46,7 @@ class Sequences(NamedTuple):
         begin = np.cumsum(counts) - counts  # the first row of each step
         step, one = np.repeat(np.arange(len(counts)), counts), np.arange(counts.sum()) - np.repeat(begin, counts)
         rows = (first[one] + step) * len(samples) + sample[one]
-        turned = torch.from_numpy(begin[lengths[one] - 1 - step] + one)
-        rows = torch.from_numpy(rows)
+        rows, turned = map(torch.from_numpy, (rows, begin[lengths[one] - 1 - step] + one))
         return cls(spans, rows, numbers, None, sizes), cls(spans, rows[turned], numbers, turned, sizes, backward=True)
 
     @classmethod
@@ -55,11 +54,6 @@ class Sequences(NamedTuple):
         """Make those of sequences that begin anew here and there; backward in time, between the same steps."""
         resets = np.concatenate([np.zeros_like(spans.resets[:1]), spans.resets[:0:-1]])
         return cls(spans), cls(spans._replace(resets=resets), backward=True)
-
-    @property
-    def moved(self):
-        """Whether what is read lies elsewhere than what was given."""
-        return self.backward or self.rows is not None
 
     def steps(self, given):
         """Lay rows or steps out as they are read [shape=(T, B, ...)]."""
@@ -77,18 +71,15 @@ class Sequences(NamedTuple):
 
     def begin(self, starts):
         """Return spans, and each layer's first states, of initial states of each kind [shape=(L, B, H)]."""
+        by_layer = [[states[layer] for states in starts] for layer in range(len(starts[0]))]
         if self.rows is None:
-            return self.spans, [[states[layer] for states in starts] for layer in range(len(starts[0]))]
-        count = self.spans.places.shape[1]
-        table = np.zeros((len(starts[0]), len(starts), count, starts[0].shape[2]), starts[0].dtype)
-        for s, states in enumerate(starts):
-            table[:, s, self.numbers] = states
-        first = self.spans.places[1] == 0
-        return self.spans._replace(starts=table), list(table[:, :, first])
+            return self.spans, by_layer
+        table = np.array([[self.by_number(states) for states in own] for own in by_layer])
+        return self.spans._replace(starts=table), list(table[:, :, self.spans.places[1] == 0])
 
     def by_number(self, grads):
         """Return what is of each packed sequence [shape=(B, ...)] by the numbers of sequences."""
-        if self.rows is None or grads is None:
+        if self.rows is None:
             return grads
         found = np.zeros((self.spans.places.shape[1], *grads.shape[1:]), grads.dtype)
         found[self.numbers] = grads
@@ -105,25 +96,21 @@ BOTH = Sequences.cut(WHOLE)
 def lay_end_to_end(lengths):
     """Share sequences, longest first, out to samples, so that little is left; return a list of each, and steps of all.
 
-    Each goes where it leaves the least room (best fit). Several lengths of a sample are tried.
+    Each goes where it leaves the least room (best fit). Samples may be twice as long as the first.
     """
-    best = None
-    for more in 1, 1.25, 1.5, 2:
-        steps, samples, room = int(lengths[0] * more), [], []
+    found = []
+    for steps in int(lengths[0]), int(1.5 * lengths[0]), 2 * int(lengths[0]):
+        samples, room = [], []
         for i, length in enumerate(lengths.tolist()):
             at = bisect_left(room, (length, 0))
-            left, sample = room.pop(at) if at < len(room) else (steps, len(samples))
-            if sample == len(samples):
+            if at == len(room):
+                room.append((steps, len(samples)))
                 samples.append([])
+            left, sample = room.pop(at)
             samples[sample].append(i)
             insort(room, (left - length, sample))
-        steps -= room[0][0]
-        cost = steps * (len(samples) + _TOGETHER)
-        if best is None or cost < 0.95 * best[0]:
-            best = cost, samples, steps
-        if len(samples) == 1:
-            break
-    return best[1:]
+        found.append((samples, steps - room[0][0]))
+    return min(found, key=lambda each: each[1] * (len(each[0]) + _TOGETHER))
 
 
 def fit(packed):

@@ -1,32 +1,17 @@
 """One node of PyTorch's graph for layers and all their steps, forward and back, and where PyTorch and Numba meet."""
 
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from bppsa_nb.cells import stack, unroll
-from bppsa_nb.cells.cell import Cell
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.torch import composed, threads
 
 
-class Layers(NamedTuple):
-    """As much of a `Recurrent` as `bppsa_nb.cells.stack` needs."""
-
-    cell: Cell
-    dtype: np.dtype
-    hidden_size: int
-    num_layers: int
-    params: dict
-
-
 def find(module, sequences, given, *tensors):
-    """Return outputs of inputs, laid out likewise, last states (L, B, H) of each kind, and what `Solve` saves.
-
-    After inputs come initial states, and then parameters.
-    """
+    """Return outputs, last states, and what `Solve` saves, of inputs, initial states (L, B, H), and parameters."""
     x = sequences.steps(given)
     states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
     starts, params = tensors[:states], tensors[states:]
@@ -50,7 +35,7 @@ class Solve(torch.autograd.Function):
     def forward(ctx, module, sequences, given, *tensors):
         """Return the first two that `find` returns, one after the other."""
         output, last, (x, *arrays) = find(module, sequences, given, *tensors)
-        if not sequences.moved:  # what a caller does to it must not reach what goes back
+        if sequences.rows is None and not sequences.backward:  # what a caller does to it must not reach what goes back
             output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
         # hooks say, and lets go of them in the end.
@@ -77,7 +62,7 @@ class Solve(torch.autograd.Function):
             layers, saved = module.view_layers(params), [*map(as_array, saved), None][:2]
             spans, _ = sequences.begin(list(map(as_array, tensors[:states])))
             ends = [None] * len(saved[0]) if at_last is None else map(as_array, at_last)
-            ends = list(map(sequences.by_number, ends))
+            ends = [end if end is None else sequences.by_number(end) for end in ends]
             local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(module.method, backend, module.levels, *sizes)
@@ -125,11 +110,10 @@ def as_array(tensor):
 
 
 def _side_by_side(at_last):
-    """Return gradients at last states [shape=(L, B, S H)], of h only [shape=(L, B, H)], or None if none are given."""
-    h, *others = at_last
-    if all(grad is None for grad in others):
-        return None if h is None else plain(h)
-    like = next(grad for grad in others if grad is not None)
+    """Return gradients at last states [shape=(L, B, S H)], or None if none are given."""
+    like = next((grad for grad in at_last if grad is not None), None)
+    if like is None:
+        return None
     return plain(torch.cat([torch.zeros_like(like) if grad is None else grad for grad in at_last], 2))
 
 
@@ -145,24 +129,17 @@ def _stack(arrays, like):
     return torch.from_numpy(np.array(arrays))
 
 
+@contextmanager
 def _beside(tensor):
-    """Have a block compute where a tensor is; whatever leaves the range is infinite or NaN, as in PyTorch."""
-    return _beside_pytorch(tensor) if tensor.is_cuda else _on_threads()
-
-
-@contextmanager
-def _on_threads():
-    with threads.lent(), np.errstate(all="ignore"):
-        yield
-
-
-@contextmanager
-def _beside_pytorch(tensor):
-    """Have Numba compute on the device of a tensor, and take turns with PyTorch.
+    """Have a block compute where a tensor is; whatever leaves the range is infinite or NaN, as in PyTorch.
 
     Numba launches on the legacy default stream. It is PyTorch's default stream, too; where PyTorch is on another one,
     either waits for the other. Nothing of PyTorch's is launched in between.
     """
+    if not tensor.is_cuda:
+        with threads.lent(), np.errstate(all="ignore"):
+            yield
+        return
     from bppsa_nb.machine.cuda_compiler import cuda
 
     with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index], np.errstate(all="ignore"):

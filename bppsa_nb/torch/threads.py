@@ -1,8 +1,4 @@
-"""PyTorch's threads, lent to our loops.
-
-They wait for their next task by spinning, for milliseconds, and would keep a core from ours as long. PyTorch takes them
-from OpenMP's library, as whoever else calls it.
-"""
+"""PyTorch's threads, lent to our loops: while they wait, they spin for milliseconds, and take a core from others."""
 
 import ctypes
 import sys
@@ -13,18 +9,9 @@ import torch
 from bppsa_nb.machine import workers
 
 _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def _find():
-    """Return OpenMP's library as PyTorch has loaded it, or None where that is not to be found."""
-    if sys.platform == "linux" and "ATen parallel backend: OpenMP" in torch.__config__.parallel_info():
-        library = ctypes.CDLL(None)
-        if hasattr(library, "GOMP_parallel_start"):
-            return library
-    return None
-
-
-_openmp = _find()
+_openmp = None  # OpenMP's library, as PyTorch has loaded it
+if sys.platform == "linux" and "ATen parallel backend: OpenMP" in torch.__config__.parallel_info():
+    _openmp = ctypes.CDLL(None)
 
 
 @contextmanager
@@ -40,4 +27,5 @@ def _team(task):
 
 def lent():
     """Return a context in which our loops run on PyTorch's threads, if it has more than one."""
-    return workers.lent(_team) if _openmp and torch.get_num_threads() > 1 else nullcontext()
+    there = torch.get_num_threads() > 1 and hasattr(_openmp, "GOMP_parallel_start")
+    return workers.lent(_team) if there else nullcontext()

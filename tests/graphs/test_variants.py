@@ -208,13 +208,9 @@ def test_counter_follows_memory():
 # PyTorch's GRU, and the one of this package, is the moved one.
 
 
-def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
-    params, *_ = case((1, 1, 2, 3))
-    before = {name: param.copy() for name, param in params.items()}
-    back = variants.to_pytorch(variants.to_pytorch(params))
-    for name, param in params.items():
-        np.testing.assert_array_equal(param, before[name])
-        np.testing.assert_array_equal(back[name], param)
+def to_pytorch(params):
+    """Translate parameters or gradients for PyTorch's GRU, or back."""
+    return {name: np.concatenate([r, -z, c]) for name, (r, z, c) in ((n, np.split(p, 3)) for n, p in params.items())}
 
 
 def test_parameters_are_drawn_as_pytorch_draws_them():
@@ -252,8 +248,8 @@ def test_moved_reset_is_this_package_s_gru_with_z_negated():
     grad_hidden = np.zeros((6, 3, 5))
     grad_hidden[-1] = grad_logits @ model.params["fc.weight"]
     for variant in ("moved", "saved"):
-        hidden, grads = run(variant, variants.to_pytorch(theirs), x, h0, grad_hidden)
+        hidden, grads = run(variant, to_pytorch(theirs), x, h0, grad_hidden)
         np.testing.assert_allclose(hidden, activations.hidden[0], rtol=0, atol=1e-13)
-        translated = variants.to_pytorch({name: grads[name] for name in theirs})
+        translated = to_pytorch({name: grads[name] for name in theirs})
         for name, grad in translated.items():
             np.testing.assert_allclose(grad, their_grads[f"{name}_l0"], rtol=0, atol=1e-12, err_msg=name)

@@ -3,9 +3,11 @@
 import os
 import shutil
 import sys
+import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from bppsa_nb.machine import files, process
 
@@ -23,17 +25,8 @@ class Set:
     unpacked: str = ""  # the folder that is in an archive, where it is needed unpacked
 
 
-SETS = {
-    "irmas": Set("IRMAS", "3 GB", "https://zenodo.org/records/1290750/files/",
-                 {"IRMAS-TrainingData.zip": "4fd9f5ed5a18d8e2687e6360b5f60afe"}, "IRMAS-TrainingData"),
-    "cifar10": Set("CIFAR-10", "0.2 GB", "https://www.cs.toronto.edu/~kriz/",
-                   {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
-    "mnist": Set("MNIST", "12 MB", "https://ossci-datasets.s3.amazonaws.com/",
-                 {"mnist/train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                  "mnist/train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-                  "mnist/t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-                  "mnist/t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c"}),
-}  # fmt: skip
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SETS = {key: Set(**fields) for key, fields in _TABLES.items()}
 
 
 def find(key):

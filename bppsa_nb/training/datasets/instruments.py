@@ -5,6 +5,8 @@ strength of its partials, and in what goes with it: vibrato, breath, other notes
 recording, melodies per clip. The clips are written as WAV files that are named as IRMAS names its own.
 """
 
+import tomllib
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -20,7 +22,6 @@ _VERSION = 2  # changes when the sound does
 _SAMPLES = SECONDS * SAMPLE_RATE
 _TABLE = 1 << 14  # samples of one period
 _CHORD = 0, 7, 4  # semitones
-_VOWELS = (800, 1150, 2900), (400, 1600, 2700), (300, 2200, 2950), (450, 800, 2830), (325, 700, 2700)  # a, e, i, o, u
 
 
 class Timbre(NamedTuple):
@@ -41,19 +42,8 @@ class Timbre(NamedTuple):
     formants: tuple = ((),)  # Hz that the body amplifies: of every note one of these
 
 
-TIMBRES = {
-    "cel": Timbre(36, 60, 1.0, 0.2, 9, 0.9, 1.6, 22, 0.01, formants=((250, 600, 1500),)),
-    "cla": Timbre(50, 82, 0.4, 0.045, 9, 0.9, 2.0, 0, 0.002, even=0.05, formants=((1500,),)),
-    "flu": Timbre(64, 93, 0.5, 0.07, 9, 1.8, 3.0, 8, 0.1),
-    "gac": Timbre(40, 72, 0.2, 0.002, 0.3, 0.8, 1.6, 0, 0.002, voices=2, formants=((110, 220, 420),)),
-    "gel": Timbre(40, 68, 0.5, 0.003, 2, 0.4, 0.6, 0, 0.004, voices=2, formants=((900, 2500),)),
-    "org": Timbre(48, 84, 0.9, 0.005, 9, 0.3, 0.3, 4, 0.002, partials=8, voices=3),
-    "pia": Timbre(40, 84, 0.45, 0.004, 0.6, 0.9, 2.2, 0, 0.002, voices=3),
-    "sax": Timbre(46, 78, 0.5, 0.035, 9, 0.5, 1.5, 25, 0.03, formants=((700, 1200, 2500),)),
-    "tru": Timbre(54, 82, 0.3, 0.045, 9, 0.4, 2.6, 4, 0.004, formants=((1200, 2400),)),
-    "vio": Timbre(58, 93, 0.65, 0.08, 9, 0.8, 1.2, 35, 0.02, formants=((480, 1000, 3000),)),
-    "voi": Timbre(48, 74, 0.55, 0.08, 9, 0.8, 1.5, 55, 0.02, formants=_VOWELS),
-}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TIMBRES = {name: Timbre(**fields) for name, fields in _TABLES.items()}
 
 
 def clips(count=CLIPS, seed=0, progress=True):
