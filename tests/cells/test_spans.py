@@ -10,6 +10,8 @@ from minimal_gated_unit import MinimalGatedUnit
 from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer
+from bppsa_nb.cells import stack
+from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.training.datasets import ArrayDataset
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
@@ -81,6 +83,48 @@ def test_pieces_are_sequences_of_their_own(kind, sizes, layers, seed, share, rag
     np.testing.assert_allclose(activations.logits, logits, **tol)
     found = model.backward(activations, grad_logits, back, backend, levels)
     for name, grad in grads.items():
+        np.testing.assert_allclose(found[name], grad, **tol, err_msg=name)
+
+
+@given(
+    kind=st.sampled_from(list(MODELS)),
+    sizes=st.tuples(st.integers(3, 14), st.integers(1, 12), st.integers(1, 4), st.integers(1, 6)),
+    layers=st.integers(1, 3),
+    seed=st.integers(0, 99),
+    way=st.sampled_from(WAYS),
+    backend=st.sampled_from(["numpy", "cpu"]),
+)
+@example("LSTM", (9, 12, 2, 3), 2, 0, WAYS[1], "cpu")
+@example("GRU", (9, 12, 2, 3), 1, 1, WAYS[0], "cpu")
+@example("LSTM", (9, 12, 2, 3), 1, 2, WAYS[4], "numpy")
+def test_several_sequences_are_one_sample(kind, sizes, layers, seed, way, backend):
+    model, x, _, _, resets, _, _ = draw(kind, sizes, layers, seed, 0.3)
+    (T, B, *_), rng, (S, H) = sizes, np.random.default_rng(seed), (model.cell.states, sizes[3])
+    resets[0], numbers = True, np.zeros((T, B), np.int32)
+    places = [(b, *step) for b, own in enumerate(pieces(resets, [T] * B)) for step in own]
+    numbers[[first for _, first, _ in places], [b for b, *_ in places]] = 1 + np.arange(len(places))
+    starts, ends = rng.uniform(-1, 1, (layers, S, len(places), H)), rng.standard_normal((layers, len(places), S * H))
+    terms = rng.standard_normal((T, B, H))
+    spans = WHOLE._replace(resets=numbers, places=np.array(places).T, starts=starts)
+    back, levels, how = way
+    options, first = stack.unroll.SolverOptions(**how), spans.places[1] == 0
+    states, kept, _ = stack.run(model, x, list(starts[:, :, first]), options, backend, spans)
+    how = back, backend, levels
+    found, at_x, at_start = stack.run_back(model, x, (states, kept), ([*ends], terms), how, True, spans)
+    total, at_input, tol = dict.fromkeys(found, 0), np.empty_like(x), {"rtol": 1e-9, "atol": 1e-10}
+    for k, (b, begin, end) in enumerate(places):
+        own, of_own = np.array(x[begin:end, b : b + 1]), np.array(terms[begin:end, b : b + 1])
+        alone = stack.run(model, own, list(starts[:, :, k : k + 1]), stack.LOOP, "numpy")[:2]
+        np.testing.assert_allclose(states[:, :, begin + 1 : end + 1, b], alone[0][:, :, 1:, 0], **tol)
+        read = [end_k[k : k + 1] for end_k in ends], of_own
+        expected, at_own, at_first = stack.run_back(model, own, alone, read, ("linear", "numpy", None), True)
+        at_input[begin:end, b] = at_own[:, 0]
+        for name, grad in expected.items():
+            total[name] = total[name] + grad
+        for one, other in zip(at_start, at_first, strict=True):
+            np.testing.assert_allclose(one[k], other[0], **tol)
+    np.testing.assert_allclose(at_x, at_input, **tol)
+    for name, grad in total.items():
         np.testing.assert_allclose(found[name], grad, **tol, err_msg=name)
 
 

@@ -262,6 +262,7 @@ def planner(cache, monkeypatch):
         return np.full(len(calibrate.points()), 1e-3)
 
     monkeypatch.setattr(calibrate, "measure", measure)
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
     return measured
 
 
@@ -279,6 +280,15 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, run):
         )
     assert f"predictions of {len(calibrate.points())} points are" in shown
     assert lines[-1] == f"stored in {prices.path()}"
+
+
+@pytest.mark.peers
+def test_calibrate_measures_layers_for_pytorch(planner, run, monkeypatch):
+    layers, shown = pytest.importorskip("bppsa_nb.torch"), []
+    monkeypatch.setattr(cli, "find_spec", lambda name: True)
+    monkeypatch.setattr(layers, "calibrate", lambda progress: shown.append(progress) or "there.json")
+    assert run("calibrate", "--backend", "cpu") and shown == []
+    assert run("calibrate").splitlines()[-1] == "of layers for PyTorch in there.json" and shown == [False]
 
 
 def test_calibrate_measures_the_backend_that_is_asked_for(planner, run):
