@@ -2,7 +2,11 @@
 
 import inspect
 import itertools
+import os
 import pydoc
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,7 +19,9 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils._pytree import tree_flatten
 
 import bppsa_nb.torch as ours
+from bppsa_nb.machine import workers
 from bppsa_nb.torch import choice
+from bppsa_nb.torch.threads import lent
 
 # Ignored are warnings of PyTorch, of what it will not keep.
 pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("always_ours"), pytest.mark.filterwarnings("ignore")]
@@ -185,7 +191,7 @@ def test_the_table_is_interpolated(kind, monkeypatch):
     try:
         for count, training in itertools.product((1, 2), (False, True)):
             torch.set_num_threads(count)
-            table = np.exp(choice.table()[choice.name(kind)][..., int(training)])
+            table = np.exp(choice.table()[f"{kind}, {count}"][..., int(training)])
             grid = [choice.GRID[axis] for axis in "TBH"]
             for place in itertools.product(*(range(len(sizes)) for sizes in grid)):
                 sizes = [own[i] for own, i in zip(grid, place, strict=True)]
@@ -253,3 +259,34 @@ def test_the_class_alone_can_be_set(kind):
     layers.__class__ = getattr(ours, kind)
     torch.testing.assert_close(layers(X), expected)
     assert repr(layers) == f"{kind}(3, 4)" and layers.runs_by(X)[0] == "bppsa_nb.torch"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_loops_run_on_threads_of_pytorch(count, monkeypatch):
+    threads, seen = torch.get_num_threads(), []
+    monkeypatch.setattr(workers, "THREADS", 2)
+    torch.set_num_threads(count)
+
+    def work(first, last):
+        seen.append(threading.current_thread().name)
+        time.sleep(0.05)
+
+    try:
+        with lent():
+            assert workers.parallel_for(work, 4)
+        assert count == 1 or not any(name.startswith("bppsa_nb") for name in seen)
+        with pytest.raises(ZeroDivisionError), lent():
+            workers.parallel_for(lambda first, last: 1 // 0, 4)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_child_has_no_threads_of_pytorch():
+    layers, x = ours.GRU(40, 40), torch.ones(48, 16, 40)  # of more, PyTorch itself hangs, for it waits for them
+    torch.set_num_threads(2)
+    layers(x)
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        layers(x)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

@@ -9,7 +9,7 @@ takes the next chunk.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from queue import SimpleQueue
 
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
@@ -114,7 +114,8 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
         news.put(True)
 
     try:
-        with beside(help_out):
+        with beside(help_out), ExitStack() as at_end:
+            at_end.callback(left.clear)  # before threads that were lent are waited for
             done = take_chunks()
             while len(ended) < len(begun):
                 news.get()

@@ -24,18 +24,14 @@ def table():
     return {name: np.log(ratios) for name, ratios in own["ratios"].items()}
 
 
-def name(kind):
-    """Name a part of the table: of a kind of layers, and of one thread of PyTorch's, or more."""
-    return f"{kind}, {min(torch.get_num_threads(), 2)}"
-
-
 def ratio(kind, sizes, training):
     """Predict torch.nn's time over ours for sizes T, B and H: interpolated, on axes of logarithms; as at the edges."""
     from scipy.interpolate import interpn
 
+    part = table()[f"{kind}, {min(torch.get_num_threads(), 2)}"]
     axes = [np.log(own) for own in GRID.values()]
     point = [np.clip(np.log(size), axis[0], axis[-1]) for size, axis in zip(sizes, axes, strict=True)]
-    return float(np.exp(interpn(axes, table()[name(kind)][..., int(training)], point).item()))
+    return float(np.exp(interpn(axes, part[..., int(training)], point).item()))
 
 
 def measure(kinds, progress):
@@ -52,7 +48,7 @@ def measure(kinds, progress):
                     found.append([_time(both, x, training) for training in (False, True)])
                     bar.update()
                 found = np.reshape(found, (*map(len, GRID.values()), 2))
-                ratios[name(ours.__name__)] = found.round(3).tolist()
+                ratios[f"{ours.__name__}, {min(count, 2)}"] = found.round(3).tolist()
         finally:
             torch.set_num_threads(threads)
     files.write_json(path, {"machine": prices.machine(), "torch": torch.__version__, "ratios": ratios})

@@ -1,6 +1,7 @@
 """PyTorch's threads, lent to our loops: while they wait, they spin for milliseconds, and take a core from others."""
 
 import ctypes
+import os
 import sys
 from contextlib import contextmanager, nullcontext
 
@@ -12,6 +13,7 @@ _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _openmp = None  # OpenMP's library, as PyTorch has loaded it
 if sys.platform == "linux" and "ATen parallel backend: OpenMP" in torch.__config__.parallel_info():
     _openmp = ctypes.CDLL(None)
+    os.register_at_fork(after_in_child=lambda: globals().update(_openmp=None))  # the child has none of its threads
 
 
 @contextmanager
