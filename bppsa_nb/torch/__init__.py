@@ -65,20 +65,19 @@ def _init_of(theirs):
 
 class RNN(Scanned, torch.nn.RNN):  # noqa: D101
     __doc__ = "Elman's recurrent layers" + _MORE.replace("LAYER", "RNN")
-    __init__ = _init_of(torch.nn.RNN)
 
 
 class GRU(Scanned, torch.nn.GRU):  # noqa: D101
     __doc__ = "Gated recurrent units" + _MORE.replace("LAYER", "GRU")
-    __init__ = _init_of(torch.nn.GRU)
 
 
 class LSTM(Scanned, torch.nn.LSTM):  # noqa: D101
     __doc__ = "Layers of long short-term memory" + _MORE.replace("LAYER", "LSTM")
-    __init__ = _init_of(torch.nn.LSTM)
 
 
 KINDS |= {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}
+for _theirs, _own in KINDS.items():  # type checkers read that of `Scanned`
+    _own.__init__ = _init_of(_theirs)
 
 
 def calibrate(progress: bool = True) -> Path:
