@@ -247,6 +247,14 @@ class PlannedProduct(checks.Fixed):
         self.pattern, self.multiply_adds, self.kind, self.places = pattern, multiply_adds, kind, []
 
     @checked
+    def performed(self, a: Annotated[np.ndarray, "float[...]"]) -> int:
+        """Count the multiply-adds for one sample's values of the left matrix; zeros take none where entries are sums."""
+        if a.shape != (self.left.nnz,):
+            raise checks.wrong_shape("a", a, (self.left.nnz,))
+        taken = self.left.indices[a != 0] if self.kind == "sums" else self.left.indices
+        return int(np.diff(self.right.indptr)[taken].sum(dtype=np.int64))
+
+    @checked
     def __call__(
         self, a: Annotated[np.ndarray, "float[...]"], b: Annotated[np.ndarray, "float[...]"],
         backend: Backend = "auto", out: Annotated[np.ndarray, "float[...]"] | None = None,

@@ -25,12 +25,8 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
     ----------
     input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, device, dtype
         As for `torch.nn.LAYER`; the first three are I, H and L. Only an RNN has a `nonlinearity`.
-    method, levels
-        How gradients go back through time; see `bppsa_nb.RNN.backward`.
-    backend
-        What computes; by default what the tensors are on. For those on a GPU, "auto" or "cuda".
-    forward
-        How states are found; see `bppsa_nb.RNN.forward`. On a GPU not "newton".
+    method, levels, forward, backend
+        As for `bppsa_nb.RNN.backward`, and the method of `bppsa_nb.RNN.forward`, on a GPU not "newton".
 
     Attributes
     ----------

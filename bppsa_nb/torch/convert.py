@@ -11,8 +11,7 @@ def convert(model: torch.nn.Module, back: bool = False) -> torch.nn.Module:
     """Turn every `torch.nn.RNN`, `GRU` and `LSTM` of a model into ours, or ours into these, in place.
 
     Modules stay the same objects: parameters, hooks, and what an optimizer refers to. Classes of one's own that derive
-    from these layers are left as they are. With `back`, `method`, `backend`, `levels` and `forward` are forgotten.
-    Returned is `model`.
+    from these layers are left as they are. With `back`, ours forget `method` and the like. Returned is `model`.
 
     Examples
     --------

@@ -146,8 +146,8 @@ class Scanned:
         """Return whose code would go through time for these, "bppsa_nb.torch" or "torch.nn", and why."""
         why = self._why_torch(input, self._given(hx), self._params())
         ratio = 0 if why else self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
-        why = why or f"torch.nn is predicted to take {ratio:.2f} of our time"
-        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why
+        name = "torch.nn" if ratio < 1 else "bppsa_nb.torch"
+        return name, why or f"torch.nn is predicted to take {ratio:.2f} of our time"
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""

@@ -9,8 +9,7 @@ import torch
 
 from bppsa_nb.machine import workers
 
-_CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_openmp = None  # OpenMP's library, as PyTorch has loaded it
+_CALLED, _openmp = ctypes.CFUNCTYPE(None, ctypes.c_void_p), None  # OpenMP's library, as PyTorch has loaded it
 if sys.platform == "linux" and "ATen parallel backend: OpenMP" in torch.__config__.parallel_info():
     _openmp = ctypes.CDLL(None)
     os.register_at_fork(after_in_child=lambda: globals().update(_openmp=None))  # the child has none of its threads

@@ -75,13 +75,15 @@ def test_values_are_those_of_dense_matrices(seed, sizes, kinds, batches, dtype):
 
 
 @given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
-def test_zeros_are_passed_over(seed, kinds):
+def test_zeros_are_passed_over_and_not_counted(seed, kinds):
     rng = np.random.default_rng(seed)
     plan = PlannedProduct(*(random_pattern(rng, 5, 5, kind) for kind in kinds))
     a, b = (rng.random(plan.left.nnz) < 0.6).astype(float), np.ones(plan.right.nnz)
     for backend in BACKENDS:
         values = plan(a, b, backend=backend)
         assert np.array_equal(plan.pattern.matrix(values).toarray(), multiply(plan.left, plan.right, a, b)[0])
+        assert values.sum() == plan.performed(a) if plan.kind == "sums" else plan.performed(a) == plan.multiply_adds
+    assert plan.performed(np.ones(plan.left.nnz)) == plan.multiply_adds
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
