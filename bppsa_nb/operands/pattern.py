@@ -248,7 +248,7 @@ class PlannedProduct(checks.Fixed):
 
     @checked
     def performed(self, a: Annotated[np.ndarray, "float[...]"]) -> int:
-        """Count the multiply-adds for one sample's values of the left matrix; zeros take none where entries are sums."""
+        """Count multiply-adds for one sample's values of the left matrix; zeros take none where entries are sums."""
         if a.shape != (self.left.nnz,):
             raise checks.wrong_shape("a", a, (self.left.nnz,))
         taken = self.left.indices[a != 0] if self.kind == "sums" else self.left.indices
