@@ -168,6 +168,7 @@ def test_a_signature_says_what_is_taken(kind):
 def test_whose_code_runs_is_told(monkeypatch):
     assert ours.LSTM(3, 4, proj_size=2).runs_by(X) == ("torch.nn", "mode is 'LSTM', proj_size 2")
     assert ours.GRU(3, 4).runs_by(X[:, :0]) == ("torch.nn", "the input is empty")
+    assert ours.GRU(3, 4).runs_by(PACKED)[1] == "no table is asked"
     assert ours.GRU(3, 4).runs_by(PACKED)[0] == ours.GRU(3, 4, method="linear").runs_by(X)[0] == "bppsa_nb.torch"
     layers, ran, asked = ours.GRU(3, 4, 2, batch_first=True), [], []
     monkeypatch.setattr(choice, "ratio", lambda *sizes: asked.append(sizes) or (2 if torch.is_grad_enabled() else 0.5))
@@ -214,6 +215,18 @@ def test_a_machine_is_measured(monkeypatch, tmp_path):
         assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 8)
     finally:
         choice.table.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"machine": "MACHINE"}', '{"machine": "MACHINE", "ratios": {"GRU, 1": [1]}}']
+)
+def test_a_damaged_table_is_told(content, monkeypatch, tmp_path):
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    (tmp_path / "torch.json").write_text(content.replace("MACHINE", choice.prices.machine()), encoding="utf-8")
+    choice.table.cache_clear()
+    with pytest.raises(choice.files.CorruptFileError, match="torch.json is damaged"):
+        choice.table()
+    choice.table.cache_clear()
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -18,10 +18,13 @@ GRID = {"T": (1, 4, 16, 64), "B": (1, 8, 32, 128), "H": (16, 64, 128, 256, 512)}
 def table():
     """Return torch.nn's time over ours, logarithms [shape=(T, B, H, 2)]: forward, and training; by kind and threads."""
     path = files.cache_folder() / "torch.json"
-    own = files.read_json(path) if path.exists() else None
-    if own is None or own["machine"] != prices.machine():
-        own = files.read_json(Path(__file__).with_suffix(".json"))
-    return {name: np.log(ratios) for name, ratios in own["ratios"].items()}
+    own, shape = files.read_json(path) if path.exists() else {"machine": None}, (*map(len, GRID.values()), 2)
+    try:
+        if own["machine"] != prices.machine():
+            own = files.read_json(Path(__file__).with_suffix(".json"))
+        return {name: np.log(ratios).reshape(shape) for name, ratios in own["ratios"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise files.CorruptFileError(f"{path} is damaged: {error!r}; `bppsa-nb calibrate` writes it anew") from error
 
 
 def ratio(kind, sizes, training):

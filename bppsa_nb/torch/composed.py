@@ -16,8 +16,7 @@ def gradients(ctx, grads):
         outputs = run(ctx.module, ctx.sequences, *own)
     read = [each is not None for each in grads]
     outputs, grads, wanted = list(compress(outputs, read)), list(compress(grads, read)), list(compress(own, needed))
-    more = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
-    found = iter(torch.autograd.grad(outputs, wanted, grads, **more))
+    found = iter(torch.autograd.grad(outputs, wanted, grads, None, torch.is_grad_enabled(), allow_unused=True))
     return None, None, *(next(found) if need else None for need in needed)
 
 

@@ -146,8 +146,8 @@ class Scanned:
         """Return whose code would go through time for these, "bppsa_nb.torch" or "torch.nn", and why."""
         why = self._why_torch(input, self._given(hx), self._params())
         ratio = 0 if why else self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
-        name = "torch.nn" if ratio < 1 else "bppsa_nb.torch"
-        return name, why or f"torch.nn is predicted to take {ratio:.2f} of our time"
+        told = f"torch.nn is predicted to take {ratio:.2f} of our time" if ratio < math.inf else "no table is asked"
+        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why or told
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
@@ -273,6 +273,5 @@ class Scanned:
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
-        chosen = {"method": self.method, "backend": self.backend, "levels": self.levels}
-        chosen["forward"] = self.forward_choice.method
+        chosen = {**{name: getattr(self, name) for name in _SETTINGS[-3:]}, "forward": self.forward_choice.method}
         return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in ("auto", None))])

@@ -19,8 +19,7 @@ def find(module, sequences, given, *tensors):
         layers = module.view_layers(params)
         spans, by_layer = sequences.begin(list(map(as_array, starts)))
         choice = module.forward_choice
-        how = choice.options(), backend, spans
-        hidden, kept, solved = stack.run(layers, as_array(x), by_layer, *how, _new(x))
+        hidden, kept, solved = stack.run(layers, as_array(x), by_layer, choice.options(), backend, spans, _new(x))
     if choice.rest or any(solved):
         choice.remember(unroll.share_of(layers, x.shape, solved, backend))
     output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
