@@ -195,7 +195,7 @@ def lacking(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    return collection_path.name in ("test_torch.py", "test_torch_layers.py") and bool(lacking(config)) or None
+    return collection_path.match("test_torch*.py") and bool(lacking(config)) or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose
