@@ -7,9 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_map_only
 
 import bppsa_nb.torch as ours
+from bppsa_nb.torch.layers import Scanned
 
 pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("always_ours")]
 KINDS = {
@@ -30,6 +33,10 @@ def test_help_says_what_they_take_and_give(kind):
     assert [each for each in (*taken, *told) if each not in own.__doc__] == []
 
 
+BOUNDS = {torch.float64: (1e-12, 1e-10), torch.float32: (1e-5, 1e-3)}  # of results and gradients
+BOUNDS |= {torch.float16: (1e-2, 1e-1), torch.bfloat16: (1e-1, 1)}
+
+
 def pair(kind, *sizes, only=None, **how):
     """PyTorch's layers and ours, with the same parameters; ours know more."""
     theirs, own, usual = KINDS[kind]
@@ -38,28 +45,73 @@ def pair(kind, *sizes, only=None, **how):
     return theirs, own
 
 
-def draw(kind, layers, what, given_hx, sizes):
+def draw(kind, layers, what, given_hx, sizes, views=False):
     """Draw an input, and initial states; all of them want gradients."""
     (T, B, inputs, H), dtype = sizes, layers.weight_hh_l0.dtype
-    new = partial(torch.randn, dtype=dtype, requires_grad=True)
-    rows = layers.num_layers * (2 if layers.bidirectional else 1)
+    last, rows = layers.proj_size or H, layers.num_layers * (2 if layers.bidirectional else 1)
+
+    def new(*shape):
+        every = torch.randn(*shape[:-1], (1 + views) * shape[-1], dtype=dtype)
+        return every[..., :: 1 + views].requires_grad_()
+
     if what == "one sample":
-        x, shape = new(T, inputs), (rows, H)
+        x, shape = new(T, inputs), (rows,)
     elif what == "batch":
-        x, shape = new(*((B, T) if layers.batch_first else (T, B)), inputs), (rows, B, H)
+        x, shape = new(*((B, T) if layers.batch_first else (T, B)), inputs), (rows, B)
     else:
         lengths = [T, *np.random.default_rng(T * B).integers(1, T + 1, B - 1).tolist()]
         lengths = sorted(lengths, reverse=True) if what == "packed" else lengths[::-1]
-        x = pack_sequence([torch.randn(n, inputs, dtype=dtype) for n in lengths], enforce_sorted=what == "packed")
-        x, shape = x._replace(data=x.data.requires_grad_()), (rows, B, H)
-    hx = tuple(new(*shape) for _ in range(2 if kind == "LSTM" else 1)) if given_hx else ()
-    return x, hx
+        x = pack_sequence([torch.randn(n, inputs) for n in lengths], enforce_sorted=what == "packed")
+        x, shape = x._replace(data=new(*x.data.shape)), (rows, B)
+    return x, tuple(new(*shape, n) for n in ((last, H) if kind == "LSTM" else (H,)) if given_hx)
 
 
-def results(layers, x, hx):
-    """Outputs, last states, and the gradients of a loss that reads all of them."""
+def expected(theirs, x, hx, resets):
+    """What `torch.nn` gives: in float32 for halves; with resets, for pieces of sequences, each sample by itself."""
+    own = theirs.weight_hh_l0.dtype
+    wide = torch.float32 if own.itemsize == 2 else own
+    to = lambda dtype: lambda each: each.to(dtype) if each.is_floating_point() else each  # noqa: E731
+    params, x, hx = tree_map_only(torch.Tensor, to(wide), (dict(theirs.named_parameters()), x, hx))
+    found = functional_call(theirs, params, (x, hx)) if resets is None else restarted(theirs, params, x, hx, resets)
+    return tree_map_only(torch.Tensor, to(own), found)
+
+
+def restarted(theirs, params, x, hx, resets):
+    """What `expected` gives with resets: layer by layer, in each direction."""
+    names, batch, drop = theirs._all_weights, x.dim() == 3, torch.nn.functional.dropout
+    time = 1 if theirs.batch_first and batch else 0
+    x, resets = (each.transpose(0, time) if batch else each.unsqueeze(1) for each in (x, resets))
+    if hx is None:
+        hx = (x.new_zeros(len(names), *x.shape[1 : 1 + batch], theirs.hidden_size),) * (1 + (theirs.mode == "LSTM"))
+    hx = [each if batch else each.unsqueeze(1) for each in (hx if isinstance(hx, tuple) else (hx,))]
+    function, last, outputs, rows = getattr(torch, theirs.mode.lower()), [], [], len(names) // theirs.num_layers
+    for row, own in enumerate(names):
+        if row % rows == 0:
+            x, outputs = (drop(torch.cat(outputs, 2), theirs.dropout) if row else x), []
+        samples, ends = [], []
+        for b in range(x.shape[1]):
+            cuts, parts = [0, *(t for t in range(1, len(x)) if resets[t, b]), len(x)], []
+            states = [each[row : row + 1, b : b + 1] * ~(resets[0, b] & (row % rows == 0)) for each in hx]
+            for start, stop in list(itertools.pairwise(cuts))[:: -1 if row % rows else 1]:
+                piece = x[start:stop, b : b + 1].flip([0] * (row % rows))
+                given = states if len(states) > 1 else states[0], [params[name] for name in own]
+                output, *ended = function(piece, *given, theirs.bias, 1, 0.0, False, False, False)
+                parts.append(output.flip([0] * (row % rows)))
+                states = list(map(torch.zeros_like, ended))
+            samples.append(torch.cat(parts[:: -1 if row % rows else 1]))
+            ends.append(ended)
+        outputs.append(torch.cat(samples, 1))
+        last.append([torch.cat(each, 1) for each in zip(*ends, strict=True)])
+    output, last = torch.cat(outputs, 2), [torch.cat(each) for each in zip(*last, strict=True)]
+    last = last if batch else [each.squeeze(1) for each in last]
+    return output.transpose(0, time) if batch else output.squeeze(1), tuple(last) if len(last) > 1 else last[0]
+
+
+def results(layers, x, hx, resets=None, second=False):
+    """Outputs, last states, and the gradients of a loss that reads all; with `second`, of their squares, too."""
     torch.manual_seed(1)  # of dropout
-    output, last = layers(x, None if not hx else hx if len(hx) > 1 else hx[0])
+    run = layers if isinstance(layers, Scanned) else partial(expected, layers)
+    output, last = run(x, None if not hx else hx if len(hx) > 1 else hx[0], resets)
     last = last if isinstance(last, tuple) else (last,)
     data, read = (output.data, x.data) if isinstance(x, PackedSequence) else (output, x)
     if isinstance(x, PackedSequence):
@@ -68,13 +120,24 @@ def results(layers, x, hx):
             assert (one is other is None) or torch.equal(one, other)
     weight = torch.linspace(-1, 1, data.numel(), dtype=data.dtype).view_as(data)
     loss = (data.sin() * weight).sum() + sum((each * k).cos().sum() for k, each in enumerate(last, 1))
-    return (data, *last), torch.autograd.grad(loss, [read, *hx, *layers.parameters()])
+    wanted = [each for each in (read, *hx, *layers.parameters()) if each.requires_grad]
+    grads = torch.autograd.grad(loss, wanted, create_graph=second, materialize_grads=True) if wanted else ()
+    if wanted and second:
+        grads += torch.autograd.grad(sum(each.square().sum() for each in grads), wanted, materialize_grads=True)
+    return (data, *last), grads
 
 
-def compare(kind, both, what, given_hx, sizes, tol=(1e-12, 1e-10)):
-    x, hx = draw(kind, both[0], what, given_hx, sizes)
+def compare(kind, both, what, given_hx, sizes, tol=(1e-12, 1e-10), rng=None, **more):
+    x, hx = draw(kind, both[0], what, given_hx, sizes, more.pop("views", False))
+    # Frozen are some, where a generator is given.
+    frozen = [name for name, _ in both[0].named_parameters() if rng and rng.integers(3) == 0]
+    for layers in both:
+        for name in frozen:
+            getattr(layers, name).requires_grad_(False)
+    for each in (x.data if isinstance(x, PackedSequence) else x, *hx):
+        each.requires_grad_(not (rng and rng.integers(3) == 0))
     worst = 0
-    for (expected, grads), (found, own_grads) in [[results(layers, x, hx) for layers in both]]:
+    for (expected, grads), (found, own_grads) in [[results(layers, x, hx, **more) for layers in both]]:
         for bound, ones, others in (tol[0], found, expected), (tol[1], own_grads, grads):
             for one, other in zip(ones, others, strict=True):
                 assert one.shape == other.shape and one.dtype == other.dtype
@@ -101,17 +164,25 @@ def test_every_argument_with_every_kind_of_input(kind):
 
 @each_kind
 @pytest.mark.parametrize("part", range(5))
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_random_configurations(kind, part):
+    """Everything crossed, and gradients of gradients."""
     rng = np.random.default_rng(part)
-    for _ in range(100 if kind == "LSTM" else 30):
-        T, B, inputs, H, layers = rng.integers(1, (40, 20, 6, 24, 4)).tolist()
-        flip = lambda: bool(rng.integers(2))  # noqa: E731
+    flip = lambda: bool(rng.integers(2))  # noqa: E731
+    for _ in range(100):
+        T, B, inputs, H, layers = rng.integers(1, (30, 9, 6, 16, 4)).tolist()
+        what, dtype = INPUTS[rng.integers(4)], list(BOUNDS)[max(0, rng.integers(-3, 4))]
         how = {"bias": flip(), "batch_first": flip(), "bidirectional": flip(), "dropout": 0.3 * (layers > 1) * flip()}
-        only = METHODS[rng.integers(len(METHODS))]
-        both = pair(kind, inputs, H, layers, **how, dtype=torch.float64, only=only)
-        exact = "forward" not in only
-        tol = (1e-12, 1e-10) if exact else (1e-9, 1e-7)  # where chunks met within a tolerance
-        compare(kind, both, INPUTS[rng.integers(4)], flip(), (T, B, inputs, H), tol)
+        if kind == "LSTM" and H > 1 and rng.integers(5) == 0:
+            how["proj_size"] = int(rng.integers(1, H))
+        only, resets = METHODS[rng.integers(len(METHODS))], None
+        both = pair(kind, inputs, H, layers, **how, dtype=dtype, only=only)
+        if "packed" not in what and "proj_size" not in how and flip():
+            resets = torch.rand(T, B) < rng.choice([0, 0.1, 0.5, 1])
+            resets = resets[:, 0] if what == "one sample" else resets.T if how["batch_first"] else resets
+        tol = BOUNDS[dtype] if dtype is not torch.float64 or "forward" not in only else (1e-9, 1e-7)
+        more = {"resets": resets, "second": dtype.itemsize > 2, "views": flip(), "rng": rng}
+        compare(kind, both, what, flip(), (T, B, inputs, H), tol, **more)
 
 
 @each_kind
@@ -136,64 +207,13 @@ def test_halves_are_computed_in_float32(kind, dtype):
         torch.testing.assert_close(one, other.to(dtype), rtol=0.05, atol=0.05)
 
 
-def restarted(layers, x, hx, resets):
-    """What `torch.nn` gives for pieces of sequences, each sample by itself: the reference of resets."""
-    outputs, last = [], []
-    for b in range(x.shape[1]):
-        own, parts = tuple(each[:, b : b + 1] for each in hx), []
-        starts = [0, *(t for t in range(1, len(x)) if resets[t, b])]
-        if resets[0, b]:
-            own = tuple(map(torch.zeros_like, own))
-        for start, stop in itertools.pairwise([*starts, len(x)]):
-            output, own = layers(x[start:stop, b : b + 1], own if len(own) > 1 else own[0])
-            parts.append(output)
-            end = own if isinstance(own, tuple) else (own,)
-            own = tuple(map(torch.zeros_like, end))
-        outputs.append(torch.cat(parts))
-        last.append(end)
-    return torch.cat(outputs, 1), [torch.cat(each, 1) for each in zip(*last, strict=True)]
-
-
 @each_kind
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 1])
 @pytest.mark.parametrize("only", METHODS)
 def test_resets_begin_sequences_anew(kind, share, only):
-    for layers_count, B in (1, 3), (2, 17):
-        theirs, layers = pair(kind, 3, 4, layers_count, dtype=torch.float64, only=only)
-        x, hx = draw(kind, layers, "batch", True, (19, B, 3, 4))
-        resets = torch.rand(19, B) < share
-        expected, ends = restarted(theirs, x, hx, resets)
-        output, last = layers(x, hx if len(hx) > 1 else hx[0], resets=resets)
-        last = last if isinstance(last, tuple) else (last,)
-        for one, other in zip((output, *last), (expected, *ends), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-        grads = []
-        for out, states, own in (output, last, layers), (expected, ends, theirs):
-            loss = (out * torch.linspace(0, 1, out.numel()).view_as(out)).sum() + sum(s.sin().sum() for s in states)
-            # Of states that are never read, the reference has no gradients.
-            grads.append(torch.autograd.grad(loss, [x, *hx, *own.parameters()], materialize_grads=True))
-        for one, other in zip(*grads, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-
-
-@each_kind
-def test_resets_cut_both_directions_at_the_same_steps(kind):
-    _, layers = pair(kind, 3, 4, 2, bidirectional=True, batch_first=True, dtype=torch.float64)
-    x, resets = torch.randn(2, 9, 3, dtype=torch.float64), torch.zeros(2, 9, dtype=torch.bool)
-    resets[0, [0, 2, 5]] = resets[1, 8] = True
-    hx = tuple(torch.randn(4, 2, 4, dtype=torch.float64) for _ in range(2 if kind == "LSTM" else 1))
-    given = lambda states: states if len(states) > 1 else states[0]  # noqa: E731
-    found, _ = layers(x, given(hx), resets=resets)
-    for b, cuts in (0, [0, 2, 5, 9]), (1, [0, 8, 9]):
-        for start, stop in itertools.pairwise(cuts):
-            own = [states[:, b : b + 1].clone() for states in hx]
-            for states in own:
-                states[::2] *= start == 0 and not resets[b, 0]
-                states[1::2] *= stop == 9  # backward in time, which begins there
-            expected, _ = layers(x[b : b + 1, start:stop], given(tuple(own)))
-            torch.testing.assert_close(found[b : b + 1, start:stop], expected)
-    one, _ = layers(x[0], given(tuple(states[:, 0] for states in hx)), resets=resets[0])
-    torch.testing.assert_close(one, found[0])
+    for layers, B in (1, 3), (2, 17):
+        both = pair(kind, 3, 4, layers, dtype=torch.float64, only=only)
+        compare(kind, both, "batch", True, (19, B, 3, 4), (1e-9, 1e-7), resets=torch.rand(19, B) < share)
 
 
 def test_resets_are_those_of_the_forward_pass():
