@@ -112,10 +112,10 @@ def with_lengths(kind, T, B, inputs, H):
     return ways | {"torch.nn, padded": (padded, theirs)}
 
 
-def pair(kind, inputs, H):
+def pair(kind, *sizes, **how):
     """Make our layers, and PyTorch's, with the same parameters."""
     torch.manual_seed(0)
-    layers, theirs = getattr(ours, kind)(inputs, H), getattr(torch.nn, kind)(inputs, H)
+    layers, theirs = (getattr(nn, kind)(*sizes, **how) for nn in (ours, torch.nn))
     layers.load_state_dict(theirs.state_dict())
     return layers, theirs
 

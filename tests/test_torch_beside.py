@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import json
 import os
 import pydoc
 import signal
@@ -168,8 +169,8 @@ def test_a_signature_says_what_is_taken(kind):
 def test_whose_code_runs_is_told(monkeypatch):
     assert ours.LSTM(3, 4, proj_size=2).runs_by(X) == ("torch.nn", "mode is 'LSTM', proj_size 2")
     assert ours.GRU(3, 4).runs_by(X[:, :0]) == ("torch.nn", "the input is empty")
-    assert ours.GRU(3, 4).runs_by(PACKED)[1] == "no table is asked"
-    assert ours.GRU(3, 4).runs_by(PACKED)[0] == ours.GRU(3, 4, method="linear").runs_by(X)[0] == "bppsa_nb.torch"
+    for layers in ours.GRU(3, 4, method="linear"), ours.RNN(3, 4, forward="chunked"), ours.LSTM(3, 4, backend="cpu"):
+        assert layers.runs_by(X) == layers.runs_by(PACKED) == ("bppsa_nb.torch", "no table is asked")
     layers, ran, asked = ours.GRU(3, 4, 2, batch_first=True), [], []
     monkeypatch.setattr(choice, "ratio", lambda *sizes: asked.append(sizes) or (2 if torch.is_grad_enabled() else 0.5))
     monkeypatch.setattr(torch.nn.GRU, "forward", lambda self, *_: ran.append("torch.nn") or (X, X))
@@ -183,6 +184,26 @@ def test_whose_code_runs_is_told(monkeypatch):
     with torch.no_grad():
         layers(X)
     assert len(ran) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_is_asked_for_what_comes(kind, monkeypatch):
+    """Samples without an axis of their own, packed rows, dtypes that oneDNN has or has not; and sizes are forgotten."""
+    asked = []
+    monkeypatch.setattr(choice, "ratio", lambda *of: asked.append(of[:2]) or 2)
+    monkeypatch.setattr("bppsa_nb.torch.layers._SIZES", 2)
+    layers = getattr(ours, kind)(3, 4, 2)
+    for x in X, X[:, 0], PACKED, X[:3]:
+        layers(x)
+    for dtype in torch.bfloat16, torch.float64:
+        layers.to(dtype).runs_by(X.to(dtype))
+    with torch.autocast("cpu"):
+        layers.float().runs_by(X)
+    usual = "GRU" if kind == "LSTM" else kind
+    half = "LSTM, bfloat16" if kind == "LSTM" else kind
+    sizes = [(10, 2, 4), (10, 1, 4), (10, 1.4, 4), (6, 2, 4), *[(10, 2, 4)] * 3]
+    assert asked == list(zip([kind, kind, f"{kind}, packed", kind, half, usual, half], sizes, strict=True))
+    assert len(layers._chosen) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,22 +228,23 @@ def test_a_machine_is_measured(monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
     monkeypatch.setattr(choice, "GRID", {"T": (1, 2), "B": (1, 2), "H": (2, 3)})
-    monkeypatch.setattr(choice, "_time", lambda both, x, training: x.numel() ** (-1 if training else 1))
+    monkeypatch.setattr(choice, "_time", lambda both, x, training: len(x) ** (-1 if training else 1))
     threads = torch.get_num_threads()
     assert ours.calibrate(progress=False) == tmp_path / "torch.json"
     try:
-        assert np.isclose(choice.ratio("LSTM", (2, 1, 3), False), 6) and torch.get_num_threads() == threads
-        assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 8)
+        assert np.isclose(choice.ratio("LSTM, bfloat16", (2, 1, 3), False), 2) and torch.get_num_threads() == threads
+        assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 2)
+        assert np.isclose(choice.ratio("RNN, packed", (2, 2, 2), True), 1 / 4)  # a batch has four parts
     finally:
         choice.table.cache_clear()
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{", '{"machine": "MACHINE"}', '{"machine": "MACHINE", "ratios": {"GRU, 1": [1]}}']
+    "content", ["[]", "{", '{"of": "THIS"}', '{"of": "THIS", "ratios": {"GRU, 1": [1]}}']
 )
 def test_a_damaged_table_is_told(content, monkeypatch, tmp_path):
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
-    (tmp_path / "torch.json").write_text(content.replace("MACHINE", choice.prices.machine()), encoding="utf-8")
+    (tmp_path / "torch.json").write_text(content.replace('"THIS"', json.dumps(choice._of())), encoding="utf-8")
     choice.table.cache_clear()
     with pytest.raises(choice.files.CorruptFileError, match="torch.json is damaged"):
         choice.table()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
@@ -25,6 +26,7 @@ _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_SIZES = 1000  # as many choices are kept
 OWN = "method backend levels _forward_choice _seen _chosen _names _shapes".split()  # which torch.nn's have not
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
@@ -97,24 +99,44 @@ class Scanned:
         two steps. They are for the host, and raise NotImplementedError where only torch.nn can go through time.
         """
         if resets is None:
-            if torch.compiler.is_compiling():
+            if is_dynamo_compiling():
                 return super().forward(input, hx)
-            if type(input) is torch.Tensor:  # chosen once for a size, and found at once: a step takes microseconds
-                size = input.shape, input.dtype, input.is_cpu, torch.is_grad_enabled(), torch.get_num_threads()
-                if size not in self._chosen:
-                    self._chosen = self._chosen | {size: self._ratio(input) < 1}
-                if self._chosen[size]:
-                    return super().forward(input, hx)
+            size = None  # for which it is chosen once, and found at once: a step takes microseconds
+            if type(input) is torch.Tensor:
+                size = input.shape, input.dtype, input.is_cpu, torch.is_grad_enabled()
+            elif type(input) is PackedSequence:
+                data = input.data
+                size = (input.batch_sizes.shape, data.shape), data.dtype, data.is_cpu, torch.is_grad_enabled()
+            if size and (self._chosen.get(size) or self._choose(input, size)):
+                return super().forward(input, hx)
         return self._run(input, hx, resets)
+
+    def _choose(self, input, size):
+        """Tell whether torch.nn goes through time, for a size for which it is not known to."""
+        if torch.is_autocast_enabled("cpu"):
+            size = *size, torch.get_autocast_dtype("cpu")
+        chosen = self.__dict__.setdefault("_chosen", {})
+        if len(chosen) >= _SIZES:
+            chosen.clear()
+        return chosen[size] if size in chosen else chosen.setdefault(size, self._ratio(input) < choice.TIE)
 
     def _ratio(self, input):
         """Predict torch.nn's time over ours."""
+        packed = isinstance(input, PackedSequence)
+        data = input.data if packed else input
         auto = self.method == self.backend == self.forward_choice.method == "auto"
-        if not auto or solve.on_gpu(input) or not input.is_cpu or input.dim() != 3 or not input.numel():
+        if not auto or solve.on_gpu(data) or not data.is_cpu or data.dim() not in (2, 3) or not data.numel():
             return math.inf
-        T, B = input.shape[1::-1] if self.batch_first else input.shape[:2]
-        # Of an LSTM, oneDNN has float32 only, of what is in the table.
-        kind = self.mode[:3] if self.mode != "LSTM" else "LSTM" if input.dtype is torch.float32 else "GRU"
+        kind, dtype = self.mode.split("_")[0], data.dtype
+        if packed:
+            T = input.batch_sizes.numel()
+            B, kind = len(data) / T, f"{kind}, packed"
+        else:
+            T, B = (len(data), 1) if data.dim() == 2 else data.shape[1::-1] if self.batch_first else data.shape[:2]
+            if dtype is torch.float32 and torch.is_autocast_enabled("cpu"):
+                dtype = torch.get_autocast_dtype("cpu")
+            if kind == "LSTM":  # oneDNN's in two dtypes, and a step at a time in others, as a GRU
+                kind = {torch.float32: "LSTM", torch.bfloat16: "LSTM, bfloat16"}.get(dtype, "GRU")
         return choice.ratio(kind, (T * self.num_layers, B, self.hidden_size), torch.is_grad_enabled())
 
     def __setattr__(self, name, value):
@@ -145,9 +167,9 @@ class Scanned:
     def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> tuple[str, str]:
         """Return whose code would go through time for these, "bppsa_nb.torch" or "torch.nn", and why."""
         why = self._why_torch(input, self._given(hx), self._params())
-        ratio = 0 if why else self._ratio(input) if isinstance(input, torch.Tensor) else math.inf
+        ratio = 0 if why else self._ratio(input)
         told = f"torch.nn is predicted to take {ratio:.2f} of our time" if ratio < math.inf else "no table is asked"
-        return "torch.nn" if ratio < 1 else "bppsa_nb.torch", why or told
+        return "torch.nn" if ratio < choice.TIE else "bppsa_nb.torch", why or told
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
