@@ -176,17 +176,13 @@ def _draw_node(ax, graph, node, read, direction):
         symbol = (_SLOPES if direction == "backward" and node.op in _SLOPES else _SYMBOLS)[node.op]
         ax.text(x, y, symbol, size=_SIZES.get(symbol, _SMALL if len(symbol) > 2 else 8.5), **center)
     if read and direction == "backward":
-        listed = ", ".join(f"${_tex(graph, name)}$" for name in read)
+        listed = ", ".join(_text(graph, name, "forward") for name in read)
         ax.text(x + 0.12, y - _RADIUS - 0.08, listed, ha="left", va="top", size=7.5, color=NEEDS)
     if node.name in graph.labels and node.name not in graph.outputs:
         at = (x + 0.1, y + _RADIUS + 0.12) if upward else (x + _RADIUS + 0.08, y + 0.09)
         ax.text(*at, text, ha="left", va="bottom", size=8.5)
 
 
-def _tex(graph, name):
-    return graph.labels.get(name, name)
-
-
 def _text(graph, name, direction):
-    tex = _tex(graph, name)
+    tex = graph.labels.get(name, name)
     return f"${tex}$" if direction == "forward" else rf"$\delta_{{{tex}}}$"
