@@ -152,9 +152,8 @@ class Graph:
             `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
         """
         sizes = self._sizes(values)
-        everything = wanted is None
         known = dict(values)
-        for node in self.path(values, [*self._by_name] if everything else wanted):
+        for node in self.path(values, [*self._by_name] if wanted is None else wanted):
             taken = [known[each.name] for each in node.inputs]
             if node.op == "matmul":
                 left, right = (a.T if flip else a for a, flip in zip(taken, node.transposed, strict=True))
@@ -163,7 +162,7 @@ class Graph:
                 known[node.name] = np.broadcast_to(taken[0], [sizes.get(size, size) for size in node.shape])
             else:
                 known[node.name] = _COMPUTE[node.op](*taken)
-        if everything:
+        if wanted is None:
             known |= {name: known[node.name] for name, node in self.outputs.items()}
         return known
 
@@ -285,13 +284,12 @@ class Graph:
     def _sizes(self, values):
         sizes = {}
         for node, (name, value) in zip(self._named("values", values), values.items(), strict=True):
-            shape = node.shape
-            expected = [sizes.get(size, size) for size in shape]
-            if len(shape) != value.ndim or any(
+            expected = [sizes.get(size, size) for size in node.shape]
+            if len(expected) != value.ndim or any(
                 isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)
             ):
                 raise ValueError(f"{name} must have shape {sizes_text(expected)}, got {sizes_text(value.shape)}")
-            sizes |= dict(zip(shape, value.shape, strict=True))
+            sizes |= dict(zip(node.shape, value.shape, strict=True))
         return sizes
 
 
