@@ -65,13 +65,12 @@ class Node:
 
     def __add__(self, other: "Node") -> "Node":
         self.graph.own("+", self, other)
-        shapes = {self.shape, other.shape}
         longer, shorter = sorted((self, other), key=lambda node: len(node.shape), reverse=True)
-        if len(shapes) == 2 and len(longer.shape) == 2 and shorter.shape == longer.shape[1:]:
+        if len(longer.shape) == 2 and shorter.shape == longer.shape[1:]:
             row = self.graph.operation("repeat", (shorter,), longer.shape)  # a bias: the same for every sample
             terms = [row if node is shorter else node for node in (self, other)]
             return self.graph.operation("sum", terms, longer.shape)
-        if len(shapes) > 1:
+        if self.shape != other.shape:
             raise ValueError(f"+ takes two activations of one shape, got {_show(self)} and {_show(other)}")
         return self.graph.operation("sum", (self, other), self.shape)
 
