@@ -160,12 +160,8 @@ class _Sliding(Operator):
 
     def _pad(self, x):
         """Return x (C, H, W, B) with its padding around it."""
-        if not any(self.padding):
-            return x
-        (top, left), (channels, height, width, batch) = self.padding, x.shape
-        padded = np.zeros((channels, height + 2 * top, width + 2 * left, batch), x.dtype)
-        padded[:, top : top + height, left : left + width] = x
-        return padded
+        around = [(0, 0), *zip(self.padding, self.padding, strict=True), (0, 0)]
+        return np.pad(x, around) if any(self.padding) else x
 
     def _at_offsets(self, x, size):
         """Yield, for each place in the window, the view of padded x (C, H, W, B) that it reads."""
