@@ -251,12 +251,9 @@ def _reversed(ops, k, policy):
     turn[O] = descending + ops.assumptions.weight_grad_first  # lines 3 to 5
     turn[W] = descending + (not ops.assumptions.weight_grad_first)
     turn[W, 1 : k + 1] = 2 * L + np.arange(k)  # line 6
-    rank = np.where(ops.kind == SW, 0, turn[np.minimum(ops.kind, W), ops.layer])
-    computes = np.flatnonzero(ops.kind != SW)
-    computes = computes[np.argsort(rank[computes])]
-    waits = np.full(len(ops), -1)
-    waits[computes[1:]] = computes[:-1]  # the device keeps to D
     sends = ops.kind == SW
+    rank = np.where(sends, 0, turn[np.minimum(ops.kind, W), ops.layer])
+    waits = _before(np.where(sends, -1, 0), rank)  # the device keeps to D
     # On the link: who came first, or whom the forward pass needs first.
     rank[sends] = turn[W, ops.layer[sends]] if policy == "fifo" else ops.layer[sends]
     return place(ops, [waits], rank, policy, k=k if policy == "reverse_first_k" else None)
