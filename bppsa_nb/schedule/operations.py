@@ -84,15 +84,12 @@ def training(network, device, micro_batches, boundary, assumptions):
     """
     every, low = np.arange(network.layers), 0 if assumptions.first_output_grad else 1
     crossed = np.flatnonzero((device[:-1] != device[1:]) & (boundary > 0))
-    pairs = {}
-    below, above = device[crossed].tolist(), device[crossed + 1].tolist()
-    for a, b in zip(below, above, strict=True):
-        pairs.setdefault((a, b), len(pairs))
-        pairs.setdefault((b, a), len(pairs))
+    up = list(zip(device[crossed].tolist(), device[crossed + 1].tolist(), strict=True))
+    down = [(b, a) for a, b in up]
+    pairs = list(dict.fromkeys(way for both in zip(up, down, strict=True) for way in both))
     devices = 1 + int(device.max())
     names = [f"GPU {d + 1}" for d in range(devices)] + [f"link {a + 1} to {b + 1}" for a, b in pairs]
-    ways = zip(below, above, strict=True), zip(above, below, strict=True)
-    links = [np.array([devices + pairs[way] for way in each], np.int64) for each in ways]
+    links = [np.array([devices + pairs.index(way) for way in each], np.int64) for each in (up, down)]
     columns, (forward, output, weight, sent, back) = _listed(
         micro_batches,
         (F, every, device, network.forward),
