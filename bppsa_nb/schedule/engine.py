@@ -17,8 +17,7 @@ def _followers(needs):
             if needs[i, j] >= 0:
                 first[needs[i, j] + 1] += 1
                 waiting[i] += 1
-    for i in range(n):
-        first[i + 1] += first[i]
+    first = np.cumsum(first)
     followers = np.empty(first[n], np.int64)
     place = first[:n].copy()
     for i in range(n):
@@ -71,13 +70,10 @@ def chains(duration, needs):
     """Find the longest chain up to the start of every operation (NaN for those in a circle), and after its end."""
     n, k = needs.shape
     first, followers, waiting = _followers(needs)
-    order, done = np.empty(n, np.int64), 0
+    order, ready = np.empty(n, np.int64), np.flatnonzero(waiting == 0)
     head, tail = np.full(n, np.nan), np.zeros(n)
-    for i in range(n):
-        if not waiting[i]:
-            order[done] = i
-            done += 1
-    at = 0
+    at, done = 0, len(ready)
+    order[:done] = ready
     while at < done:
         i = order[at]
         at += 1
@@ -86,15 +82,14 @@ def chains(duration, needs):
             before = needs[i, j]
             if before >= 0:
                 head[i] = max(head[i], head[before] + duration[before])
-        for place in range(first[i], first[i + 1]):
-            waiting[followers[place]] -= 1
-            if not waiting[followers[place]]:
-                order[done] = followers[place]
+        for after in followers[first[i] : first[i + 1]]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                order[done] = after
                 done += 1
     for at in range(done - 1, -1, -1):
         i = order[at]
-        for place in range(first[i], first[i + 1]):
-            after = followers[place]
+        for after in followers[first[i] : first[i + 1]]:
             tail[i] = max(tail[i], tail[after] + duration[after])
     return head, tail
 
