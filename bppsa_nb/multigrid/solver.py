@@ -160,12 +160,11 @@ def solve_adjoint(
 
 
 def _solve(net, first, ops, sweep, initial, options, neighbors):
-    shape = (len(net) + 1, *first.shape)
     if initial is not None:
         check_finite(initial=initial)
     coarsening, count = neighbors.agree(net, first, initial, options)
     if initial is None:
-        initial = np.broadcast_to(first, shape)
+        initial = np.broadcast_to(first, (len(net) + 1, *first.shape))
     else:
         initial = initial[::-1] if neighbors.backward else initial
         if neighbors.is_first:
