@@ -86,8 +86,7 @@ class Neighbors(Alone):
 
     def __init__(self, comm, backward=False):
         self.backward, self._group, self._counts = backward, ranks.group(comm), None
-        before, after = (self._group.neighbor(step) for step in (-1, 1))
-        self._before, self._after = (after, before) if backward else (before, after)
+        self._before, self._after = (self._group.neighbor(step) for step in ((1, -1) if backward else (-1, 1)))
         self.is_first = self._group.rank == (self._group.size - 1 if backward else 0)
 
     @property
