@@ -11,6 +11,7 @@ import numpy as np
 from bppsa_nb.machine.arrays_cuda import line, over
 from bppsa_nb.machine.cuda import inline, reduced, with_own
 from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.machine.items_cuda import host
 from bppsa_nb.machine.pointwise import tanh, where
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.networks.residual_steps import ADJOINT, sweeps
@@ -154,11 +155,6 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
 def load(array):
     """Return a copy on the device."""
     return cuda.to_device(np.ascontiguousarray(array))
-
-
-def host(array):
-    """Return a NumPy array of what is on the device."""
-    return array.copy_to_host()
 
 
 forward_sweep, adjoint_sweep, slopes = sweeps(_sweep, load)
