@@ -136,23 +136,17 @@ def _put(how, image, out):
 
 @compiled
 def _fetch(matrix, sink):
-    """Read a number of every cache line in order, at which memory is faster than at the order of a product.
-
-    Their sum goes somewhere, or the compiler would leave the reading out.
-    """
+    """Read a number of every cache line in order, at which memory is faster than at the order of a product."""
     for i in range(0, matrix.size, _LINE // matrix.itemsize):
-        sink[0] += matrix[i]
+        sink[0] += matrix[i]  # what goes nowhere, the compiler would not read
 
 
 @compiled
 def _rows(weights, layer, channels, kernel, transposed, turned):
-    """Return a layer's weights as the rows that multiply what a kernel's columns see [shape=(k, channels, k channels)].
-
-    A kernel of one pixel is a matrix, and stays where it is.
-    """
+    """Return a layer's weights as rows that multiply what a kernel's columns see [shape=(k, channels, k channels)]."""
     size, item = channels * channels * kernel * kernel, weights.itemsize
     matrix = weights[layer * size : (layer + 1) * size]
-    if kernel == 1:
+    if kernel == 1:  # a matrix, which stays where it is
         _fetch(matrix, turned)
         down, across = (1, channels) if transposed else (channels, 1)
         return as_strided(matrix, (1, channels, channels), (size * item, down * item, across * item))
