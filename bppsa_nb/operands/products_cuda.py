@@ -42,11 +42,8 @@ def sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, tile, indptr, 
 
 
 def _add_up(plan, a, b, c):
-    """Run the numeric phase of a product whose entries are sums.
-
-    Raises ValueError if a row of the right pattern names a column twice: two threads would add to it at once.
-    """
-    if not plan.right_canonical:
+    """Run the numeric phase of a product whose entries are sums."""
+    if not plan.right_canonical:  # two threads would add at once to a column that a row names twice
         raise ValueError("b must name no column twice in a row, and in order, on backend 'cuda'; use backend='cpu'")
     left, right, index = (compiled.index(pattern, items) for pattern in (plan.left, plan.right, plan.pattern))
     rows, columns = plan.pattern.shape
