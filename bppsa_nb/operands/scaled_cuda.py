@@ -18,15 +18,12 @@ blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
 
 def _finfo(name):
-    """Make what returns what ``np.finfo``, which kernels lack, says of an array's dtype.
-
-    Compilers know the answer: beside 1, a float32 does not see 2**-30.
-    """
+    """Make what returns what ``np.finfo``, which kernels lack, says of an array's dtype."""
     single, double = (int(getattr(np.finfo(dtype), name)) for dtype in (np.float32, np.float64))
 
     @inline
     def said(array):
-        one = array.dtype.type(1)
+        one = array.dtype.type(1)  # beside which a float32 does not see 2**-30, as compilers know
         return single if one + array.dtype.type(2.0**-30) == one else double
 
     return said
