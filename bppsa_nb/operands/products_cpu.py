@@ -67,10 +67,7 @@ def _amount(multiply_adds):
 
 
 def entries(a, b, multiply_adds):
-    """Find the entries of a product of patterns: indptr [shape=(m + 1,)], and sorted indices, of int32 [shape=(nnz,)].
-
-    Raises MemoryError if they do not fit into memory.
-    """
+    """Find the entries of a product of patterns: indptr [shape=(m + 1,)]; sorted indices, of int32 [shape=(nnz,)]."""
     shape, amount = (a.shape[0], b.shape[1]), _amount(multiply_adds)
     indptr = np.zeros(shape[0] + 1, np.int64)
     arrays = index(a), index(b), shape[1], indptr
