@@ -229,10 +229,7 @@ def _letters(label):
 
 
 def operation_label(layer, micro_batch, micro_batches):
-    """Label an operation of training: its layer, with the micro-batch below, as in the paper's Figure 13.
-
-    Such as ``"3"`` where there is one micro-batch, or mathtext such as ``"$3_{A}$"``; of more than 26, numbers.
-    """
+    """Label an operation of training: its layer, ``"3"``, or of several micro-batches ``"$3_{A}$"`` (Figure 13)."""
     if micro_batches == 1:
         return str(layer)
     return f"${layer}_{{{chr(ord('A') + micro_batch) if micro_batches <= 26 else micro_batch}}}$"
