@@ -34,7 +34,7 @@ def test_help_says_what_they_take_and_give(kind):
 
 
 BOUNDS = {torch.float64: (1e-12, 1e-10), torch.float32: (1e-5, 1e-3)}  # of results and gradients
-BOUNDS |= {torch.float16: (1e-2, 1e-1), torch.bfloat16: (1e-1, 1)}
+BOUNDS |= {torch.float16: (1e-3, 1e-2), torch.bfloat16: (1e-2, 1e-1)}
 
 
 def pair(kind, *sizes, only=None, **how):
@@ -190,21 +190,6 @@ def test_random_configurations(kind, part):
 def test_in_float32(kind, what):
     both = pair(kind, 5, 33, 2, bidirectional=True)
     compare(kind, both, what, True, (50, 9, 5, 33), (1e-5, 1e-4))
-
-
-@each_kind
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_computed_in_float32(kind, dtype):
-    _, layers = pair(kind, 3, 4, 2, dtype=dtype)
-    wide = pair(kind, 3, 4, 2)[1]
-    wide.load_state_dict(layers.state_dict())
-    x = torch.randn(7, 2, 3).to(dtype)
-    found, expected = results(layers, x.requires_grad_(), ()), results(wide, x.float().detach().requires_grad_(), ())
-    for one, other in zip(found[0], expected[0], strict=True):
-        assert one.dtype == dtype and torch.equal(one, other.to(dtype))
-    for one, other in zip(found[1], expected[1], strict=True):
-        assert one.dtype == dtype
-        torch.testing.assert_close(one, other.to(dtype), rtol=0.05, atol=0.05)
 
 
 @each_kind

@@ -16,18 +16,13 @@ GRID = {"T": (1, 4, 16, 64, 256), "B": (1, 8, 32), "H": (16, 64, 128, 256, 512)}
 TIE = 1.05  # up to this ratio torch.nn's runs, for ratios are some percent off
 
 
-def _of():
-    """Say what a table is of: this machine, and these sizes."""
-    return f"{prices.machine()}, {GRID}"
-
-
 @cache
 def table():
     """Return torch.nn's time over ours, logarithms [shape=(T, B, H, 2)]: forward, and training; by kind and threads."""
     path = files.cache_folder() / "torch.json"
-    own, shape = files.read_json(path) if path.exists() else {"of": None}, (*map(len, GRID.values()), 2)
+    own, shape = files.read_json(path) if path.exists() else {"machine": None}, (*map(len, GRID.values()), 2)
     try:
-        if own["of"] != _of():
+        if own["machine"] != prices.machine() or own["sizes"] != str(GRID):
             own = files.read_json(Path(__file__).with_suffix(".json"))
         return {name: np.log(ratios).reshape(shape) for name, ratios in own["ratios"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -67,7 +62,8 @@ def measure(kinds, progress):
                 ratios[f"{ours.__name__}{how}, {min(count, 2)}"] = np.round(found, 3).ravel().tolist()
         finally:
             torch.set_num_threads(threads)
-    files.write_json(path, {"of": _of(), "torch": torch.__version__, "ratios": ratios})
+    about = {"machine": prices.machine(), "sizes": str(GRID), "torch": torch.__version__}
+    files.write_json(path, about | {"ratios": ratios})
     table.cache_clear()
     return path
 
@@ -82,6 +78,7 @@ def _draw(T, B, H, how):
 
 def _time(both, x, training):
     """Return torch.nn's time over ours, of medians, which take turns."""
+    (x.data if isinstance(x, PackedSequence) else x).requires_grad_(training)  # as with an embedding below
     began, times = time.perf_counter(), []
     with torch.set_grad_enabled(training):
         while len(times) < 3 or (time.perf_counter() - began < 0.1 and len(times) < 50):

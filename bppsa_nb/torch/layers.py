@@ -137,13 +137,18 @@ class Scanned:
                 dtype = torch.get_autocast_dtype("cpu")
             if kind == "LSTM":  # oneDNN's in two dtypes, and a step at a time in others, as a GRU
                 kind = {torch.float32: "LSTM", torch.bfloat16: "LSTM, bfloat16"}.get(dtype, "GRU")
-        return choice.ratio(kind, (T * self.num_layers, B, self.hidden_size), torch.is_grad_enabled())
+        grad, H = torch.is_grad_enabled(), self.hidden_size
+        return min(choice.ratio(kind, (steps, B, H), grad) for steps in (T, T * self.num_layers))
 
     def __setattr__(self, name, value):
         """Set an attribute; choices do not outlive what they were made for."""
         if name in _SETTINGS:
             self.__dict__["_chosen"] = {}
         super().__setattr__(name, value)
+
+    def __getstate__(self):
+        """Return what copies and files have: no choices, which are this machine's."""
+        return {name: each for name, each in super().__getstate__().items() if name != "_chosen"}
 
     @torch.compiler.disable
     def _run(self, input, hx, resets):
