@@ -73,8 +73,17 @@ def see_unchanged(report, *names):
 def told_finding(report, kernel, arguments):
     """Say what was found in a launch, in lines of the learner's own; `arguments` are arrays and numbers by name."""
     order = ("barrier", "shuffle", "")  # what is asked of lanes that are not there says more than their mask
-    first = min(report.findings, key=lambda found: order.index(found.kind if found.kind in order else ""))
-    return _found(first, kernel.py_func, arguments)
+    found = min(report.findings, key=lambda found: order.index(found.kind if found.kind in order else ""))
+    first = kernel.py_func.__code__.co_firstlineno
+    what = re.sub(r"(?<= line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
+    if found.kind == "endless":
+        what = f"{what.replace('is here', 'still runs')}. Does every loop of yours end?"
+    elif found.kind == "barrier":
+        what += "; all threads of a block reach the same barriers"
+    elif found.kind == "out of bounds" and found.array in arguments:
+        what = f"{what.partition(':')[0]}, which is not there: {found.array} has shape {arguments[found.array].shape}"
+        what += ", and an index beyond its axis leads on into the next row" * (arguments[found.array].ndim > 1)
+    return f"{_where(found.file, found.line, kernel.py_func)}thread {found.thread} of block {found.block} {what}"
 
 
 def see_who(launched, block, groups, what):
@@ -161,20 +170,6 @@ def _count(reports, what):
     if what == "passes per request":
         return total("passes") / max(total("shared_requests"), 1)
     return sum(each.counters[what] for each in reports)
-
-
-def _found(found, function, arguments):
-    """Say what was found, in lines of the learner's own."""
-    first = function.__code__.co_firstlineno
-    what = re.sub(r"(?<= line )\d+", lambda line: f"{int(line[0]) - first + 1} of yours", found.message)
-    if found.kind == "endless":
-        what = f"{what.replace('is here', 'still runs')}. Does every loop of yours end?"
-    elif found.kind == "barrier":
-        what += "; all threads of a block reach the same barriers"
-    elif found.kind == "out of bounds" and found.array in arguments:
-        what = f"{what.partition(':')[0]}, which is not there: {found.array} has shape {arguments[found.array].shape}"
-        what += ", and an index beyond its axis leads on into the next row" * (arguments[found.array].ndim > 1)
-    return f"{_where(found.file, found.line, function)}thread {found.thread} of block {found.block} {what}"
 
 
 def _where(file, line, function):
