@@ -63,7 +63,8 @@ def blelloch(T, B, H, weights, backend):
     others = [*down, *[1] * (len(up) + (T > 0))]
     steps = sum(_share(pairs * B // at_once, backend) for pairs in others)
     matrices = _matrices(0, merges, merges * at_once, H)
-    done = {"tree": _sum(matrices, _vectors(1 + len(up) + len(down), steps, steps * at_once, H))}
+    vectors = _vectors(1 + len(up) + len(down), steps, steps * at_once, H)
+    done = {"tree": Work(*map(sum, zip(matrices, vectors, strict=True)))}
     assembled = _share(T * B, backend) * H * H
     return done | ({"weights": Work(0, 0, assembled, assembled * weights)} if weights else {})
 
@@ -166,10 +167,6 @@ def _vectors(starts, steps, products, H, weights=0):
 def _matrices(starts, steps, products, H, weights=0):
     work = _vectors(starts, steps, products * H, H, weights)
     return work._replace(written=work.written + products * H * ROW)
-
-
-def _sum(a, b):
-    return Work(*map(sum, zip(a, b, strict=True)))
 
 
 def _batch(B, grouped, backend):
