@@ -62,8 +62,9 @@ def _marks(found):
     if word is None:
         return ()
     if word.first_out_of_order() is not word:  # it is right, and stands where another should
-        if len(rows) == len(found.solution):
-            return _first_other(rows, found.solution)
+        if len(rows) == len(found.solution):  # the first square that holds something else than in the right scan
+            pairs = (((r, i), rows[r][i], word) for r, row in enumerate(found.solution) for i, word in enumerate(row))
+            return {next(at for at, mine, right in pairs if _label(mine) != _label(right))}
         right = [getattr(each, "text", None) for each in found.solution[-1]]
         last = enumerate(zip(rows[-1], right, strict=False))
         return {(len(rows) - 1, place) for place, (each, text) in last if each is word and word.text != text}
@@ -73,12 +74,6 @@ def _marks(found):
         return ()
     r, place = here
     return {(r, place), *((r - 1, i) for i, each in enumerate(rows[r - 1]) if r and each in word.parents)}
-
-
-def _first_other(rows, right):
-    """Find the first square that holds something else than in the right scan."""
-    squares = [(r, i) for r, row in enumerate(right) for i in range(len(row))]
-    return {next(at for at in squares if _label(rows[at[0]][at[1]]) != _label(right[at[0]][at[1]]))}
 
 
 def _made_of(each, word):
