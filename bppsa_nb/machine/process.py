@@ -99,12 +99,10 @@ def explained():
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        for extra, packages in BRINGS.items():
-            if missing in packages:
-                said = f"{missing} is missing: `pip install 'bppsa-nb[{extra}]'` installs it"
-                raise MissingError(said, name=missing) from None
-        if missing == "warpwatch":
-            raise MissingError("warpwatch is missing: `pip install -e ./warpwatch`", name=missing) from None
+        known = [f"`pip install 'bppsa-nb[{extra}]'` installs it" for extra in BRINGS if missing in BRINGS[extra]]
+        known += ["`pip install -e ./warpwatch`"] * (missing == "warpwatch")
+        if known:
+            raise MissingError(f"{missing} is missing: {known[0]}", name=missing) from None
         raise
 
 
