@@ -271,12 +271,10 @@ def check_gradients(grads, after=""):
 
 def _is_known(model, optimizer):
     """Tell whether a model is what `Recurrent` makes of a cell, and an optimizer one of ours, without own methods."""
-    kinds = type(model).__mro__
+    kinds, kind = type(model).__mro__, type(optimizer)
     own = [model, *kinds[: kinds.index(Recurrent)]] if Recurrent in kinds else []
     owned = {name: value for name, value in vars(Recurrent).items() if not name.startswith("__")}
     public = {name for name, value in owned.items() if callable(value) or isinstance(value, property)}
     if not own or any(public & vars(each).keys() for each in own) or model.params.shapes != model.shapes():
         return False
-    if type(optimizer) not in KINDS:
-        return False
-    return not any(callable(getattr(type(optimizer), name, None)) for name in vars(optimizer))
+    return kind in KINDS and not any(callable(getattr(kind, name, None)) for name in vars(optimizer))
