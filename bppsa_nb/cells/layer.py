@@ -60,8 +60,7 @@ def chain(cell, weight_hh, states, kept, spans=WHOLE):
     slopes = np.zeros((G, steps, batch, S, size), states.dtype)
     carry = np.zeros((S, steps, batch, S, size), states.dtype) if cell.carries else None
     before = tuple(spans.before(states)[:, :steps])
-    for s in range(S):
-        unit = np.eye(S, dtype=states.dtype)[s]
+    for s, unit in enumerate(np.eye(S, dtype=states.dtype)):
         grads = tuple(np.full(states[0, 1:].shape, one, states.dtype) for one in unit)
         grad_preacts, past = cell.back(grads, before, tuple(states[:, 1:]), tuple(kept))
         for k in range(G):
