@@ -143,13 +143,12 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     vecs[T + 1] = grad_output
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
     # The largest blocks that stay in a cache and give every core a few.
-    groups, apart = -(-mats.shape[1] // group), k
+    matrices, samples, apart = -(-mats.shape[1] // group), -(-batch // group), k  # groups of either
     while apart > 0 and (
-        _levels.num_blocks(T, apart) * groups < CHUNKS * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
+        _levels.num_blocks(T, apart) * matrices < CHUNKS * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
     ):
         apart -= 1
     state, parallel, kept = ((links, mats, exps, made, vecs), affine), mats.size * hidden > SMALL, True
-    matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
     low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():
         if apart:
