@@ -35,8 +35,7 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         shape = check_dense(jacobians_T, grad_output, local_grads)
         if not isinstance(jacobians_T, StructuredChain) and jacobians_T.ndim == 3:
             jacobians_T = jacobians_T[:, None]
-    end = grad_output if local_grads is None else with_last_term(grad_output, local_grads)
-    return jacobians_T, end, shape, backend
+    return jacobians_T, with_last_term(grad_output, local_grads), shape, backend
 
 
 def check_dense(jacobians_T, grad_output, local_grads, last=True):
