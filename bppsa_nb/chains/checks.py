@@ -94,11 +94,6 @@ def numpy_only(backend):
     return "numpy"
 
 
-def other_shape(name, array, expected, because):
-    """Return a ValueError that says why an array must have another shape."""
-    return ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(array.shape)}")
-
-
 def check_links(links, end):
     """Check a list of links whose sizes may differ; `end` is the gradient at its end, or None if another rank has it.
 
@@ -174,7 +169,7 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
         expected = (batch, size) if batch else (size,)
         if offset.shape != expected:
-            raise other_shape(name, offset, expected, f"like x_{t}")
+            raise ValueError(f"{name} must have shape {expected} like x_{t}, got {offset.shape}")
     return dtype, batch
 
 
