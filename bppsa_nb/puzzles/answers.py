@@ -78,10 +78,7 @@ def read(where):
 
 
 def source(answer, name):
-    """Return source that defines an answer under a name, with all of its cell or module that it uses.
-
-    It is "" if there is none: of what was typed in where nothing keeps it, or is no function.
-    """
+    """Return source that defines an answer under a name, with what it uses of its cell or module; "" without any."""
     texts = []
     try:
         _add(texts, {name}, answer, name)
