@@ -153,10 +153,7 @@ def _words(answer, mats, seen):
 
 
 def _numbers(answer, n, batch=()):
-    """See that a kernel of the way up is right for numbers, too, and that its work is shared.
-
-    Words have zeros, where it may be wrong, or do nothing.
-    """
+    """See that a kernel of the way up is right for numbers, too, for words have zeros; and that its work is shared."""
     mats = np.random.default_rng(0).standard_normal((n, *batch, H, H))
     places = np.arange(mats.size).reshape(n, -1, H * H)
     for d in range(levels.up_levels(n - 1)):
