@@ -108,10 +108,7 @@ def check_writable(path):
 
 @contextmanager
 def folder_lock(folder, shared=False):
-    """Hold a folder, which is made if it is not there, locked where that can be done: other processes wait for it.
-
-    Processes that want it `shared` do not wait for each other.
-    """
+    """Hold a folder, made if need be, locked where possible: other processes wait, unless all want it `shared`."""
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
