@@ -31,10 +31,7 @@ def operand(link, backend):
 
 
 def go_back(links, grad_output, local_grads, backend, method, levels=None):
-    """Return the gradients at x_0 ... x_T, a list of arrays, along T links.
-
-    Parameters are those of `bppsa_nb.backprop`, checked, with ``local_grads[T]`` in `grad_output`.
-    """
+    """Return the gradients along links, a list; arguments are `backprop`'s, checked, the last term in `grad_output`."""
     return scan_operands([operand(link, backend) for link in links], grad_output, local_grads, method, levels)
 
 
