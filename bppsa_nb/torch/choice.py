@@ -69,7 +69,7 @@ def measure(kinds, progress):
 
 
 def _draw(T, B, H, how):
-    """Draw inputs; with ", packed" of as many rows, T or fewer of each sequence."""
+    """Draw inputs [shape=(T, B, H)], or about as many rows, packed: twice as many sequences, of up to T steps."""
     if how != ", packed":
         return torch.randn(T, B, H)
     lengths = [T, *np.random.default_rng(0).integers(1, T + 1, 2 * B - 1).tolist()]

@@ -26,7 +26,7 @@ _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-_SIZES = 1000  # as many choices are kept
+_SIZES = 1000  # of so many, choices are kept
 OWN = "method backend levels _forward_choice _seen _chosen _names _shapes".split()  # which torch.nn's have not
 _SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
 
