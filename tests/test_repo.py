@@ -122,7 +122,7 @@ def test_the_package_imports_what_pyproject_names():
     core = {"numba", "llvmlite", "numpy", "scipy"}
     asked = {"numba_cuda_mlir", "warpwatch"}  # for which only their names in the environment ask, or checks of kernels
     assert imported(paths) == core.union(asked, *process.BRINGS.values())
-    assert imported(layers) == {"numpy", "scipy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
+    assert imported(layers) == {"numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
 
 
 @pytest.mark.outer
