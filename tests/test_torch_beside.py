@@ -30,6 +30,15 @@ Y = X.clone().requires_grad_()
 PACKED = pack_sequence([X[:, 0], X[:2, 1]])
 
 
+@pytest.fixture(autouse=True)
+def as_it_was():
+    choice.table.cache_clear()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    choice.table.cache_clear()
+
+
 class Own(torch.Tensor):
     """A tensor of a class of one's own."""
 
@@ -100,10 +109,6 @@ def dropped(layers, x):
     output, _ = layers(x)
     torch.nn.functional.dropout(output, 0.5, inplace=True).sum().backward()
     return [each.grad for each in layers.parameters()]
-
-
-def nn_only(layers):
-    return ours.convert(layers, back=True)
 
 
 def outcome(nn, call):
@@ -209,19 +214,25 @@ def test_the_table_is_asked_for_what_comes(kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_is_interpolated(kind, monkeypatch):
     monkeypatch.undo()
-    threads = torch.get_num_threads()
-    try:
-        for count, training in itertools.product((1, 2), (False, True)):
-            torch.set_num_threads(count)
-            table = np.exp(choice.table()[f"{kind}, {count}"][..., int(training)])
-            grid = [choice.GRID[axis] for axis in "TBH"]
-            for place in itertools.product(*(range(len(sizes)) for sizes in grid)):
-                sizes = [own[i] for own, i in zip(grid, place, strict=True)]
-                assert np.isclose(choice.ratio(kind, sizes, training), table[place])
-            between = choice.ratio(kind, (2, 8, 64), training), choice.ratio(kind, (9999, 999, 9999), training)
-            assert np.allclose(between, [np.sqrt(table[0, 1, 1] * table[1, 1, 1]), table[-1, -1, -1]])
-    finally:
-        torch.set_num_threads(threads)
+    for count, training in itertools.product((1, 2), (False, True)):
+        torch.set_num_threads(count)
+        table = np.exp(choice.table()[f"{kind}, {count}"][..., int(training)])
+        for place in np.ndindex(table.shape):
+            sizes = [own[i] for own, i in zip(choice.GRID.values(), place, strict=True)]
+            assert np.isclose(choice.ratio(kind, sizes, training), table[place])
+        between = choice.ratio(kind, (2, 8, 64), training), choice.ratio(kind, (9999, 999, 9999), training)
+        assert np.allclose(between, [np.sqrt(table[0, 1, 1] * table[1, 1, 1]), table[-1, -1, -1]])
+
+
+def test_an_unknown_machine_takes_the_least(monkeypatch):
+    """Of what the known ones have: if it is like one of them, no layer is slower than torch.nn's."""
+    monkeypatch.undo()
+    names, tables = [each["machine"] for each in choice.files.read_json(choice.KNOWN)], []
+    for name in (*names, "another"):
+        monkeypatch.setattr(choice.prices, "machine", lambda name=name: name)
+        choice.table.cache_clear()
+        tables.append(choice.table()["LSTM, 2"])
+    assert len(names) == 2 and np.array_equal(tables[2], np.minimum(*tables[:2])) and not np.array_equal(*tables[:2])
 
 
 def test_a_machine_is_measured(monkeypatch, tmp_path):
@@ -231,12 +242,9 @@ def test_a_machine_is_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(choice, "_time", lambda both, x, training: len(x) ** (-1 if training else 1))
     threads = torch.get_num_threads()
     assert ours.calibrate(progress=False) == tmp_path / "torch.json"
-    try:
-        assert np.isclose(choice.ratio("LSTM, bfloat16", (2, 1, 3), False), 2) and torch.get_num_threads() == threads
-        assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 2)
-        assert np.isclose(choice.ratio("RNN, packed", (2, 2, 2), True), 1 / 4)  # a batch has four parts
-    finally:
-        choice.table.cache_clear()
+    assert np.isclose(choice.ratio("LSTM, bfloat16", (2, 1, 3), False), 2) and torch.get_num_threads() == threads
+    assert np.isclose(choice.ratio("GRU", (2, 2, 2), True), 1 / 2)
+    assert np.isclose(choice.ratio("RNN, packed", (2, 2, 2), True), 1 / 4)  # a batch has four parts
 
 
 @pytest.mark.parametrize(
@@ -246,10 +254,8 @@ def test_a_damaged_table_is_told(content, monkeypatch, tmp_path):
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
     this = f'"machine": "{choice.prices.machine()}", "sizes": "{choice.GRID}"'
     (tmp_path / "torch.json").write_text(content.replace("THIS", this), encoding="utf-8")
-    choice.table.cache_clear()
     with pytest.raises(choice.files.CorruptFileError, match="torch.json is damaged"):
         choice.table()
-    choice.table.cache_clear()
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -299,7 +305,7 @@ def test_the_class_alone_can_be_set(kind):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_loops_run_on_threads_of_pytorch(count, monkeypatch):
-    threads, seen = torch.get_num_threads(), []
+    seen = []
     monkeypatch.setattr(workers, "THREADS", 2)
     torch.set_num_threads(count)
 
@@ -307,14 +313,11 @@ def test_loops_run_on_threads_of_pytorch(count, monkeypatch):
         seen.append(threading.current_thread().name)
         time.sleep(0.05)
 
-    try:
-        with lent():
-            assert workers.parallel_for(work, 4)
-        assert count == 1 or not any(name.startswith("bppsa_nb") for name in seen)
-        with pytest.raises(ZeroDivisionError), lent():
-            workers.parallel_for(lambda first, last: 1 // 0, 4)
-    finally:
-        torch.set_num_threads(threads)
+    with lent():
+        assert workers.parallel_for(work, 4)
+    assert count == 1 or not any(name.startswith("bppsa_nb") for name in seen)
+    with pytest.raises(ZeroDivisionError), lent():
+        workers.parallel_for(lambda first, last: 1 // 0, 4)
 
 
 def test_a_child_has_no_threads_of_pytorch():

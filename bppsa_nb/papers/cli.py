@@ -358,7 +358,7 @@ def _parser():
         "Measure for a quarter of a minute per backend what a start, a step and a multiply-add cost, best on an idle "
         "machine. Store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE "
         'names), where method="auto" finds it. Ctrl-C keeps the stored costs. Where PyTorch is installed, and no '
-        "backend is named, go on for some seven minutes: time layers for PyTorch beside PyTorch's own.", (ValueError,))
+        "backend is named, go on for some ten minutes: time layers for PyTorch beside PyTorch's own.", (ValueError,))
     add("--backend", nargs="+", choices=backends.BACKENDS, help="only these backends (default: all that run here)")
     add = command(_report, "report", "write the reproduction report",
         "Compare every claim of the papers with the recorded tables. REPRODUCTION.md, which git tracks, is written "
