@@ -1,8 +1,8 @@
 """Layers for PyTorch beside PyTorch's own: forward alone, and forward and back, with one thread and with two.
 
 Run ``python benchmarks/drop_in.py``, on a CPU that has nothing else to do. Both take turns in one process, in blocks of
-calls that last a tenth of a second; a line has medians of nine turns, PyTorch's time over ours, its quartiles, and
-whose code ours ran.
+calls that last a tenth of a second; a line has medians of nine turns: both times, PyTorch's over ours turn by turn,
+with quartiles; and whose code ours ran.
 """
 
 import argparse
@@ -70,10 +70,10 @@ def compare(kind, how, sizes, training, threads):
         timed = take_turns({name: [partial(block, each)] for name, each in named}, np.inf, (TURNS, TURNS))
         whose, _ = both[1].runs_by(x)
     theirs, own = (1e6 * timed[name].sum(axis=1) / count for name in ("torch.nn", "ours"))
-    low, high = np.percentile(theirs / own, (25, 75))
+    low, ratio, high = np.percentile(theirs / own, (25, 50, 75))
     what = f"{kind} {how} {sizes}, {'training' if training else 'forward'}, {threads} threads"
     times = f"{np.median(theirs):10.0f} {np.median(own):10.0f} us"
-    print(f"{what:<72} {times} {np.median(theirs) / np.median(own):6.2f} [{low:.2f}, {high:.2f}] {whose}", flush=True)
+    print(f"{what:<72} {times} {ratio:6.2f} [{low:.2f}, {high:.2f}] {whose}", flush=True)
 
 
 def main():
