@@ -303,19 +303,18 @@ def test_the_class_alone_can_be_set(kind):
     assert repr(layers) == f"{kind}(3, 4)" and layers.runs_by(X)[0] == "bppsa_nb.torch"
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, 2, 4])
 def test_loops_run_on_threads_of_pytorch(count, monkeypatch):
-    seen = []
+    seen, helped = [], []
     monkeypatch.setattr(workers, "THREADS", 2)
     torch.set_num_threads(count)
-
-    def work(first, last):
-        seen.append(threading.current_thread().name)
-        time.sleep(0.05)
-
     with lent():
-        assert workers.parallel_for(work, 4)
-    assert count == 1 or not any(name.startswith("bppsa_nb") for name in seen)
+        assert workers.parallel_for(lambda first, last: seen.append(threading.current_thread()) or time.sleep(0.05), 4)
+        with workers.beside(lambda: helped.append(threading.current_thread()), 1):  # a second core, and no third
+            pass
+    assert not any(thread.name.startswith("bppsa_nb") for thread in seen)
+    assert count > 1 or {*seen} == {threading.main_thread()}
+    assert len(helped) == (count > 1) and threading.main_thread() not in helped
     with pytest.raises(ZeroDivisionError), lent():
         workers.parallel_for(lambda first, last: 1 // 0, 4)
 

@@ -176,7 +176,7 @@ _rest_until = 0.0  # while other processes want the cores
 def helped(table):
     """Have another thread help within a block, with products of the table that it gives, unless cores are busy."""
     global _rest_until
-    if workers.THREADS == 1 or time.perf_counter() < _rest_until:
+    if workers.alone() or time.perf_counter() < _rest_until:
         yield table
         return
     (sharing, helping), table = _compiled(), table.copy()

@@ -66,8 +66,8 @@ _here = threading.local()
 
 @contextmanager
 def lent(team):
-    """Have loops of a block take the threads of another library: ``team(task)`` is a context as `beside` returns."""
-    before, _here.team = getattr(_here, "team", None), team
+    """Have loops of a block take another library's threads, by ``team(task, count)`` like `beside`, or none (None)."""
+    before, _here.team = getattr(_here, "team", _own), team
     try:
         yield
     finally:
@@ -75,9 +75,13 @@ def lent(team):
 
 
 def beside(task, count=THREADS - 1):
-    """Return a context: other threads call a function beside its block, and perhaps not before it has ended."""
-    team = getattr(_here, "team", None)
-    return team(task) if team else _own(task, count)
+    """Return a context: `count` other threads, at most, call a function beside its block, perhaps after its end."""
+    return nullcontext() if alone() else getattr(_here, "team", _own)(task, count)
+
+
+def alone():
+    """Tell whether loops have the thread that calls them, and no other."""
+    return THREADS == 1 or getattr(_here, "team", _own) is None
 
 
 def parallel_for(function, count, *arguments, parallel=True, chunks=0):
@@ -87,7 +91,7 @@ def parallel_for(function, count, *arguments, parallel=True, chunks=0):
     not pay, there is one, on this thread; `chunks` asks for at least so many, for Ctrl-C to wait for the end of one.
     Returns whether no call returned False, and raises KeyboardInterrupt once no thread is writing any more.
     """
-    if not parallel or count < 2 or (THREADS == 1 and not chunks):
+    if not parallel or count < 2 or (alone() and not chunks):
         return function(*arguments, 0, count) is not False
     chunks = min(count, max(chunks, CHUNKS * THREADS))
     bounds = [count * i // chunks for i in range(chunks + 1)]

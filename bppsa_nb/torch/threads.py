@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import threading
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -16,9 +17,11 @@ if sys.platform == "linux" and "ATen parallel backend: OpenMP" in torch.__config
 
 
 @contextmanager
-def _team(task):
-    """Have PyTorch's other threads call a function beside a block, and wait for them."""
-    called = _CALLED(lambda _: task())
+def _team(task, count):
+    """Have so many of PyTorch's other threads, at most, call a function beside a block, and wait for them."""
+    free = threading.Semaphore(count)
+    called = _CALLED(lambda _: task() if free.acquire(blocking=False) else None)
+    # All of them are called: OpenMP ends those that a smaller team has no use for, and has to make them anew.
     _openmp.GOMP_parallel_start(called, None, torch.get_num_threads())
     try:
         yield
@@ -27,6 +30,7 @@ def _team(task):
 
 
 def lent():
-    """Return a context in which our loops run on PyTorch's threads, if it has more than one."""
-    there = torch.get_num_threads() > 1 and hasattr(_openmp, "GOMP_parallel_start")
-    return workers.lent(_team) if there else nullcontext()
+    """Return a context in which our loops run on PyTorch's threads; where it has one, on the thread that is here."""
+    if torch.get_num_threads() == 1:
+        return workers.lent(None)
+    return workers.lent(_team) if hasattr(_openmp, "GOMP_parallel_start") else nullcontext()
