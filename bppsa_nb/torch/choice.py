@@ -21,15 +21,16 @@ TIE = 1.05  # up to this ratio torch.nn's runs, for ratios are some percent off
 def table():
     """Return torch.nn's time over ours, logarithms [shape=(T, B, H, 2)]: forward, and training; by kind and threads.
 
-    They are of this machine, if it was measured; else the least of those of the machines that the package knows.
+    They are of this machine, where it was measured; else the least of those of the machines that the package knows.
     """
     path, shape = files.cache_folder() / "torch.json", (*map(len, GRID.values()), 2)
     known = files.read_json(KNOWN)
     measured = [*known, files.read_json(path)] if path.exists() else known
     try:
         here = [each for each in measured if (each["machine"], each["sizes"]) == (prices.machine(), str(GRID))]
-        tables = [each["ratios"] for each in here[-1:] or known]
-        return {name: np.log(np.min([each[name] for each in tables], 0)).reshape(shape) for name in tables[0]}
+        own, others = here[-1]["ratios"] if here else {}, [each["ratios"] for each in known]
+        names = {name: [each[name] for each in others if name in each] for each in others for name in each}
+        return {name: np.log(own.get(name) or np.min(names[name], 0)).reshape(shape) for name in names}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise files.CorruptFileError(f"{path} is damaged: {error!r}; `bppsa-nb calibrate` writes it anew") from error
 
