@@ -97,7 +97,7 @@ def test_copies_and_pickles(kind):
 def test_no_parameter_is_copied():
     layers = ours.RNN(3, 4)
     names = layers._all_weights[0]
-    seen = layers.view_layers([getattr(layers, name) for name in names])
+    seen = solve.view_layers(layers.cell, [getattr(layers, name) for name in names])
     assert all(seen.params[name].ctypes.data == getattr(layers, name).data_ptr() for name in names)
 
 
@@ -166,20 +166,6 @@ def test_a_compiler_treats_them_as_pytorchs_own(kind):
         compiled = torch.compile(network, backend=lambda graph, _: graphs[-1].append(graph) or graph)
         assert torch.equal(compiled(x), network(x))
     assert len(graphs[0]) == len(graphs[1])
-
-
-def test_nothing_is_kept_without_gradients():
-    with torch.no_grad():
-        output, _ = ours.GRU(3, 4)(torch.ones(2, 1, 3))
-    assert output.grad_fn is None
-
-
-def test_parametrized_weights():
-    theirs, layers = pair("RNN", 3, 4)
-    for each in (theirs, layers):
-        torch.nn.utils.parametrizations.weight_norm(each, "weight_hh_l0")
-    x = torch.randn(5, 2, 3)
-    torch.testing.assert_close(layers(x)[0], theirs(x)[0])
 
 
 @pytest.fixture
@@ -251,7 +237,7 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, gpu):
 def test_nothing_is_copied_to_or_from_a_gpu(gpu, fetched):
     layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
     names = layers._names
-    seen = layers.view_layers(layers._params())
+    seen = solve.view_layers(layers.cell, layers._params())
     assert all(solve.as_tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
     x.requires_grad_()
     output, _ = layers(x)

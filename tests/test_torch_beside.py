@@ -98,11 +98,22 @@ def faked(kind):
     return output.shape, last.shape, str(type(output))
 
 
-def under_autocast(layers, x):
+def under_autocast(layers, x, hx=None):
     with torch.autocast("cpu"):
-        output, last = layers(x)
+        output, last = layers(x, hx)
     sum(each.float().sum() for each in (output, *last)).backward()
     return output.dtype, [each.dtype for each in last], *(each.grad.dtype for each in layers.parameters())
+
+
+def meanwhile(layers, change, unpack=lambda saved: saved):
+    """What goes back is what went forward, whatever becomes of layers in between."""
+    x, hx = X.clone().requires_grad_(), torch.zeros(1, 2, 4, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, unpack):
+        output, _ = layers(x, (hx, torch.ones(1, 2, 4)) if isinstance(layers, torch.nn.LSTM) else hx)
+    wanted = [x, hx, *layers.parameters()]
+    change(layers)
+    found = torch.autograd.grad(output.sin().sum(), wanted)
+    return found, found[1].view(-1)
 
 
 def dropped(layers, x):
@@ -132,6 +143,11 @@ def test_they_do_what_layers_of_pytorch_do(call):
             torch.testing.assert_close(one, other, equal_nan=True)
         else:
             assert str(one) == str(other)
+
+
+def test_hooks_on_saved_tensors_keep_their_shapes():
+    with pytest.raises(RuntimeError, match="same shapes and dtypes"):
+        meanwhile(ours.GRU(3, 4), id, lambda saved: saved[:1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -25,8 +25,8 @@ def table():
     """
     path, shape = files.cache_folder() / "torch.json", (*map(len, GRID.values()), 2)
     known = files.read_json(KNOWN)
-    measured = [*known, files.read_json(path)] if path.exists() else known
     try:
+        measured = [*known, files.read_json(path)] if path.exists() else known
         here = [each for each in measured if (each["machine"], each["sizes"]) == (prices.machine(), str(GRID))]
         own, others = here[-1]["ratios"] if here else {}, [each["ratios"] for each in known]
         names = {name: [each[name] for each in others if name in each] for each in others for name in each}

@@ -9,21 +9,21 @@ import torch
 def gradients(ctx, grads):
     """Return what `Solve.backward` returns with its `ctx`, by operations that PyTorch can differentiate and batch."""
     needed = ctx.needs_input_grad[2:]
-    given, _, *tensors = ctx.saved_tensors
+    tensors = ctx.saved_tensors[: len(needed)]
     # Each under a name of its own: one may depend on another, or be given twice. cuDNN has no second derivatives.
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-        own = [tensor.view_as(tensor) for tensor in (given, *tensors[: len(needed) - 1])]
-        outputs = run(ctx.module, ctx.sequences, *own)
+        own = [tensor.view_as(tensor) for tensor in tensors]
+        outputs = run(ctx, *own)
     read = [each is not None for each in grads]
     outputs, grads, wanted = list(compress(outputs, read)), list(compress(grads, read)), list(compress(own, needed))
     found = iter(torch.autograd.grad(outputs, wanted, grads, None, torch.is_grad_enabled(), allow_unused=True))
     return None, None, *(next(found) if need else None for need in needed)
 
 
-def run(module, sequences, given, *tensors):
-    """Return outputs and last states, as `find` does with the same arguments."""
-    states, (spans, _, _, turned, sizes, backward) = module.cell.states, sequences
-    starts, params, function = tensors[:states], tensors[states:], getattr(torch, module.mode.lower())
+def run(ctx, given, *tensors):
+    """Return outputs and last states, as `find` does with the same tensors."""
+    states, (spans, _, _, turned, sizes, backward) = ctx.cell.states, ctx.sequences
+    starts, params, function = tensors[:states], tensors[states:], getattr(torch, ctx.mode.lower())
 
     def through(starts, *x):
         hx = starts[0] if states == 1 else tuple(starts)

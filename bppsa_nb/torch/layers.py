@@ -1,7 +1,6 @@
 """What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
 import math
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -80,14 +79,6 @@ class Scanned:
             return "cpu" if backends.compiles() else "numpy"
         return backends.resolve(self.backend)
 
-    def view_layers(self, params):
-        """Return layers as `bppsa_nb.cells.stack` takes them, on the memory of parameters in PyTorch's order."""
-        arrays, count = list(map(solve.as_array, params)), len(params) // len(NAMES)
-        names = [f"{name}_l{layer}" for layer in range(count) for name in NAMES]
-        named = dict(zip(names, arrays, strict=True))
-        sizes = {"hidden_size": self.hidden_size, "num_layers": count}
-        return SimpleNamespace(cell=self.cell, dtype=arrays[0].dtype, params=named, **sizes)
-
     def forward(
         self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         resets: torch.Tensor | None = None,
@@ -102,7 +93,7 @@ class Scanned:
             if is_dynamo_compiling():
                 return super().forward(input, hx)
             size = None  # for which it is chosen once, and found at once: a step takes microseconds
-            if type(input) is torch.Tensor:
+            if type(input) is torch.Tensor and not input.is_nested:
                 size = input.shape, input.dtype, input.is_cpu, torch.is_grad_enabled()
             elif type(input) is PackedSequence:
                 data = input.data
@@ -156,13 +147,12 @@ class Scanned:
         why = self._why_torch(input, given, params)
         if why is None and isinstance(input, torch.Tensor) and input.dim() == 2:
             axis, given = 0 if self.batch_first else 1, [start.unsqueeze(1) for start in given]
-            resets = resets.unsqueeze(axis) if isinstance(resets, torch.Tensor) else resets
+            resets = resets.unsqueeze(axis) if isinstance(resets, torch.Tensor) and resets.dim() == 1 else resets
             output, last = self._run_here(input.unsqueeze(axis), given, resets, params)
             return output.squeeze(axis), tree_map(lambda each: each.squeeze(1), last)
         if why is None:
             return self._run_here(input, given, resets, params)
-        if isinstance(input, torch.fx.Proxy):  # a leaf of the graph, as layers of torch.nn are
-            path = input.tracer.path_of_module(self)
+        if isinstance(input, torch.fx.Proxy) and (path := input.tracer.path_of_module(self)):  # a leaf, as torch.nn's
             return input.tracer.create_proxy("call_module", path, (input, hx, resets), {})
         found = super().forward(input, hx)  # which raises what is wrong
         if resets is not None:
@@ -202,14 +192,16 @@ class Scanned:
         packed, own = isinstance(input, PackedSequence), params[0]
         if own.dtype not in _WIDE or own.device.type not in _PLACES:
             return f"parameters are {own.dtype} on {own.device.type}"
-        casting = own.dtype is not torch.float64 and torch.is_autocast_enabled(own.device.type)
+        dtypes, kind = {own.dtype}, own.device.type
+        if own.dtype is not torch.float64 and torch.is_autocast_enabled(kind):
+            dtypes.add(torch.get_autocast_dtype(kind))
         data = input.data if packed else input
         for tensor in (data, *params, *((None,) if given is None else given)):
             if type(tensor) not in _PLAIN:
                 return f"there is a {type(tensor).__name__} in place of a plain tensor"
-            if tensor.device != own.device or tensor.layout is not torch.strided:
+            if tensor.device != own.device or tensor.layout is not torch.strided or tensor.is_nested:
                 return "not all tensors are dense, and on one device"
-            if tensor.dtype is not own.dtype and (not casting or tensor.dtype not in _WIDE):
+            if tensor.dtype not in dtypes:
                 return "not all tensors are of one dtype"
         if not data.numel() or packed and solve.on_gpu(data):
             return "sequences are packed on a GPU" if data.numel() else "the input is empty"
@@ -224,18 +216,21 @@ class Scanned:
         shapes = [*self._shapes, *[(self.num_layers * (1 + self.bidirectional), *batch, self.hidden_size)] * len(given)]
         return all(tensor.shape == shape for tensor, shape in zip((*params, *given), shapes, strict=True))
 
-    def _result(self, own, data):
-        """Return the dtype of results: that of parameters, or the one that torch.nn's have under `torch.autocast`."""
+    def _result(self, own, first):
+        """Return the dtype of results: that of parameters, or the one that torch.nn's have under `torch.autocast`.
+
+        That of a GRU on the host is that of its `first` states; where none are given, these are zeros like inputs.
+        """
         kind = own.device.type
         if own.dtype is torch.float64 or not torch.is_autocast_enabled(kind):
             return own.dtype
-        return data.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
+        return first.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
 
     def _run_here(self, input, starts, resets, params):
         """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does."""
         own, packed = params[0], isinstance(input, PackedSequence)
         x = input.data if packed else input.transpose(0, 1) if self.batch_first else input
-        wide, result = _WIDE[own.dtype], self._result(own, x)
+        wide, result = _WIDE[own.dtype], self._result(own, starts[0] if starts else x)
         if not starts:
             batch = int(input.batch_sizes[0]) if packed else x.shape[1]
             rows = self.num_layers * (1 + self.bidirectional)

@@ -1,11 +1,13 @@
 """One node of PyTorch's graph for layers and all their steps, forward and back, and where PyTorch and Numba meet."""
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from bppsa_nb.cells import stack, unroll
+from bppsa_nb.cells.cell import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.torch import composed, threads
 
@@ -16,7 +18,7 @@ def find(module, sequences, given, *tensors):
     states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
     starts, params = tensors[:states], tensors[states:]
     with _beside(x):
-        layers = module.view_layers(params)
+        layers = view_layers(module.cell, params)
         spans, by_layer = sequences.begin(list(map(as_array, starts)))
         choice = module.forward_choice
         hidden, kept, solved = stack.run(layers, as_array(x), by_layer, choice.options(), backend, spans, _new(x))
@@ -37,10 +39,12 @@ class Solve(torch.autograd.Function):
         if sequences.rows is None and not sequences.backward:  # what a caller does to it must not reach what goes back
             output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
-        # hooks say, and lets go of them in the end.
-        saved = [as_tensor(array, x) for array in arrays if array is not None]
-        ctx.save_for_backward(given, x, *tensors, *saved)
-        ctx.module, ctx.sequences, ctx.count = module, sequences, len(tensors) - len(last)
+        # hooks say, and lets go of them in the end. Detached ones keep their numbers where others get new memory.
+        kept = [each.detach() for each in (x, *tensors)] + [as_tensor(each, x) for each in arrays if each is not None]
+        ctx.save_for_backward(given, *tensors, *kept)
+        ctx.kept = [(each.shape, each.dtype) for each in kept]
+        ctx.cell, ctx.mode, ctx.sequences = module.cell, module.mode, sequences
+        ctx.how = module.method, module.resolve_backend(on_gpu(x)), module.levels
         ctx.set_materialize_grads(False)
         return output, *last
 
@@ -51,31 +55,40 @@ class Solve(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled() or transformed(grad_output, *at_last):  # by create_graph, or is_grads_batched
             return composed.gradients(ctx, (grad_output, *at_last))
-        module, sequences, states = ctx.module, ctx.sequences, len(at_last)
-        _, x, *tensors = ctx.saved_tensors
-        params, saved = tensors[states : states + ctx.count], tensors[states + ctx.count :]
-        backend = module.resolve_backend(on_gpu(x))
+        sequences, states, count = ctx.sequences, len(at_last), len(ctx.needs_input_grad) - 3
+        x, *tensors = map(plain, ctx.saved_tensors[1 + count :])
+        if [(each.shape, each.dtype) for each in (x, *tensors)] != ctx.kept:
+            raise RuntimeError("hooks on saved tensors must return tensors of the same shapes and dtypes")
+        params, saved = tensors[states:count], tensors[count:]
         grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
         at_last = _side_by_side(at_last)
         with _beside(x):
-            layers, saved = module.view_layers(params), [*map(as_array, saved), None][:2]
+            layers, saved = view_layers(ctx.cell, params), [*map(as_array, saved), None][:2]
             spans, _ = sequences.begin(list(map(as_array, tensors[:states])))
             ends = [None] * len(saved[0]) if at_last is None else map(as_array, at_last)
             ends = [end if end is None else sequences.by_number(end) for end in ends]
             local_grads = None if grad_output is None else as_array(grad_output)
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
-            how = chain.choose(module.method, backend, module.levels, *sizes)
+            how = chain.choose(*ctx.how, *sizes)
             more = ctx.needs_input_grad[2], spans, _new(x)
             found = stack.run_back(layers, as_array(x), saved, (ends, local_grads), how, *more)
         grads, at_input, at_start = found
         of_starts = [None] * states
         if any(ctx.needs_input_grad[3 : 3 + states]):
-            of_starts = _stack(list(map(sequences.by_sample, at_start)), x).chunk(states, 2)
+            of_starts = map(plain, _stack(list(map(sequences.by_sample, at_start)), x).chunk(states, 2))
         of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
         return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in layers.params)
 
 
 # Where PyTorch and Numba meet.
+
+
+def view_layers(cell, params):
+    """Return layers as `bppsa_nb.cells.stack` takes them, on the memory of parameters in PyTorch's order."""
+    arrays, count = list(map(as_array, params)), len(params) // len(NAMES)
+    names = [f"{name}_l{layer}" for layer in range(count) for name in NAMES]
+    named, sizes = dict(zip(names, arrays, strict=True)), {"hidden_size": arrays[1].shape[1], "num_layers": count}
+    return SimpleNamespace(cell=cell, dtype=arrays[0].dtype, params=named, **sizes)
 
 
 def transformed(*tensors):
