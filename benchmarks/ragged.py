@@ -125,15 +125,14 @@ def compare(title, ways, seconds):
     expected, competitors = next(iter(ways.values()))[0](), {}
     for name, (run, layers) in ways.items():
         torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-5)
-        for threads in (1,) if name.startswith("ours") else sorted({1, provenance.cores()}):
+        for threads in sorted({1, provenance.cores()}, reverse=True):
 
             def step(run=run, layers=layers, threads=threads):
                 torch.set_num_threads(threads)
                 layers.zero_grad()
                 run().square().mean().backward()
 
-            said = "" if name.startswith("ours") else f", {threads} threads"
-            competitors[name + said] = [step]
+            competitors[f"{name}, {threads} threads"] = [step]
     timed = take_turns(competitors, seconds, (3, 51))
     first = np.median(next(iter(timed.values())))
     print(title)
