@@ -55,6 +55,25 @@ class Spans(NamedTuple):
         """Whether there is nothing to say."""
         return not self.resets.size
 
+    def part(self, steps, states):
+        """Return those of some of the steps, a slice, with states before them [shape=(L, S, B, H)].
+
+        And which of the sequences these have, for those are others then: all samples, if there are no `places`. Samples
+        that ended before have no steps.
+        """
+        begin, stop = steps.start, steps.stop
+        found = self._replace(resets=self.resets[steps], lengths=np.clip(self.lengths - begin, 0, stop - begin))
+        if not self.places.size:
+            return found, slice(None)
+        here = np.flatnonzero((self.places[1] < stop) & (self.places[2] > begin))
+        places, starts = self.places.take(here, 1), self.starts.take(here, 2)
+        goes_on = places[1] < begin
+        starts[:, :, goes_on] = states[:, :, places[0, goes_on]]
+        places[1:] = np.clip(places[1:] - begin, 0, stop - begin)
+        resets = np.zeros_like(found.resets)
+        resets[places[1], places[0]] = 1 + np.arange(len(here))
+        return Spans(resets, found.lengths, places, starts), here
+
     def of(self, layer):
         """Return them with the initial states of one layer only, `starts` [shape=(S, n, H)]."""
         return self._replace(starts=self.starts[layer]) if len(self.starts) else self
@@ -90,7 +109,7 @@ class Spans(NamedTuple):
             return array[stop - len(self.resets) - 1, sample]
         if not self.lengths.size:
             return array[len(array) - 1]
-        from_end = self.lengths - len(self.resets) - 1
+        from_end = np.maximum(self.lengths - len(self.resets) - 1, -len(array))
         return array[from_end, np.arange(len(from_end))]
 
     @property

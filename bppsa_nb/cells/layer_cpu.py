@@ -41,8 +41,9 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     This is a sweep along the layer's chain, and what `bppsa_nb.cells.layer` makes of it, in one go. Gradients at
     preactivations stay in the cache: after every few steps back, they are multiplied into those of the parameters, and
     forgotten. From memory, only what the forward pass left is read, and that once. `weights` are weight_ih and
-    weight_hh, `saved` states and what is kept. Loss terms enter at all h but h_0: `local_grads` is [shape=(T, B, H)] or
-    None, and its last one is part of `grad_output` [shape=(B, S H)]: of each sample, where `spans` say how long it is.
+    weight_hh, `saved` states and what is kept. Loss terms enter at all states but the first, or at h only:
+    `local_grads` is [shape=(T, B, S H or H)] or None, and its last one is part of `grad_output` [shape=(B, S H)]: of
+    each sample, where `spans` say how long it is.
     Of samples that are several sequences, `grad_output` and gradients at initial states are [shape=(n, S H)].
     """
     new = np.zeros if spans.lengths.size else np.empty
@@ -51,8 +52,10 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     at_input, at_start = new(x.shape, x.dtype) if inputs else x[:0], np.empty(grad_output.shape, x.dtype)
     at_begin = np.empty(ends.shape, x.dtype) if several else at_start
     saved = x, spans.before(saved[0]) if spans.resets.size else saved[0], *saved
-    gradients = grad_output, x[:0] if local_grads is None else local_grads, at_input, at_start, ends, at_begin
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
+    local = np.zeros((steps, batch, 0), x.dtype) if local_grads is None else local_grads
+    local = np.ascontiguousarray(np.moveaxis(local.reshape(steps, batch, local.shape[2] // size, size), 2, 0))
+    gradients = grad_output, local, at_input, at_start, ends, at_begin
     weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
     if inputs:
@@ -110,8 +113,8 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                     copy(pointer(past, (s - 1 + carry) * n), pointer(grads, s * n), n)
                 if resets.size:
                     _leave(resets, t, b0, grads, ends, at_begin)
-                if local.size and t > 0:
-                    add(grads, pointer(local, here - state), n)
+                for s in range(len(local) if t > 0 else 0):
+                    add(pointer(grads, s * n), pointer(local, (s * steps - 1) * state + here), n)
                 if lengths.size:
                     _by_states(lengths, grad_output, b0, grads, t)
                 if at_input.size:

@@ -164,7 +164,6 @@ class Recurrent(checks.Fixed, Parametrized):
         away = "over ranks" if comm is not None else "where x is on a GPU" if on_gpu else ""
         if away and method == "newton":
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {away}, got 'newton'")
-        away = away or "with lengths" * (lengths is not None)
         if checkpoint_every is not None and away:
             raise ValueError(f"checkpoint_every must be None {away}, got {checkpoint_every!r}")
         if comm is not None:
@@ -191,8 +190,8 @@ class Recurrent(checks.Fixed, Parametrized):
                 again, (states, gates, solved) = None, stack.run(self, x, start, options, backend, spans)
             else:
                 again, gates = stack.Segments(checkpoint_every, options, backend, spans), None
-                states, solved = again.forward(self, x, start)
-            logits = stack.there(x).logits(self.head, spans.last(states[self.num_layers - 1, 0]))
+                states, _, solved = again.forward(self, x, start)
+            logits = stack.there(x).logits(self.head, last_of(states, spans, again))
         if not checks.is_finite(logits):
             why = again or on_gpu or checks.all_finite(states)  # or else logits are to blame
             why = "" if why else checks.why_lost(stack.run, self, x, start, stack.LOOP, "numpy", spans)
@@ -244,14 +243,13 @@ class Recurrent(checks.Fixed, Parametrized):
         how = self.choose(method, backend, levels, x.shape)
         check_whole(spans.whole or how[1] != "cuda", "with backend='cuda'")
         with np.errstate(all="ignore"):
-            last = spans.last(states[self.num_layers - 1, 0])
+            last, nothing = last_of(states, spans, activations.again), [None] * self.num_layers
             *of_head, end = stack.there(x).from_logits(self.head, last, grad_logits)
-            grads = dict(zip(HEAD, of_head, strict=True))
+            grads, read = dict(zip(HEAD, of_head, strict=True)), ([*nothing[1:], end], nothing)
             if activations.again is None:
-                read = [None] * (self.num_layers - 1) + [end], None
                 grads |= stack.run_back(self, x, activations.saved, read, how, spans=spans)[0]
             else:
-                grads |= activations.again.backward(self, x, states, end, how)
+                grads |= activations.again.backward(self, x, states, read, how)[0]
         if not on_gpu and not all(map(checks.all_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in self.shapes()}  # a subclass adds those of its own parameters
@@ -317,6 +315,12 @@ class Recurrent(checks.Fixed, Parametrized):
 def _from_gpu(name, array):
     """Take over an array of any library."""
     return implementation("bppsa_nb.machine.arrays", "cuda").as_device_array(name, array)
+
+
+def last_of(states, spans, again):
+    """Return the last layer's h after every sample's last step, of states that a forward pass kept."""
+    hidden = states[len(states) - 1, 0]
+    return hidden[-1] if again else spans.last(hidden)
 
 
 def check_saved(activations):

@@ -28,22 +28,24 @@ def forward(layers, x, starts):
         below = layers.hidden[layer]
 
 
-def backward(layers, x, ends, terms, inputs=False):
+def backward(layers, x, ends, terms=None, inputs=False):
     """Go back through all layers, from the last one to the first; return the gradient at `x`, if `inputs` asks for it.
 
     `ends` are gradients of the loss at every layer's last states [shape=(B, S H)], or at h only [shape=(B, H)], as far
-    as these are read by themselves, or None. `terms` [shape=(T, B, H)] are loss terms at every h of the last layer but
-    the initial one, or None: the last layer has one or the other.
+    as these are read by themselves, or None. `terms`, if any, are loss terms at all states of every layer but the
+    initial ones [shape=(T, B, S H)], or at h only [shape=(T, B, H)], or None: the last layer has one or the other.
     """
+    found = None
     for layer in reversed(range(len(ends))):
-        below, wanted = layers.hidden[layer - 1] if layer else x, inputs or layer > 0
-        entering = layers.enter(layer, ends[layer], terms)
+        below, wanted, own = layers.hidden[layer - 1] if layer else x, inputs or layer > 0, terms and terms[layer]
+        found = own if found is None else found if own is None else layers.add(found, own)
+        entering = layers.enter(layer, ends[layer], found)
         if layers.sweeps:
-            terms = layers.sweep(layer, below, entering, wanted)
+            found = layers.sweep(layer, below, entering, wanted)
         else:
             gradients = layers.scan(layers.chain(layer), entering)
-            terms = layers.gradients(layer, below, gradients, wanted)  # the layer below is read at every step
-    return terms
+            found = layers.gradients(layer, below, gradients, wanted)  # the layer below is read at every step
+    return found
 
 
 def layers_of(model, x, backend, options=LOOP, how=None, spans=WHOLE, saved=None, new=None):
@@ -73,7 +75,7 @@ def run_back(model, x, saved, read, how, inputs=False, spans=WHOLE, new=None):
     Returns gradients of the layers' parameters, a dict; that at `x` or None; and those at the initial states, a list.
     """
     layers = layers_of(model, x, how[1], how=how, spans=spans, saved=saved, new=new)
-    *ends, terms = (array if array is None else layers.take(array) for array in (*read[0], read[1]))
+    ends, terms = ([each if each is None else layers.take(each) for each in own] for own in read)
     at_input = backward(layers, layers.take(x), ends, terms, inputs)
     grads = {name: layers.give(grad, x) for name, grad in layers.grads.items()}
     at_start = [layers.give(grad, x) for grad in layers.at_start]
@@ -93,8 +95,7 @@ class Segments:
     with, and then back. With segments of √T steps, all that is held is √T states and one segment's activations, for one
     more forward pass; `bppsa_nb.graphs.saving` says what else of a recurrent step could be kept.
 
-    A segment has so many `steps`, the last one perhaps fewer; `options`, `backend` and `spans`, without lengths, are
-    those of `Host`.
+    A segment has so many `steps`, the last one perhaps fewer; `options`, `backend` and `spans` are those of `Host`.
     """
 
     steps: int
@@ -106,40 +107,49 @@ class Segments:
         """Return how many segments T steps are; no steps are one, too."""
         return max(1, -(-T // self.steps))
 
-    def forward(self, model, x, h0):
-        """Run layers forward; return what is kept [shape=(L, S, segments + 1, B, H)], and how.
+    def forward(self, model, x, starts, read=lambda steps, states: None):
+        """Run layers forward from states [shape=(L, S, B, H)]; return what is kept, all last states, and how.
 
-        Kept are the states before each segment, and the last ones. How layers were solved comes by segment.
+        Kept are the states before each segment, and after the last one, of samples that ended those they ended with
+        [shape=(L, S, segments + 1, B, H)]. Last states are one for each sequence [shape=(L, S, B or n, H)]. How layers
+        were solved comes by segment. All else that is needed of a segment's states is `read` from them, at its steps.
         """
-        kept, solved = np.empty((*h0.shape[:2], self.count(len(x)) + 1, *h0.shape[2:]), h0.dtype), []
-        kept[:, :, 0] = h0
+        kept, solved = np.empty((*starts.shape[:2], self.count(len(x)) + 1, *starts.shape[2:]), starts.dtype), []
+        kept[:, :, 0] = starts
+        ended = np.empty_like(self.spans.starts if self.spans.places.size else starts)
         for s in range(self.count(len(x))):
-            states, _, how = self._run(model, x, kept, s)
-            kept[:, :, s + 1] = states[:, :, -1]
+            part, (states, _, how), (spans, here) = self._run(model, x, kept, s)
+            last = np.array([[spans.last(each) for each in own] for own in states])
+            kept[:, :, s + 1] = states[:, :, -1] if spans.places.size else last
+            ended[:, :, here] = last
             solved += how
-        return kept, solved
+            read(part, states)
+        return kept, ended, solved
 
-    def backward(self, model, x, kept, grad_output, how):
-        """Return the gradients of the layers' parameters, from that at the last layer's last state [shape=(B, H)].
-
-        `kept` is what `forward` returned, `how` as for `Host`.
-        """
-        ends, total = [None] * (len(kept) - 1) + [grad_output], {}
+    def backward(self, model, x, kept, read, how, inputs=False):
+        """Return what `run_back` returns, from what `forward` kept; other arguments are those of `run_back`."""
+        L, S, _, B, H = kept.shape
+        ends, total = np.zeros((L, self.spans.starts.shape[2] or B, S * H), kept.dtype), {}
+        for own, end in zip(ends, read[0], strict=True):
+            if end is not None:
+                own[:, : end.shape[1]] = end
+        at_input = np.empty_like(x) if inputs else None
         for s in reversed(range(self.count(len(x)))):
-            *saved, _ = self._run(model, x, kept, s)
+            part, (*saved, _), (spans, here) = self._run(model, x, kept, s)
+            terms = [each if each is None else each[part] for each in read[1]]
+            found, at, at_start = run_back(model, x[part], saved, (ends[:, here], terms), how, inputs, spans)
             # The gradient at the states that a segment begins with is that at those where the one before it ends.
-            found, _, ends = run_back(model, self._part(x, s), saved, (ends, None), how, spans=self._spans(s))
+            ends[:, here] = at_start
             total = {name: total[name] + grad if total else grad for name, grad in found.items()}
-        return total
-
-    def _part(self, x, s):
-        return x[s * self.steps : (s + 1) * self.steps]
-
-    def _spans(self, s):
-        return self.spans._replace(resets=self._part(self.spans.resets, s))
+            if inputs:
+                at_input[part] = at
+        return total, at_input, list(ends)
 
     def _run(self, model, x, kept, s):
-        return run(model, self._part(x, s), kept[:, :, s], self.options, self.backend, self._spans(s))
+        """Run a segment; return which steps it has, what `run` returns, and what `Spans.part` does."""
+        part = slice(s * self.steps, min((s + 1) * self.steps, len(x)))
+        spans, here = self.spans.part(part, kept[:, :, s])
+        return part, run(model, x[part], kept[:, :, s], self.options, self.backend, spans), (spans, here)
 
 
 class Host:
@@ -201,6 +211,12 @@ class Host:
         """Return an array to where another one is."""
         return array
 
+    def add(self, found, terms):
+        """Return loss terms at every h of a layer with others, at its states or at h only."""
+        total = np.array(terms)
+        total[:, :, : found.shape[2]] += found
+        return total
+
     def forward(self, layer, below, start):
         """Find the states of a layer; it begins with `start` [shape=(S, B, H)], or with what is there already."""
         (states, kept), params, spans = self.saved[layer], self.params[layer], self.spans.of(layer)
@@ -255,7 +271,7 @@ class Host:
         if end is not None:
             total[:, : end.shape[1]] = end
         if terms is not None and len(terms):  # at the others' last states, terms enter by themselves
-            total[self.spans.final, :size] += terms[-1] if sample.size else self.spans.last(terms)
+            total[self.spans.final, : terms.shape[2]] += terms[-1] if sample.size else self.spans.last(terms)
         return total, terms
 
     def sweep(self, layer, below, entering, wanted):

@@ -182,7 +182,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
             *of_head, end = stack.from_logits(model.head, activations.states[-1, 0, -1], grad_logits)
             grads = dict(zip(recurrent.HEAD, of_head, strict=True))
     with np.errstate(all="ignore"):
-        stack.backward(layers, activations.x, [None] * (model.num_layers - 1) + [end], None)
+        stack.backward(layers, activations.x, [None] * (model.num_layers - 1) + [end])
     grads |= {name: layers.inner.give(grad, activations.x) for name, grad in layers.inner.grads.items()}
     grads = add_up(group, {name: grads[name] for name in model.shapes()})
     if not all(np.isfinite(grad).all() for grad in grads.values()):

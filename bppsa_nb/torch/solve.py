@@ -67,11 +67,11 @@ class Solve(torch.autograd.Function):
             spans, _ = sequences.begin(list(map(as_array, tensors[:states])))
             ends = [None] * len(saved[0]) if at_last is None else map(as_array, at_last)
             ends = [end if end is None else sequences.by_number(end) for end in ends]
-            local_grads = None if grad_output is None else as_array(grad_output)
+            terms = [None] * (len(ends) - 1) + [None if grad_output is None else as_array(grad_output)]
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
             how = chain.choose(*ctx.how, *sizes)
             more = ctx.needs_input_grad[2], spans, _new(x)
-            found = stack.run_back(layers, as_array(x), saved, (ends, local_grads), how, *more)
+            found = stack.run_back(layers, as_array(x), saved, (ends, terms), how, *more)
         grads, at_input, at_start = found
         of_starts = [None] * states
         if any(ctx.needs_input_grad[3 : 3 + states]):

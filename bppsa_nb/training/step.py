@@ -51,7 +51,7 @@ class Step:
             last = self.layers.hidden[-1][-1]
             loss, at_logits = mean_loss(stack.logits(self.head, last), self.rows + labels)
             of_weight, of_bias, end = stack.from_logits(self.head, last, at_logits)
-            stack.backward(self.layers, x, [*self.starts[1:], end], None)
+            stack.backward(self.layers, x, [*self.starts[1:], end])
             for part, grad in zip(self.parts, (*self.layers.flat, of_weight.reshape(-1), of_bias), strict=True):
                 part[...] = grad
         return loss

@@ -195,7 +195,7 @@ class Recorded:
         kernels.one_block(kernels.cross_entropy, stream)(*arrays)
         found = *grads_of_head, entrance[len(entrance) - 1]
         launch_from_logits(last, of_head[0], self.logits, self.head_parts, found, stream)
-        stack.backward(layers, self.x, [None] * (len(starts) - 1) + [entrance], None)
+        stack.backward(layers, self.x, [None] * (len(starts) - 1) + [entrance])
         follow(stream, layers.side)
         flags = self.status, scan.lost, layers.unconverged
         arrays = self.params, self.shared.grads, self.averages, self.numbers

@@ -235,7 +235,7 @@ def test_a_chain_is_that_of_a_layer_or_refused(cell):
     end[:, :3] = at @ model.params["fc.weight"]
     for backend in ("numpy", "cpu"):
         gradient = go_back(model.chain(activations, 1, backend), end, None, "numpy", "linear")[0]
-        found = stack.run_back(model, x, activations.saved, ([None, end], None), ("linear", "numpy", None))
+        found = stack.run_back(model, x, activations.saved, ([None, end], [None] * 2), ("linear", "numpy", None))
         np.testing.assert_allclose(gradient, found[2][1], rtol=1e-10, atol=1e-14)
     with pytest.raises(ValueError, match="activations must be all there, on the host, got some that forward found"):
         model.chain(model.forward(x, h0, "numpy", checkpoint_every=2))

@@ -104,16 +104,29 @@ def test_several_sequences_are_one_sample(kind, sizes, layers, seed, way, backen
     places = [(b, *step) for b, own in enumerate(pieces(resets, [T] * B)) for step in own]
     numbers[[first for _, first, _ in places], [b for b, *_ in places]] = 1 + np.arange(len(places))
     starts, ends = rng.uniform(-1, 1, (layers, S, len(places), H)), rng.standard_normal((layers, len(places), S * H))
-    terms = rng.standard_normal((T, B, H))
+    terms = [rng.standard_normal((T, B, S * H)) if own else None for own in (*rng.integers(2, size=layers - 1), 1)]
     spans = WHOLE._replace(resets=numbers, places=np.array(places).T, starts=starts)
     back, levels, how = way
     options, first = stack.unroll.SolverOptions(**how), spans.places[1] == 0
     states, kept, _ = stack.run(model, x, list(starts[:, :, first]), options, backend, spans)
-    how = back, backend, levels
-    found, at_x, at_start = stack.run_back(model, x, (states, kept), ([*ends], terms), how, True, spans)
-    total, at_input, tol = dict.fromkeys(found, 0), np.empty_like(x), {"rtol": 1e-9, "atol": 1e-10}
+    how, states_of_parts = (back, backend, levels), np.array(states)
+    found = stack.run_back(model, x, (states, kept), ([*ends], terms), how, True, spans)
+    again = stack.Segments(int(rng.integers(1, T + 2)), options, backend, spans)
+
+    def read(steps, own):
+        states_of_parts[:, :, 1:][:, :, steps] = own[:, :, 1:]
+
+    left, last, _ = again.forward(model, x, starts[:, :, first], read)
+    np.testing.assert_allclose(states_of_parts, states, **(tol := {"rtol": 1e-9, "atol": 1e-10}))
+    np.testing.assert_allclose(last, states[:, :, spans.places[2], spans.places[0]], **tol)
+    for one, other in zip(again.backward(model, x, left, ([*ends], terms), how, True), found, strict=True):
+        for name in one if isinstance(one, dict) else range(len(one)):
+            np.testing.assert_allclose(one[name], other[name], **tol)
+    found, at_x, at_start = found
+    total, at_input = dict.fromkeys(found, 0), np.empty_like(x)
     for k, (b, begin, end) in enumerate(places):
-        own, of_own = np.array(x[begin:end, b : b + 1]), np.array(terms[begin:end, b : b + 1])
+        own = np.array(x[begin:end, b : b + 1])
+        of_own = [None if each is None else np.array(each[begin:end, b : b + 1]) for each in terms]
         alone = stack.run(model, own, list(starts[:, :, k : k + 1]), stack.LOOP, "numpy")[:2]
         np.testing.assert_allclose(states[:, :, begin + 1 : end + 1, b], alone[0][:, :, 1:, 0], **tol)
         read = [end_k[k : k + 1] for end_k in ends], of_own
@@ -128,11 +141,13 @@ def test_several_sequences_are_one_sample(kind, sizes, layers, seed, way, backen
         np.testing.assert_allclose(found[name], grad, **tol, err_msg=name)
 
 
-def test_segments_begin_anew_too():
+@pytest.mark.parametrize("lengths", [None, [13, 4, 1, 7], [4, 3, 2, 4]])
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_segments_begin_anew_and_end_too(lengths, backend):
     model, x, _, h0, resets, _, grad_logits = draw("LSTM", (13, 4, 2, 3), 2, 0, 0.2)
-    whole = model.forward(x, h0, resets=resets)
+    whole = model.forward(x, h0, backend, resets=resets, lengths=lengths)
     expected = model.backward(whole, grad_logits)
-    segments = model.forward(x, h0, resets=resets, checkpoint_every=4)
+    segments = model.forward(x, h0, backend, resets=resets, lengths=lengths, checkpoint_every=4)
     np.testing.assert_allclose(segments.logits, whole.logits, rtol=1e-12)
     for name, grad in model.backward(segments, grad_logits).items():
         np.testing.assert_allclose(grad, expected[name], rtol=1e-9, atol=1e-12)

@@ -68,11 +68,12 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
     read = {"no last state": [None] * L, "the last layer's": [None] * (L - 1) + [at_last[-1]], "all": list(at_last)}
     reads = list(product(read.values(), (None, at_each), (False, True)))
     for (ends, terms, inputs), method in zip(reads, list(METHODS) * 3, strict=True):
+        terms = [None] * (L - 1) + [terms]
         grads = stack.run_back(here, x, expected, (ends, terms), ("linear", "numpy", None), inputs)
-        ends, terms = ([None if one is None else cuda.to_device(one) for one in some] for some in (ends, [terms]))
+        ends, terms = ([None if one is None else cuda.to_device(one) for one in some] for some in (ends, terms))
         with plan.chunks_of(2):
             chosen = method, "cuda", METHODS[method]
-            found = stack.run_back(there, x_there, saved, (ends, terms[0]), chosen, inputs)
+            found = stack.run_back(there, x_there, saved, (ends, terms), chosen, inputs)
         close(flat(found), flat(grads), 10 * TOLERANCE[dtype])
 
 
@@ -94,7 +95,7 @@ def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, fet
     made.clear()
     for method, levels in METHODS.items():
         how = method, "cuda", levels
-        grads, at_input, at_start = stack.run_back(there, x, saved, (ends, at_each), how, True, new=new)
+        grads, at_input, at_start = stack.run_back(there, x, saved, (ends, [None, at_each]), how, True, new=new)
         assert max(sent) == 1 and max(fetched, default=1) == 1  # whether all is in range
         assert all(any(array is one for one in made) for array in grads.values())
         assert at_input.shape == x.shape and [start.shape for start in at_start] == [at_last[0].shape] * 2
@@ -113,9 +114,9 @@ def test_what_is_not_finite_passes_through(cell, bad):
         *saved, _ = stack.run(there, x_there, h0_there, options, "cuda")
         close(saved, expected, 2e-5)
     with np.errstate(all="ignore"):
-        grads = stack.run_back(here, x, expected, ([None] * 2, at_each), ("linear", "numpy", None), True)
+        grads = stack.run_back(here, x, expected, ([None] * 2, [None, at_each]), ("linear", "numpy", None), True)
     assert not np.isfinite(grads[1]).all()
     with plan.chunks_of(2):
         for method, levels in METHODS.items():
-            found = stack.run_back(there, x_there, saved, ([None] * 2, terms), (method, "cuda", levels), True)
+            found = stack.run_back(there, x_there, saved, ([None] * 2, [None, terms]), (method, "cuda", levels), True)
             close(flat(found), flat(grads), 2e-4)

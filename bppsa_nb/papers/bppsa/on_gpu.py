@@ -43,7 +43,7 @@ def backward(model, x, grad_output, method):
 
     def launch(stream):
         layers.stream = layers.side = stream
-        stack.backward(layers, x, [end], None)
+        stack.backward(layers, x, [end])
 
     run = replayed(launch)
 
