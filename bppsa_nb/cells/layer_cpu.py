@@ -53,8 +53,10 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
     at_begin = np.empty(ends.shape, x.dtype) if several else at_start
     saved = x, spans.before(saved[0]) if spans.resets.size else saved[0], *saved
     (weight_ih, weight_hh), (steps, batch, width), size = weights, x.shape, weights[1].shape[1]
-    local = np.zeros((steps, batch, 0), x.dtype) if local_grads is None else local_grads
-    local = np.ascontiguousarray(np.moveaxis(local.reshape(steps, batch, local.shape[2] // size, size), 2, 0))
+    local = np.empty((0, 1, 1, 1), x.dtype)
+    if local_grads is not None:
+        by_state = local_grads.reshape(steps, batch, local_grads.shape[2] // size, size).transpose(2, 0, 1, 3)
+        local = np.ascontiguousarray(by_state)
     gradients = grad_output, local, at_input, at_start, ends, at_begin
     weights_h = panels(weight_hh.reshape(-1, size, size))
     weights_x = weights_h[:, :0]
