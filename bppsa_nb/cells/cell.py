@@ -173,6 +173,11 @@ class Cell(NamedTuple):
         """The names of a layer's parameters."""
         return *NAMES, *self.vectors
 
+    def shapes(self, inputs, size):
+        """Return the shapes of a layer's parameters by name, for so many inputs and hidden units."""
+        rows, own = self.gates * size, [(size,)] * len(self.vectors)
+        return dict(zip(self.names, [(rows, inputs), (rows, size), (rows,), (rows,), *own], strict=True))
+
     @property
     def carries(self) -> int:
         """How many of the states go on by themselves, too."""

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_nb.chains.kernels_cuda import dot as dot_of_any
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.arrays_cuda import EACH, mine
-from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early, with_own
+from bppsa_nb.machine.cuda import base_of, dot_of, inline, inline_early
 from bppsa_nb.machine.cuda_compiler import cuda
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -50,7 +50,7 @@ def _functions(real):
 def compiled(function, real):
     """Return a cell's function for kernels."""
     own = {getattr(pointwise, name): made for name, made in _functions(real).items()}
-    return own[function] if function in own else inline(with_own(function, own))
+    return own[function] if function in own else inline(pointwise.with_own(function, own))
 
 
 @cache

@@ -80,11 +80,10 @@ class Recurrent(checks.Fixed, Parametrized):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by its name."""
-        H, rows = self.hidden_size, self.cell.gates * self.hidden_size
-        shapes, own = {}, [(H,)] * len(self.cell.vectors)
+        H, shapes = self.hidden_size, {}
         for layer in range(self.num_layers):
-            of_layer = (rows, H if layer else self.input_size), (rows, H), (rows,), (rows,), *own
-            shapes |= {f"{name}_l{layer}": shape for name, shape in zip(self.cell.names, of_layer, strict=True)}
+            own = self.cell.shapes(H if layer else self.input_size, H)
+            shapes |= {f"{name}_l{layer}": shape for name, shape in own.items()}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
 
     @property

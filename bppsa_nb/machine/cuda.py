@@ -3,7 +3,6 @@
 import gc
 import os
 from contextlib import contextmanager, suppress
-from types import CellType, FunctionType
 
 import numpy as np
 
@@ -18,15 +17,6 @@ MAX_THREADS = 512  # of a block, here
 WARP = 32  # threads that go on together
 REGISTERS = 128  # of a thread's 255, of four bytes each: what it may keep weights in
 _ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
-
-
-def with_own(function, own):
-    """Return a plain function for kernels: what it calls is replaced where `own` maps it to a kernel's form."""
-    own = {id(called): form for called, form in own.items()}
-    swap = lambda value: own.get(id(value), value)  # noqa: E731
-    names = {name: swap(value) for name, value in function.__globals__.items()}
-    cells = function.__closure__ and tuple(CellType(swap(cell.cell_contents)) for cell in function.__closure__)
-    return FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
 
 
 def shared_bytes(count, itemsize, what):

@@ -3,8 +3,9 @@
 from functools import cache
 
 from bppsa_nb.machine import items
-from bppsa_nb.machine.cuda import inline, on_device, reduced, with_own
+from bppsa_nb.machine.cuda import inline, on_device, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
+from bppsa_nb.machine.pointwise import with_own
 
 LANES = 128  # threads of a block, a power of two
 send = on_device

@@ -3,6 +3,8 @@
 `bppsa_nb.machine.elementary` has what they are in compiled code, `bppsa_nb.cells.cell_cuda` what they are on a GPU.
 """
 
+from types import CellType, FunctionType
+
 import numpy as np
 from scipy.special import expit
 
@@ -30,3 +32,12 @@ def where(condition, x, y):
 def constant(value, like):
     """Return a number in the precision of others: in compiled code, ``1 - z`` has 64 bits whatever z has."""
     return like.dtype.type(value)
+
+
+def with_own(function, own):
+    """Return a function with others in the place of what it calls, where `own` maps these to others."""
+    own = {id(called): form for called, form in own.items()}
+    swap = lambda value: own.get(id(value), value)  # noqa: E731
+    names = {name: swap(value) for name, value in function.__globals__.items()}
+    cells = function.__closure__ and tuple(CellType(swap(cell.cell_contents)) for cell in function.__closure__)
+    return FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)

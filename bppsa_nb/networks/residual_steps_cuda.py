@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.arrays_cuda import line, over
-from bppsa_nb.machine.cuda import inline, reduced, with_own
+from bppsa_nb.machine.cuda import inline, reduced
 from bppsa_nb.machine.cuda_compiler import cuda
 from bppsa_nb.machine.items_cuda import host
-from bppsa_nb.machine.pointwise import tanh, where
+from bppsa_nb.machine.pointwise import tanh, where, with_own
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.networks.residual_steps import ADJOINT, sweeps
 

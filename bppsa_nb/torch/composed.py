@@ -1,44 +1,69 @@
-"""Layers once more, of PyTorch's own operations: for those who differentiate a backward pass, or batch it."""
+"""Layers once more, of PyTorch's own operations: for those who differentiate a backward pass, or transform a call."""
 
-from itertools import compress, pairwise
+from functools import cache
+from itertools import compress
 
-import numpy as np
 import torch
+from torch.nn.functional import linear
+
+from bppsa_nb.machine import pointwise
+
+_FORMS = {getattr(pointwise, name): getattr(torch, name) for name in ("tanh", "sigmoid", "relu", "where")}
+_FORMS |= {pointwise.constant: lambda value, like: value}
+
+
+@cache
+def _for_tensors(function):
+    """Return a cell's function, or one that it calls, for tensors."""
+    if function in _FORMS:
+        return _FORMS[function]
+    function = getattr(function, "py_func", function)  # of one that Numba compiled
+    called = {each: each.py_func for each in function.__globals__.values() if hasattr(each, "py_func")}
+    others = {each: _for_tensors(each) for each, plain in called.items() if plain is not function}
+    return pointwise.with_own(function, _FORMS | others)
 
 
 def gradients(ctx, grads):
     """Return what `Solve.backward` returns with its `ctx`, by operations that PyTorch can differentiate and batch."""
-    needed = ctx.needs_input_grad[2:]
+    needed = ctx.needs_input_grad[3:]
     tensors = ctx.saved_tensors[: len(needed)]
-    # Each under a name of its own: one may depend on another, or be given twice. cuDNN has no second derivatives.
-    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+    # Each under a name of its own: one may depend on another, or be given twice.
+    with torch.enable_grad():
         own = [tensor.view_as(tensor) for tensor in tensors]
-        outputs = run(ctx, *own)
+        outputs = run(ctx, ctx.sequences, ctx.every, *own)
     read = [each is not None for each in grads]
     outputs, grads, wanted = list(compress(outputs, read)), list(compress(grads, read)), list(compress(own, needed))
     found = iter(torch.autograd.grad(outputs, wanted, grads, None, torch.is_grad_enabled(), allow_unused=True))
-    return None, None, *(next(found) if need else None for need in needed)
+    return None, None, None, *(next(found) if need else None for need in needed)
 
 
-def run(ctx, given, *tensors):
-    """Return outputs and last states, as `find` does with the same tensors."""
-    states, (spans, _, _, turned, sizes, backward) = ctx.cell.states, ctx.sequences
-    starts, params, function = tensors[:states], tensors[states:], getattr(torch, ctx.mode.lower())
+def run(layers, sequences, every, given, *tensors):
+    """Return what `Solve.forward` returns, of layers that have a `cell`, and of the same tensors; step by step."""
+    cell, spans, found = layers.cell, sequences.spans, []
+    starts, params, x = sequences.of_each(tensors[: cell.states]), tensors[cell.states :], sequences.steps(given)
+    for layer in range(len(starts[0])):
+        own = params[len(cell.names) * layer :][: len(cell.names)]
+        found.append(_through_steps(cell, x, [each[layer] for each in starts], own, spans))
+        x = found[-1][0]
+    last = [[sequences.by_sample(spans.last(each)) for each in of_layer] for of_layer in found]
+    states = [[sequences.given(each) for each in of_layer] for of_layer in found if every]
+    return sequences.given(x), *map(torch.stack, (*zip(*last, strict=True), *zip(*states, strict=True)))
 
-    def through(starts, *x):
-        hx = starts[0] if states == 1 else tuple(starts)
-        return function(*x, hx, params, True, len(starts[0]), 0.0, False, False, *[False] * (len(x) == 1))
 
-    if sizes is not None:
-        output, *last = through(starts, given if turned is None else given.index_select(0, turned), sizes)
-        return output if turned is None else output.index_select(0, turned), *last
-    x, parts = given.flip(0) if backward else given, []
-    anew = np.flatnonzero(spans.resets.any(axis=1)).tolist()
-    for first, last in pairwise(sorted({0, *anew, len(x)})):
-        if first in anew:
-            begun = torch.from_numpy(spans.resets[first] != 0).to(x.device)[None, :, None]
-            starts = [torch.where(begun, 0, start) for start in starts]
-        part, *starts = through(starts, x[first:last])
-        parts.append(part)
-    output = torch.cat(parts)
-    return output.flip(0) if backward else output, *starts
+def _through_steps(cell, x, starts, params, spans):
+    """Return a layer's states [shape=(T, B, H)], of inputs [shape=(T, B, I)]; see `bppsa_nb.cells.layer.forward`."""
+    weight_ih, weight_hh, bias_ih, bias_hh, *vectors = params
+    whole, several, states = cell.gates - cell.split, spans.places.size, []
+    step, activations = _for_tensors(cell.step), tuple(map(_for_tensors, cell.activations))
+    cell, products = cell._replace(activations=activations), linear(x, weight_ih, bias_ih).chunk(cell.gates, 2)
+    before = [each[spans.places[1] == 0] for each in starts] if several else starts
+    for t in range(len(x)):
+        if not spans.whole and (numbers := spans.resets[t]).any():
+            anew = torch.from_numpy(numbers != 0).to(x.device)[:, None]
+            begun = [each[numbers.clip(1) - 1] for each in starts] if several else [0] * cell.states
+            before = [torch.where(anew, *both) for both in zip(begun, before, strict=True)]
+        of_x, of_h = [each[t] for each in products], linear(before[0], weight_hh, bias_hh).chunk(cell.gates, 1)
+        preacts = *of_x[whole:], *map(torch.add, of_x[:whole], of_h[:whole]), *of_h[whole:], *vectors
+        before = step(cell.activate(preacts), tuple(before))[0]
+        states.append(before)
+    return list(map(torch.stack, zip(*states, strict=True)))

@@ -1,6 +1,7 @@
 """What all kinds of layers share: who goes through time, torch.nn or this package, and how this package does."""
 
 import math
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +13,12 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from bppsa_nb.cells import gru, lstm, rnn
-from bppsa_nb.cells.cell import NAMES, Cell, Spans
+from bppsa_nb.cells.cell import Cell
 from bppsa_nb.cells.unroll import Forward
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.arguments import Backend, Count, Method, checked
-from bppsa_nb.torch import choice, solve
+from bppsa_nb.machine.arguments import Backend, Count, Method, Size, checked
+from bppsa_nb.torch import choice, composed, solve
 from bppsa_nb.torch.sequences import BOTH, Sequences, fit, permuted
 
 _CELLS = {f"RNN_{name.upper()}": cell for name, cell in rnn.CELLS.items()}
@@ -26,29 +27,44 @@ _PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _SIZES = 1000  # of so many, choices are kept
-OWN = "method backend levels _forward_choice _seen _chosen _names _shapes".split()  # which torch.nn's have not
-_SETTINGS = "mode input_size hidden_size num_layers bidirectional proj_size method backend levels".split()
+OWN = "method backend levels checkpoint_every".split()
+_SETTINGS = ["mode", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", *OWN]
+OWN += ["_forward_choice", "_seen", "_chosen", "_names", "_shapes"]  # all that torch.nn's have not
+_TRANSFORMED = "torch.func or forward mode transforms the call"
+_STATES = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+def _find(*arguments):
+    """Return what `solve.Solve` returns, where nothing goes back."""
+    return solve.find(*arguments)[0]
+
+
+def _transformed():
+    """Tell whether gradients are found in forward mode, or a transform of `torch.func` is at work."""
+    return forward_ad._current_level >= 0 or solve.transformed()
 
 
 class Scanned:
     """What all kinds of layers share: `forward`, and `runs_by`."""
 
-    method, backend, levels, _seen, _chosen = "auto", "auto", None, None, {}  # of layers whose class was set, too
+    method, backend, levels, checkpoint_every = "auto", "auto", None, None  # of layers whose class was set, too
+    _seen, _chosen = None, {}
 
     @checked
     def __init__(
         self, *args: Any, method: Method = "auto", backend: Backend = "auto", levels: Count | None = None,
-        forward: Literal["auto", "linear", "chunked", "newton"] = "auto", **kwargs: Any,
+        forward: Literal["auto", "linear", "chunked", "newton"] = "auto", checkpoint_every: Size | None = None,
+        **kwargs: Any,
     ):  # fmt: skip
         super().__init__(*args, **kwargs)
-        self.method, self.backend, self.levels = method, backend, levels
+        self.method, self.backend, self.levels, self.checkpoint_every = method, backend, levels, checkpoint_every
         self._forward_choice = Forward(forward)
         self._settle()
 
     @property
     def cell(self) -> Cell:
         """The cell's equations."""
-        return _CELLS[self.mode]
+        return _CELLS.get(self.mode)
 
     @property
     def forward_choice(self) -> Forward:
@@ -63,12 +79,11 @@ class Scanned:
         chain.choose(self.method, self.resolve_backend(), self.levels, (1, 1, self.hidden_size), np.dtype("f4"), 1)
         ways = ("", "_reverse")[: 1 + self.bidirectional]
         ends = [f"_l{layer}{way}" for layer in range(self.num_layers) for way in ways]
-        self._names = [f"{name}{end}" for end in ends for name in NAMES]
-        rows, H = len(self.weight_hh_l0), self.hidden_size
-        self._shapes = []
+        self._names = [f"{name}{end}" for end in ends for name in self.cell.names]
+        H, self._shapes = self.hidden_size, []
         for layer in range(self.num_layers):
-            of_x = rows, H * len(ways) if layer else self.input_size
-            self._shapes += [of_x, (rows, H), (rows,), (rows,)] * len(ways)
+            own = self.cell.shapes(H * len(ways) if layer else self.input_size, H)
+            self._shapes += [*own.values()] * len(ways)
         self._seen = seen
 
     def resolve_backend(self, on_gpu=False):
@@ -80,16 +95,22 @@ class Scanned:
         return backends.resolve(self.backend)
 
     def forward(
-        self, input: torch.Tensor | PackedSequence, hx: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
-        resets: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor | tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
+        self, input: torch.Tensor | PackedSequence, hx: _STATES | None = None, resets: torch.Tensor | None = None, *,
+        reset_states: _STATES | None = None, return_states: bool = False,
+    ) -> tuple[torch.Tensor | PackedSequence, _STATES] | tuple[torch.Tensor | PackedSequence, _STATES, _STATES]:
         """Go through time, as torch.nn's layers do, whose arguments, results and errors these are.
 
-        `resets` are of bool, laid out as the input without its last axis: true where a sample begins anew. Before this
-        step, its states are set to zeros, and no gradient goes back. Backward in time, it begins anew between the same
-        two steps. They are for the host, and raise NotImplementedError where only torch.nn can go through time.
+        `resets` are of bool, laid out as the input, whose last axis is 1 here, or left out: true where a sample begins
+        anew. Before this step, its states are set to zeros, and no gradient goes back. Backward in time, it begins anew
+        between the same two steps. `reset_states` are states to set them to, in the place of zeros, and get gradients:
+        those of all layers and steps, (D L, T, B, H), of an LSTM two of these; any axis may be 1, for all the same.
+
+        With `return_states`, a third result has the states of all layers after all steps, (D L, T, B, H), or (D L, N,
+        H) for N rows of packed sequences; of an LSTM, two of these. T and B are in the order that inputs have.
+
+        All three are for the host, and raise NotImplementedError where only torch.nn can go through time.
         """
-        if resets is None:
+        if resets is None and not return_states:
             if is_dynamo_compiling():
                 return super().forward(input, hx)
             size = None  # for which it is chosen once, and found at once: a step takes microseconds
@@ -98,9 +119,9 @@ class Scanned:
             elif type(input) is PackedSequence:
                 data = input.data
                 size = (input.batch_sizes.shape, data.shape), data.dtype, data.is_cpu, torch.is_grad_enabled()
-            if size and (self._chosen.get(size) or self._choose(input, size)):
+            if size and (self._chosen.get(size) or self._choose(input, size)) and not solve.batched():
                 return super().forward(input, hx)
-        return self._run(input, hx, resets)
+        return self._run(input, hx, resets, reset_states, return_states)
 
     def _choose(self, input, size):
         """Tell whether torch.nn goes through time, for a size for which it is not known to."""
@@ -116,7 +137,9 @@ class Scanned:
         packed = isinstance(input, PackedSequence)
         data = input.data if packed else input
         auto = self.method == self.backend == self.forward_choice.method == "auto"
-        if not auto or solve.on_gpu(data) or not data.is_cpu or data.dim() not in (2, 3) or not data.numel():
+        if not auto or self.checkpoint_every or solve.on_gpu(data) or not data.is_cpu:
+            return math.inf
+        if data.dim() not in (2, 3) or not data.numel():
             return math.inf
         kind, dtype = self.mode.split("_")[0], data.dtype
         if packed:
@@ -142,21 +165,23 @@ class Scanned:
         return {name: each for name, each in super().__getstate__().items() if name != "_chosen"}
 
     @torch.compiler.disable
-    def _run(self, input, hx, resets):
+    def _run(self, input, hx, resets, reset_states, every):
         given, params = self._given(hx), self._params()
-        why = self._why_torch(input, given, params)
-        if why is None and isinstance(input, torch.Tensor) and input.dim() == 2:
-            axis, given = 0 if self.batch_first else 1, [start.unsqueeze(1) for start in given]
-            resets = resets.unsqueeze(axis) if isinstance(resets, torch.Tensor) and resets.dim() == 1 else resets
-            output, last = self._run_here(input.unsqueeze(axis), given, resets, params)
-            return output.squeeze(axis), tree_map(lambda each: each.squeeze(1), last)
-        if why is None:
-            return self._run_here(input, given, resets, params)
+        why, only_ours = self._why_torch(input, given, params), resets is not None or every
+        if why is None or (why is _TRANSFORMED and (only_ours or solve.batched())):
+            cut = self._cut(input, resets, reset_states)
+            if isinstance(input, PackedSequence) or input.dim() == 3:
+                return self._run_here(input, given, params, cut, every)
+            axis, given = 0 if self.batch_first else 1, [each.unsqueeze(1) for each in given]
+            output, *states = self._run_here(input.unsqueeze(axis), given, params, cut, every)
+            places = zip(states, (1, axis + 1), strict=False)
+            return output.squeeze(axis), *(tree_map(lambda each, k=k: each.squeeze(k), own) for own, k in places)
         if isinstance(input, torch.fx.Proxy) and (path := input.tracer.path_of_module(self)):  # a leaf, as torch.nn's
             return input.tracer.create_proxy("call_module", path, (input, hx, resets), {})
         found = super().forward(input, hx)  # which raises what is wrong
-        if resets is not None:
-            raise NotImplementedError(f"resets must be None where torch.nn goes through time ({why})")
+        if only_ours:
+            name = "return_states must be False" if resets is None else "resets must be None"
+            raise NotImplementedError(f"{name} where torch.nn goes through time ({why})")
         return found
 
     def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> tuple[str, str]:
@@ -168,9 +193,10 @@ class Scanned:
 
     def _given(self, hx):
         """Return the initial states that are given, a tuple, which is empty for none; or None if they cannot be."""
-        if hx is None or self.mode != "LSTM":
+        states = self.cell.states
+        if hx is None or states == 1:
             return () if hx is None else (hx,)
-        return tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == 2 else None
+        return tuple(hx) if isinstance(hx, (tuple, list)) and len(hx) == states else None
 
     def _params(self):
         """Return what there is under the parameters' names: zeros for biases that are not there."""
@@ -178,16 +204,14 @@ class Scanned:
         own, names = self._parameters, self._names
         if all(map(own.__contains__, names)):
             return [own[name] for name in names]
-        zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+        zeros = None if self.bias else self.weight_ih_l0.new_zeros(len(self.weight_ih_l0))
         return [getattr(self, name, zeros) for name in names]
 
     def _why_torch(self, input, given, params):
         """Say why torch.nn has to go through time, or raise what is wrong; return None if there is no reason."""
-        if solve.transformed():
-            return "torch.func transforms the call"
-        if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() or forward_ad._current_level >= 0:
+        if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
             return "operations are recorded"
-        if self.mode not in _CELLS or self.proj_size:
+        if self.cell is None or self.proj_size:
             return f"mode is {self.mode!r}, proj_size {self.proj_size}"
         packed, own = isinstance(input, PackedSequence), params[0]
         if own.dtype not in _WIDE or own.device.type not in _PLACES:
@@ -205,7 +229,9 @@ class Scanned:
                 return "not all tensors are of one dtype"
         if not data.numel() or packed and solve.on_gpu(data):
             return "sequences are packed on a GPU" if data.numel() else "the input is empty"
-        return None if self._fits(input, data, packed, given, params) else "not all shapes fit"
+        if not self._fits(input, data, packed, given, params):
+            return "not all shapes fit"
+        return _TRANSFORMED if _transformed() else None
 
     def _fits(self, input, data, packed, given, params):
         """Tell whether the shapes of tensors fit."""
@@ -226,8 +252,11 @@ class Scanned:
             return own.dtype
         return first.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
 
-    def _run_here(self, input, starts, resets, params):
-        """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does."""
+    def _run_here(self, input, starts, params, cut=None, every=False, run=None):
+        """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does.
+
+        `cut` is what `_cut` returns; `run` stands for `solve.Solve.apply` and its like.
+        """
         own, packed = params[0], isinstance(input, PackedSequence)
         x = input.data if packed else input.transpose(0, 1) if self.batch_first else input
         wide, result = _WIDE[own.dtype], self._result(own, starts[0] if starts else x)
@@ -235,63 +264,89 @@ class Scanned:
             batch = int(input.batch_sizes[0]) if packed else x.shape[1]
             rows = self.num_layers * (1 + self.bidirectional)
             starts = [own.new_zeros(rows, batch, self.hidden_size)] * self.cell.states
-        if packed and resets is not None:
-            raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
-        if self.forward_choice.method == "newton" and solve.on_gpu(x):
-            raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
+        if solve.on_gpu(x) and (self.forward_choice.method == "newton" or self.checkpoint_every):
+            wrong = self.checkpoint_every or self.forward_choice.method
+            what = "checkpoint_every must be None" if self.checkpoint_every else "forward must not be 'newton'"
+            raise ValueError(f"{what} where input is on a GPU, got {wrong!r}")
         if packed:
             ways, starts = Sequences.packed(input.batch_sizes), permuted(starts, input.sorted_indices)
         else:
-            ways = BOTH if resets is None else Sequences.cut(self._spans(resets, x))
-        if any(each.dtype is not wide for each in (x, *starts, own)):
-            x, *starts = (each.to(wide) for each in (x, *starts))
-            params = [each.to(wide) for each in params]
-        output, *last = self._through_layers(x, starts, ways, params)
+            ways = BOTH if cut is None else Sequences.cut(cut[0], several=bool(cut[1]))
+        anew, S = cut[1] if cut else [], len(starts)
+        if any(each.dtype is not wide for each in (x, *starts, *anew, own)):
+            x, *starts = (each.to(wide) for each in (x, *starts, *anew))
+            params, starts, anew = [each.to(wide) for each in params], starts[:S], starts[S:]
+        D, by_way = 1 + self.bidirectional, []
+        for k, way in enumerate(ways[:D]):
+            of_way = [each[k::D] for each in starts]
+            if anew:
+                of_way = [way.started(one, other[k::D], cut[0]) for one, other in zip(of_way, anew, strict=True)]
+            by_way.append((way, of_way))
+        if run is None:
+            tensors = x, *starts, *anew, *params
+            graph = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+            run = composed.run if _transformed() else solve.Solve.apply if graph else _find
+        output, *states = self._through_layers(x, by_way, list(map(solve.plain, params)), every, run)
         if result is not wide:
-            output, *last = (each.to(result) for each in (output, *last))
+            output, *states = (each.to(result) for each in (output, *states))
+        last, states = states[:S], states[S:]
         if packed:
             output, last = PackedSequence(output, *input[1:]), permuted(last, input.unsorted_indices)
         elif self.batch_first:
-            output = output.transpose(0, 1)
-        return output, (last[0] if len(last) == 1 else tuple(last))
+            output, states = output.transpose(0, 1), [each.transpose(1, 2) for each in states]
+        return output, *(own[0] if S == 1 else tuple(own) for own in (last, states) if own)
 
-    def _through_layers(self, x, starts, ways, params):
-        """Go through all layers; return outputs, and last states (D L, B, H), of an LSTM h and c.
+    def _through_layers(self, x, by_way, params, every, run):
+        """Go through all layers; return outputs, last states (D L, B, H), of an LSTM h and c, and all states, if asked.
 
-        Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...); `ways` are both directions.
+        Outputs are laid out as inputs are, rows of packed sequences or steps (T, B, ...). Of each direction come how
+        sequences are read, and their initial states (L, B or n, H).
         """
-        D, drop = 1 + self.bidirectional, self.dropout if self.training else 0
-        run = solve.Solve.apply
-        if not torch.is_grad_enabled() or not any(each.requires_grad for each in (x, *starts, *params)):
-            run = lambda *of_layer: (lambda output, last, _: (output, *last))(*solve.find(*of_layer))  # noqa: E731
-        params = list(map(solve.plain, params))
-        if D == 1 and not drop:
-            return run(self, ways[0], solve.plain(x), *map(solve.plain, starts), *params)
-        last, count = [], len(NAMES)
+        drop = self.dropout if self.training else 0
+        if len(by_way) == 1 and not drop:
+            (way, starts), = by_way
+            return run(self, way, every, solve.plain(x), *map(solve.plain, starts), *params)
+        states, count, own = [], len(self.cell.names), iter(params)
         for layer in range(self.num_layers):
             x, found = solve.plain(dropout(x, drop) if layer and drop else x), []
-            for i, way in enumerate(ways[:D], D * layer):
-                own = *(solve.plain(start[i : i + 1]) for start in starts), *params[count * i : count * (i + 1)]
-                output, *ended = run(self, way, x, *own)
+            for way, starts in by_way:
+                given = *(solve.plain(start[layer : layer + 1]) for start in starts), *islice(own, count)
+                output, *more = run(self, way, every, x, *given)
                 found.append(output)
-                last.append(ended)
-            x = torch.cat(found, 2 if x.dim() == 3 else 1) if D > 1 else output
-        return x, *map(torch.cat, zip(*last, strict=True))
+                states.append(more)
+            x = torch.cat(found, 2 if x.dim() == 3 else 1) if len(found) > 1 else output
+        return x, *map(torch.cat, zip(*states, strict=True))
 
-    def _spans(self, resets, x):
-        """Return where samples begin anew, of what a caller gives for inputs `x` (T, B, I)."""
+    def _cut(self, input, resets, reset_states):
+        """Return where samples begin anew [shape=(T, B)], and states that they begin with [shape=(D L, T, B, H)]."""
+        if resets is None:
+            if reset_states is not None:
+                raise ValueError("reset_states must be None without resets")
+            return None
+        if isinstance(input, PackedSequence):
+            raise ValueError("resets must be None with a PackedSequence: cut its sequences there")
         if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
             got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
             raise TypeError(f"resets must be a torch.Tensor of bool, got {got}")
-        shape = tuple(x.shape[1::-1] if self.batch_first else x.shape[:2])
-        if resets.shape != shape:
-            raise RuntimeError(f"resets must have shape {shape}, as input has, got {tuple(resets.shape)}")
+        shape, by_time = input.shape[:-1], self.batch_first and input.dim() == 3
+        if resets.shape not in (shape, (*shape, 1)):
+            raise RuntimeError(f"resets must have shape {tuple(shape)}, as input has, got {tuple(resets.shape)}")
         if not resets.is_cpu or resets.layout is not torch.strided:
             got = f"{resets.device}, {resets.layout}"
             raise RuntimeError(f"resets must be a dense tensor on the host, as input is, got {got}")
-        if solve.on_gpu(x):
+        if solve.on_gpu(input):
             raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
-        return Spans.checked(None, (resets.T if self.batch_first else resets).numpy(), x)
+        anew, resets = [], resets.view(*shape, *[1] * (2 - len(shape)))
+        for each in () if reset_states is None else self._given(reset_states) or [reset_states]:
+            most = self.num_layers * (1 + self.bidirectional), *shape, self.hidden_size
+            if not isinstance(each, torch.Tensor) or each.device != input.device or each.dim() != len(most):
+                got = f"{list(each.shape)} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
+                raise TypeError(f"reset_states must be {self.cell.states} x {list(most)} on {input.device}, got {got}")
+            if any(n not in (1, full) for n, full in zip(each.shape, most, strict=True)):
+                raise RuntimeError(f"reset_states must be {list(most)}, where axes may be 1, got {list(each.shape)}")
+            each = each.expand(most)
+            anew.append(each.unsqueeze(2) if len(shape) == 1 else each.transpose(1, 2) if by_time else each)
+        return (resets.T if by_time else resets).numpy(), anew
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""

@@ -16,16 +16,14 @@ class Sequences(NamedTuple):
     """How a batch is laid out, and in which direction of time it is read.
 
     Packed sequences are read end to end, several by each sample of fewer, so that hardly any steps are padding: `rows`
-    says which of all samples' steps each row is; `numbers`, which of the sequences of `spans` each of the packed ones
-    is; `turned`, backward in time, which row is read in its place; and `sizes` are PyTorch's batch sizes. All are None
-    for others. Between the same steps of both directions, sequences begin.
+    says which of all samples' steps each row is, and `numbers`, which of the sequences of `spans` each of the packed
+    ones is. Of samples that begin anew with states of their own, `numbers` are of each one's last sequence. Both are
+    None for others. Between the same steps of both directions, sequences begin.
     """
 
     spans: Spans = WHOLE
     rows: torch.Tensor | None = None
     numbers: np.ndarray | None = None
-    turned: torch.Tensor | None = None
-    sizes: torch.Tensor | None = None
     backward: bool = False
 
     @classmethod
@@ -47,13 +45,24 @@ class Sequences(NamedTuple):
         step, one = np.repeat(np.arange(len(counts)), counts), np.arange(counts.sum()) - np.repeat(begin, counts)
         rows = (first[one] + step) * len(samples) + sample[one]
         rows, turned = map(torch.from_numpy, (rows, begin[lengths[one] - 1 - step] + one))
-        return cls(spans, rows, numbers, None, sizes), cls(spans, rows[turned], numbers, turned, sizes, backward=True)
+        return cls(spans, rows, numbers), cls(spans, rows[turned], numbers, backward=True)
 
     @classmethod
-    def cut(cls, spans):
-        """Make those of sequences that begin anew here and there; backward in time, between the same steps."""
-        resets = np.concatenate([np.zeros_like(spans.resets[:1]), spans.resets[:0:-1]])
-        return cls(spans), cls(spans._replace(resets=resets), backward=True)
+    def cut(cls, resets, several=False):
+        """Make those of samples that begin anew here and there [shape=(T, B)], with zeros, or states of their own."""
+        found = []
+        for backward in False, True:
+            begins = np.concatenate([np.zeros_like(resets[:1]), resets[:0:-1]]) if backward else resets
+            if several:
+                sample, first = np.nonzero((begins | (np.arange(len(begins)) == 0)[:, None]).T)
+                numbers, spans = np.flatnonzero(np.append(np.diff(sample), 1)), np.zeros(begins.shape, np.int32)
+                stop = np.append(first[1:], 0)
+                stop[numbers], spans[first, sample] = len(begins), 1 + np.arange(len(first))
+                spans = WHOLE._replace(resets=spans, places=np.stack([sample, first, stop]))
+            else:
+                spans, numbers = WHOLE._replace(resets=-begins.astype(np.int32)) if begins.any() else WHOLE, None
+            found.append(cls(spans, None, numbers, backward))
+        return found
 
     def steps(self, given):
         """Lay rows or steps out as they are read [shape=(T, B, ...)]."""
@@ -69,28 +78,44 @@ class Sequences(NamedTuple):
             return steps.flip(0) if self.backward else steps
         return steps.reshape(-1, steps.shape[2]).index_select(0, self.rows)
 
-    def begin(self, starts):
-        """Return spans, and each layer's first states, of initial states of each kind [shape=(L, B, H)]."""
-        by_layer = [[states[layer] for states in starts] for layer in range(len(starts[0]))]
+    def started(self, starts, anew, resets):
+        """Return states that sequences begin with [shape=(L, n, H)].
+
+        Of each sample they are those it is given [shape=(L, B, H)]; where it begins anew, others [shape=(L, T, B, H)].
+        """
+        sample, first, _ = self.spans.places
+        own = torch.from_numpy((first > 0) | (resets[0, sample] & (not self.backward))).to(starts.device)
+        return torch.where(own[:, None], anew[:, -first if self.backward else first, sample], starts[:, sample])
+
+    def of_each(self, starts):
+        """Return states that sequences begin with [shape=(L, n, H)], of those of packed ones [shape=(L, B, H)]."""
         if self.rows is None:
-            return self.spans, by_layer
-        table = np.array([[self.by_number(states) for states in own] for own in by_layer])
-        return self.spans._replace(starts=table), list(table[:, :, self.spans.places[1] == 0])
+            return starts
+        order = np.zeros(self.spans.places.shape[1], np.int64)
+        order[self.numbers] = np.arange(len(self.numbers))
+        return [each[:, order] for each in starts]
+
+    def begin(self, starts):
+        """Return spans, and each layer's first states [shape=(L, S, B, H)], of what `Solve` is given."""
+        table = torch.stack(self.of_each(starts), 1)
+        if not self.spans.places.size:
+            return self.spans, table
+        return self.spans._replace(starts=table.numpy()), table[:, :, self.spans.places[1] == 0]
 
     def by_number(self, grads):
-        """Return what is of each packed sequence [shape=(B, ...)] by the numbers of sequences."""
-        if self.rows is None:
+        """Return what is of each sample [shape=(B, ...)] by the numbers of sequences."""
+        if self.numbers is None:
             return grads
         found = np.zeros((self.spans.places.shape[1], *grads.shape[1:]), grads.dtype)
         found[self.numbers] = grads
         return found
 
     def by_sample(self, states):
-        """Return what is of each sequence as packed ones come [shape=(B, ...)]."""
-        return states if self.rows is None else states[self.numbers]
+        """Return what is of each sequence as samples come [shape=(B, ...)]."""
+        return states if self.numbers is None else states[self.numbers]
 
 
-BOTH = Sequences.cut(WHOLE)
+BOTH = Sequences(), Sequences(backward=True)
 
 
 def lay_end_to_end(lengths):

@@ -7,35 +7,45 @@ import numpy as np
 import torch
 
 from bppsa_nb.cells import stack, unroll
-from bppsa_nb.cells.cell import NAMES
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.torch import composed, threads
 
 
-def find(module, sequences, given, *tensors):
-    """Return outputs, last states, and what `Solve` saves, of inputs, initial states (L, B, H), and parameters."""
-    x = sequences.steps(given)
-    states, backend = module.cell.states, module.resolve_backend(on_gpu(x))
-    starts, params = tensors[:states], tensors[states:]
+def find(layers, sequences, every, given, *tensors):
+    """Return a tuple, what `Solve.forward` does, and what `Solve` saves, with the same arguments."""
+    x, states = sequences.steps(given), layers.cell.states
+    backend, choice = layers.resolve_backend(on_gpu(x)), layers.forward_choice
+    spans, starts = sequences.begin(tensors[:states])
     with _beside(x):
-        layers = view_layers(module.cell, params)
-        spans, by_layer = sequences.begin(list(map(as_array, starts)))
-        choice = module.forward_choice
-        hidden, kept, solved = stack.run(layers, as_array(x), by_layer, choice.options(), backend, spans, _new(x))
+        viewed, starts = view_layers(layers.cell, tensors[states:]), as_array(starts)
+        how, by_layer = (choice.options(), backend, spans), [starts[layer] for layer in range(len(starts))]
+        if layers.checkpoint_every is None:
+            saved, kept, solved = stack.run(viewed, as_array(x), by_layer, *how, _new(x))
+            found = as_tensor(saved, x)[:, :, 1:]
+            ended = [[spans.last(each) for each in own] for own in found]
+        else:
+            kept, found = None, x.new_empty(len(starts), states, *x.shape[:2], starts.shape[3])
+            read = lambda steps, states: found[:, :, steps].copy_(as_tensor(states, x)[:, :, 1:])  # noqa: E731
+            segments = stack.Segments(layers.checkpoint_every, *how)
+            saved, ended, solved = segments.forward(viewed, as_array(x), starts, read)
+            ended = torch.from_numpy(ended)
     if choice.rest or any(solved):
-        choice.remember(unroll.share_of(layers, x.shape, solved, backend))
-    output = sequences.given(as_tensor(hidden[len(hidden) - 1, 0, 1:], x))
-    last = ([sequences.by_sample(spans.last(own[s])) for own in hidden] for s in range(states))
-    return output, [_stack(each, x) for each in last], (x, hidden, kept)
+        choice.remember(unroll.share_of(viewed, x.shape, solved, backend))
+    last = ([sequences.by_sample(own[s]) for own in ended] for s in range(states))
+    all_states = ([sequences.given(own[s]) for own in found] for s in range(states) if every)
+    return (sequences.given(found[-1, 0]), *map(torch.stack, (*last, *all_states))), (x, saved, kept)
 
 
 class Solve(torch.autograd.Function):
     """Layers, one or more, and all steps at once: one node of the graph."""
 
     @staticmethod
-    def forward(ctx, module, sequences, given, *tensors):
-        """Return the first two that `find` returns, one after the other."""
-        output, last, (x, *arrays) = find(module, sequences, given, *tensors)
+    def forward(ctx, layers, sequences, every, given, *tensors):
+        """Return outputs, last states, and all states if `every` asks for them, one after the other.
+
+        They are of inputs, initial states of every sequence [shape=(L, B or n, H)], and parameters.
+        """
+        (output, *more), (x, *arrays) = find(layers, sequences, every, given, *tensors)
         if sequences.rows is None and not sequences.backward:  # what a caller does to it must not reach what goes back
             output = output.clone()
         # Through PyTorch's hands: it notices where one of them is changed before it is needed again, moves them where
@@ -43,41 +53,58 @@ class Solve(torch.autograd.Function):
         kept = [each.detach() for each in (x, *tensors)] + [as_tensor(each, x) for each in arrays if each is not None]
         ctx.save_for_backward(given, *tensors, *kept)
         ctx.kept = [(each.shape, each.dtype) for each in kept]
-        ctx.cell, ctx.mode, ctx.sequences = module.cell, module.mode, sequences
-        ctx.how = module.method, module.resolve_backend(on_gpu(x)), module.levels
+        ctx.cell, ctx.sequences, ctx.every = layers.cell, sequences, every
+        ctx.how = layers.method, layers.resolve_backend(on_gpu(x)), layers.levels
+        ctx.segments = layers.checkpoint_every, layers.forward_choice.options()
         ctx.set_materialize_grads(False)
-        return output, *last
+        return output, *more
 
     @staticmethod
-    def backward(ctx, grad_output, *at_last):
+    def backward(ctx, *grads):
         """Return gradients of what `forward` was given, from those of what it returned."""
-        if grad_output is None and at_last.count(None) == len(at_last):  # nothing that was read depends on it
+        if grads.count(None) == len(grads):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
-        if torch.is_grad_enabled() or transformed(grad_output, *at_last):  # by create_graph, or is_grads_batched
-            return composed.gradients(ctx, (grad_output, *at_last))
-        sequences, states, count = ctx.sequences, len(at_last), len(ctx.needs_input_grad) - 3
+        if torch.is_grad_enabled() or transformed(*grads):  # by create_graph, or is_grads_batched
+            return composed.gradients(ctx, grads)
+        sequences, states, count = ctx.sequences, ctx.cell.states, len(ctx.needs_input_grad) - 4
         x, *tensors = map(plain, ctx.saved_tensors[1 + count :])
         if [(each.shape, each.dtype) for each in (x, *tensors)] != ctx.kept:
             raise RuntimeError("hooks on saved tensors must return tensors of the same shapes and dtypes")
         params, saved = tensors[states:count], tensors[count:]
-        grad_output = None if grad_output is None else plain(sequences.steps(grad_output))
-        at_last = _side_by_side(at_last)
+        at_last, terms = _side_by_side(grads[1 : 1 + states]), _terms(sequences, len(saved[0]), states, grads)
+        spans, _ = sequences.begin(tensors[:states])
         with _beside(x):
             layers, saved = view_layers(ctx.cell, params), [*map(as_array, saved), None][:2]
-            spans, _ = sequences.begin(list(map(as_array, tensors[:states])))
-            ends = [None] * len(saved[0]) if at_last is None else map(as_array, at_last)
+            ends = [None] * len(terms) if at_last is None else map(as_array, at_last)
             ends = [end if end is None else sequences.by_number(end) for end in ends]
-            terms = [None] * (len(ends) - 1) + [None if grad_output is None else as_array(grad_output)]
+            read = ends, [each if each is None else as_array(each) for each in terms]
             sizes = (*x.shape[:2], states * layers.hidden_size), layers.dtype, layers.cell.weights
-            how = chain.choose(*ctx.how, *sizes)
-            more = ctx.needs_input_grad[2], spans, _new(x)
-            found = stack.run_back(layers, as_array(x), saved, (ends, terms), how, *more)
+            how, (every, options), inputs = chain.choose(*ctx.how, *sizes), ctx.segments, ctx.needs_input_grad[3]
+            if every is None:
+                found = stack.run_back(layers, as_array(x), saved, read, how, inputs, spans, _new(x))
+            else:
+                again = stack.Segments(every, options, how[1], spans)
+                found = again.backward(layers, as_array(x), saved[0], read, how, inputs)
         grads, at_input, at_start = found
         of_starts = [None] * states
-        if any(ctx.needs_input_grad[3 : 3 + states]):
-            of_starts = map(plain, _stack(list(map(sequences.by_sample, at_start)), x).chunk(states, 2))
+        if any(ctx.needs_input_grad[4 : 4 + states]):
+            at_start = at_start if sequences.rows is None else map(sequences.by_sample, at_start)
+            of_starts = map(plain, _stack(list(at_start), x).chunk(states, 2))
         of_x = None if at_input is None else sequences.given(as_tensor(at_input, x))
-        return None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in layers.params)
+        return None, None, None, of_x, *of_starts, *(as_tensor(grads[name], x) for name in layers.params)
+
+
+def _terms(sequences, count, states, grads):
+    """Return gradients that enter at all states of so many layers, as `cells.stack.backward` takes them, or None."""
+    terms = []
+    for layer in range(count):
+        own = [each if each is None else each[layer] for each in grads[1 + states :]] or [None] * states
+        if layer == count - 1 and grads[0] is not None:
+            own[0] = grads[0] if own[0] is None else own[0] + grads[0]
+        own = [each if each is None else sequences.steps(each) for each in own]
+        only_h = own[0] is not None and own.count(None) == states - 1
+        terms.append(plain(own[0]) if only_h else _side_by_side(own))
+    return terms
 
 
 # Where PyTorch and Numba meet.
@@ -85,16 +112,22 @@ class Solve(torch.autograd.Function):
 
 def view_layers(cell, params):
     """Return layers as `bppsa_nb.cells.stack` takes them, on the memory of parameters in PyTorch's order."""
-    arrays, count = list(map(as_array, params)), len(params) // len(NAMES)
-    names = [f"{name}_l{layer}" for layer in range(count) for name in NAMES]
-    named, sizes = dict(zip(names, arrays, strict=True)), {"hidden_size": arrays[1].shape[1], "num_layers": count}
-    return SimpleNamespace(cell=cell, dtype=arrays[0].dtype, params=named, **sizes)
+    arrays, count = list(map(as_array, params)), len(params) // len(cell.names)
+    names = [f"{name}_l{layer}" for layer in range(count) for name in cell.names]
+    sizes = {"hidden_size": len(arrays[0]) // cell.gates, "num_layers": count, "dtype": arrays[0].dtype}
+    return SimpleNamespace(cell=cell, params=dict(zip(names, arrays, strict=True)), **sizes)
 
 
 def transformed(*tensors):
     """Tell whether a transform of `torch.func` is at work, or tensors are batches of such, which have no memory."""
     batched = torch._C._functorch.is_legacy_batchedtensor
     return torch._C._are_functorch_transforms_active() or any(each is not None and batched(each) for each in tensors)
+
+
+def batched():
+    """Tell whether `torch.func.vmap` is at work."""
+    every = torch._C._functorch.get_interpreter_stack() or ()
+    return any(each.key() is torch._C._functorch.TransformType.Vmap for each in every)
 
 
 def on_gpu(tensor):
@@ -121,12 +154,12 @@ def as_array(tensor):
     return as_device_array("input", tensor.detach())
 
 
-def _side_by_side(at_last):
-    """Return gradients at last states [shape=(L, B, S H)], or None if none are given."""
-    like = next((grad for grad in at_last if grad is not None), None)
+def _side_by_side(grads):
+    """Return gradients at states [shape=(L or T, B, S H)], or None if none are given."""
+    like = next((grad for grad in grads if grad is not None), None)
     if like is None:
         return None
-    return plain(torch.cat([torch.zeros_like(like) if grad is None else grad for grad in at_last], 2))
+    return plain(torch.cat([torch.zeros_like(like) if grad is None else grad for grad in grads], 2))
 
 
 def as_tensor(array, like):
