@@ -182,7 +182,8 @@ def test_a_tensor_that_is_given_twice_has_both_gradients_of_gradients():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_signature_says_what_is_taken(kind):
     taken = inspect.signature(getattr(ours, kind)).parameters
-    assert [*taken][:2] == ["input_size", "hidden_size"] and [*taken][-4:] == ["method", "backend", "levels", "forward"]
+    more = ["method", "backend", "levels", "forward", "checkpoint_every"]
+    assert [*taken][:2] == ["input_size", "hidden_size"] and [*taken][-5:] == more
     assert taken["dropout"].default == 0.0 and "input_size" in pydoc.render_doc(getattr(ours, kind))
 
 

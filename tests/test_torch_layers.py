@@ -66,65 +66,91 @@ def draw(kind, layers, what, given_hx, sizes, views=False):
     return x, tuple(new(*shape, n) for n in ((last, H) if kind == "LSTM" else (H,)) if given_hx)
 
 
-def expected(theirs, x, hx, resets):
-    """What `torch.nn` gives: in float32 for halves; with resets, for pieces of sequences, each sample by itself."""
+def expected(theirs, x, hx, resets=None, reset_states=None, return_states=False):
+    """What `torch.nn` gives: in float32 for halves; step by step, where more than it takes is asked for."""
     own = theirs.weight_hh_l0.dtype
     wide = torch.float32 if own.itemsize == 2 else own
     to = lambda dtype: lambda each: each.to(dtype) if each.is_floating_point() else each  # noqa: E731
-    params, x, hx = tree_map_only(torch.Tensor, to(wide), (dict(theirs.named_parameters()), x, hx))
-    found = functional_call(theirs, params, (x, hx)) if resets is None else restarted(theirs, params, x, hx, resets)
+    params, x, hx, begun = tree_map_only(torch.Tensor, to(wide), (dict(theirs.named_parameters()), x, hx, reset_states))
+    if resets is None and not return_states:
+        found = functional_call(theirs, params, (x, hx))
+    else:
+        found = stepped(theirs, params, x, hx, resets, begun)[: 2 + return_states]
     return tree_map_only(torch.Tensor, to(own), found)
 
 
-def restarted(theirs, params, x, hx, resets):
-    """What `expected` gives with resets: layer by layer, in each direction."""
-    names, batch, drop = theirs._all_weights, x.dim() == 3, torch.nn.functional.dropout
-    time = 1 if theirs.batch_first and batch else 0
-    x, resets = (each.transpose(0, time) if batch else each.unsqueeze(1) for each in (x, resets))
+def stepped(theirs, params, x, hx, resets, begun):
+    """What `expected` gives, and all states: layer by layer, in each direction, a step at a time."""
+    names, drop, batch = theirs._all_weights, torch.nn.functional.dropout, isinstance(x, PackedSequence) or x.dim() == 3
+    by_time, D, alive = theirs.batch_first and batch, len(names) // theirs.num_layers, None
+    if packed := isinstance(x, PackedSequence):
+        by_time, alive = False, torch.arange(int(x.batch_sizes[0])) < x.batch_sizes[:, None]
+        rows, order, back = x, x.sorted_indices, x.unsorted_indices
+        x = x.data.new_zeros(*alive.shape, theirs.input_size).masked_scatter(alive[:, :, None], x.data)
+    lay = lambda each, axis: each.transpose(axis, axis + 1) if by_time else each if batch else each.unsqueeze(axis + 1)  # noqa: E731
+    x, H = lay(x, 0), theirs.hidden_size
+    alive = torch.ones(x.shape[:2], dtype=torch.bool) if alive is None else alive
+    resets = torch.zeros_like(alive) if resets is None else lay(resets.reshape(resets.shape[: 1 + batch]), 0)
     if hx is None:
-        hx = (x.new_zeros(len(names), *x.shape[1 : 1 + batch], theirs.hidden_size),) * (1 + (theirs.mode == "LSTM"))
+        hx = (x.new_zeros(len(names), *x.shape[1:][:batch], H),) * (1 + (theirs.mode == "LSTM"))
     hx = [each if batch else each.unsqueeze(1) for each in (hx if isinstance(hx, tuple) else (hx,))]
-    function, last, outputs, rows = getattr(torch, theirs.mode.lower()), [], [], len(names) // theirs.num_layers
+    hx = [each[:, order] for each in hx] if packed and order is not None else hx
+    begun = [x.new_zeros(len(names), *alive.shape, H)] * len(hx) if begun is None else [
+        lay(each, 1).expand(len(names), *alive.shape, H) for each in (begun if isinstance(begun, tuple) else (begun,))
+    ]
+    function, last, every, outputs = getattr(torch, theirs.mode.lower()), [], [], []
     for row, own in enumerate(names):
-        if row % rows == 0:
-            x, outputs = (drop(torch.cat(outputs, 2), theirs.dropout) if row else x), []
-        samples, ends = [], []
-        for b in range(x.shape[1]):
-            cuts, parts = [0, *(t for t in range(1, len(x)) if resets[t, b]), len(x)], []
-            states = [each[row : row + 1, b : b + 1] * ~(resets[0, b] & (row % rows == 0)) for each in hx]
-            for start, stop in list(itertools.pairwise(cuts))[:: -1 if row % rows else 1]:
-                piece = x[start:stop, b : b + 1].flip([0] * (row % rows))
-                given = states if len(states) > 1 else states[0], [params[name] for name in own]
-                output, *ended = function(piece, *given, theirs.bias, 1, 0.0, False, False, False)
-                parts.append(output.flip([0] * (row % rows)))
-                states = list(map(torch.zeros_like, ended))
-            samples.append(torch.cat(parts[:: -1 if row % rows else 1]))
-            ends.append(ended)
-        outputs.append(torch.cat(samples, 1))
-        last.append([torch.cat(each, 1) for each in zip(*ends, strict=True)])
-    output, last = torch.cat(outputs, 2), [torch.cat(each) for each in zip(*last, strict=True)]
-    last = last if batch else [each.squeeze(1) for each in last]
-    return output.transpose(0, time) if batch else output.squeeze(1), tuple(last) if len(last) > 1 else last[0]
+        if row % D == 0:
+            x, outputs = torch.cat(outputs, 2) if row else x, []
+            dropped = drop(x[alive] if packed else x, theirs.dropout) if row else x
+            x = torch.zeros_like(x).masked_scatter(alive[:, :, None], dropped) if packed and row else dropped
+        states, found = [each[row] for each in hx], [None] * len(x)
+        anew = lambda t, states, row=row: [  # noqa: E731
+            torch.where(resets[t][:, None], each[row, t], now) for each, now in zip(begun, states, strict=True)
+        ]
+        for t in range(len(x))[:: -1 if row % D else 1]:
+            states = states if row % D else anew(t, states)
+            given = [each[None] for each in states]
+            given = tuple(given) if len(given) > 1 else given[0], [params[name] for name in own]
+            _, *after = function(x[t : t + 1], *given, theirs.bias, 1, 0.0, False, False, False)
+            states = [torch.where(alive[t][:, None], *both) for both in zip((e[0] for e in after), states, strict=True)]
+            found[t] = states
+            states = anew(t, states) if row % D and t else states
+        every.append([torch.stack(each) for each in zip(*found, strict=True)])
+        outputs.append(every[-1][0])
+        last.append(states)
+    results = torch.cat(outputs, 2), *([torch.stack(e) for e in zip(*own, strict=True)] for own in (last, every))
+    if packed:
+        output, last, every = results
+        last = last if back is None else [each[:, back] for each in last]
+        results = rows._replace(data=output[alive]), last, [each[:, alive] for each in every]
+    elif by_time:
+        results = results[0].transpose(0, 1), results[1], [each.transpose(1, 2) for each in results[2]]
+    elif not batch:
+        results = results[0].squeeze(1), [e.squeeze(1) for e in results[1]], [e.squeeze(2) for e in results[2]]
+    return results[0], *(tuple(each) if len(each) > 1 else each[0] for each in results[1:])
 
 
-def results(layers, x, hx, resets=None, second=False):
-    """Outputs, last states, and the gradients of a loss that reads all; with `second`, of their squares, too."""
+def results(layers, x, hx, second=False, **more):
+    """Outputs, states, and the gradients of a loss that reads all; with `second`, of their squares, too."""
     torch.manual_seed(1)  # of dropout
     run = layers if isinstance(layers, Scanned) else partial(expected, layers)
-    output, last = run(x, None if not hx else hx if len(hx) > 1 else hx[0], resets)
-    last = last if isinstance(last, tuple) else (last,)
+    output, *states = run(x, None if not hx else hx if len(hx) > 1 else hx[0], **more)
+    states = [each for own in states for each in (own if isinstance(own, tuple) else (own,))]
     data, read = (output.data, x.data) if isinstance(x, PackedSequence) else (output, x)
     if isinstance(x, PackedSequence):
         assert isinstance(output, PackedSequence) and torch.equal(output.batch_sizes, x.batch_sizes)
         for one, other in zip(output[2:], x[2:], strict=True):
             assert (one is other is None) or torch.equal(one, other)
     weight = torch.linspace(-1, 1, data.numel(), dtype=data.dtype).view_as(data)
-    loss = (data.sin() * weight).sum() + sum((each * k).cos().sum() for k, each in enumerate(last, 1))
-    wanted = [each for each in (read, *hx, *layers.parameters()) if each.requires_grad]
+    loss = (data.sin() * weight).sum() + sum((each * k).cos().sum() for k, each in enumerate(states, 1))
+    begun = more.get("reset_states", ())
+    begun = begun if isinstance(begun, tuple) else (begun,)
+    wanted = [x for x in (read, *hx, *begun, *layers.parameters()) if x.requires_grad]
     grads = torch.autograd.grad(loss, wanted, create_graph=second, materialize_grads=True) if wanted else ()
     if wanted and second:
         grads += torch.autograd.grad(sum(each.square().sum() for each in grads), wanted, materialize_grads=True)
-    return (data, *last), grads
+    return (data, *states), grads
 
 
 def compare(kind, both, what, given_hx, sizes, tol=(1e-12, 1e-10), rng=None, **more):
@@ -162,6 +188,20 @@ def test_every_argument_with_every_kind_of_input(kind):
     print(f"{kind}: {count} configurations, largest difference {worst:.1e}")
 
 
+def drawn_resets(kind, rng, what, sizes, layers):
+    """Draw where samples begin anew, and, now and then, with which states: of one for all to one for each place."""
+    (T, B, H), rows = sizes, layers.num_layers * (1 + layers.bidirectional)
+    resets = torch.rand(T, B) < rng.choice([0, 0.1, 0.5, 1])
+    resets = resets[:, 0] if what == "one sample" else resets.T if layers.batch_first else resets
+    found = {"resets": resets.unsqueeze(-1) if rng.integers(2) else resets}
+    if rng.integers(2):
+        shape = [n if rng.integers(2) else 1 for n in (rows, *resets.shape, H)]
+        dtype = layers.weight_hh_l0.dtype
+        states = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(1 + (kind == "LSTM"))]
+        found["reset_states"] = tuple(states) if kind == "LSTM" else states[0]
+    return found
+
+
 @each_kind
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
@@ -169,19 +209,20 @@ def test_random_configurations(kind, part):
     """Everything crossed, and gradients of gradients."""
     rng = np.random.default_rng(part)
     flip = lambda: bool(rng.integers(2))  # noqa: E731
-    for _ in range(100):
+    for _ in range(40):
         T, B, inputs, H, layers = rng.integers(1, (30, 9, 6, 16, 4)).tolist()
         what, dtype = INPUTS[rng.integers(4)], list(BOUNDS)[max(0, rng.integers(-3, 4))]
         how = {"bias": flip(), "batch_first": flip(), "bidirectional": flip(), "dropout": 0.3 * (layers > 1) * flip()}
         if kind == "LSTM" and H > 1 and rng.integers(5) == 0:
             how["proj_size"] = int(rng.integers(1, H))
-        only, resets = METHODS[rng.integers(len(METHODS))], None
+        only = METHODS[rng.integers(len(METHODS))]
         both = pair(kind, inputs, H, layers, **how, dtype=dtype, only=only)
+        more = {"second": dtype.itemsize > 2, "views": flip(), "rng": rng}
         if "packed" not in what and "proj_size" not in how and flip():
-            resets = torch.rand(T, B) < rng.choice([0, 0.1, 0.5, 1])
-            resets = resets[:, 0] if what == "one sample" else resets.T if how["batch_first"] else resets
+            more |= drawn_resets(kind, rng, what, (T, B, H), both[1])
+        more["return_states"] = "proj_size" not in how and flip()
+        both[1].checkpoint_every = int(rng.integers(1, T + 2)) if flip() else None
         tol = BOUNDS[dtype] if dtype is not torch.float64 or "forward" not in only else (1e-9, 1e-7)
-        more = {"resets": resets, "second": dtype.itemsize > 2, "views": flip(), "rng": rng}
         compare(kind, both, what, flip(), (T, B, inputs, H), tol, **more)
 
 

@@ -64,7 +64,7 @@ class Scanned:
     @property
     def cell(self) -> Cell:
         """The cell's equations."""
-        return _CELLS.get(self.mode)
+        return _CELLS.get(self.mode, _CELLS["RNN_TANH"])  # torch.nn says that it does not know another mode
 
     @property
     def forward_choice(self) -> Forward:
@@ -211,7 +211,7 @@ class Scanned:
         """Say why torch.nn has to go through time, or raise what is wrong; return None if there is no reason."""
         if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
             return "operations are recorded"
-        if self.cell is None or self.proj_size:
+        if self.mode not in _CELLS or self.proj_size:
             return f"mode is {self.mode!r}, proj_size {self.proj_size}"
         packed, own = isinstance(input, PackedSequence), params[0]
         if own.dtype not in _WIDE or own.device.type not in _PLACES:
@@ -266,7 +266,8 @@ class Scanned:
             starts = [own.new_zeros(rows, batch, self.hidden_size)] * self.cell.states
         if solve.on_gpu(x) and (self.forward_choice.method == "newton" or self.checkpoint_every):
             wrong = self.checkpoint_every or self.forward_choice.method
-            what = "checkpoint_every must be None" if self.checkpoint_every else "forward must not be 'newton'"
+            what = "be 'auto', 'linear' or 'chunked'"
+            what = "checkpoint_every must be None" if self.checkpoint_every else f"forward must {what}"
             raise ValueError(f"{what} where input is on a GPU, got {wrong!r}")
         if packed:
             ways, starts = Sequences.packed(input.batch_sizes), permuted(starts, input.sorted_indices)
@@ -336,7 +337,7 @@ class Scanned:
             raise RuntimeError(f"resets must be a dense tensor on the host, as input is, got {got}")
         if solve.on_gpu(input):
             raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
-        anew, resets = [], resets.view(*shape, *[1] * (2 - len(shape)))
+        anew, resets = [], resets.reshape(*shape, *[1] * (2 - len(shape)))
         for each in () if reset_states is None else self._given(reset_states) or [reset_states]:
             most = self.num_layers * (1 + self.bidirectional), *shape, self.hidden_size
             if not isinstance(each, torch.Tensor) or each.device != input.device or each.dim() != len(most):
@@ -350,5 +351,5 @@ class Scanned:
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
-        chosen = {**{name: getattr(self, name) for name in _SETTINGS[-3:]}, "forward": self.forward_choice.method}
+        chosen = {**{name: getattr(self, name) for name in _SETTINGS[-4:]}, "forward": self.forward_choice.method}
         return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in ("auto", None))])
