@@ -55,15 +55,20 @@ def _through_steps(cell, x, starts, params, spans):
     weight_ih, weight_hh, bias_ih, bias_hh, *vectors = params
     whole, several, states = cell.gates - cell.split, spans.places.size, []
     step, activations = _for_tensors(cell.step), tuple(map(_for_tensors, cell.activations))
-    cell, products = cell._replace(activations=activations), linear(x, weight_ih, bias_ih).chunk(cell.gates, 2)
+    bias = bias_ih if cell.split else bias_ih + bias_hh
+    cell, products = cell._replace(activations=activations), linear(x, weight_ih, bias).unbind()
     before = [each[spans.places[1] == 0] for each in starts] if several else starts
     for t in range(len(x)):
         if not spans.whole and (numbers := spans.resets[t]).any():
             anew = torch.from_numpy(numbers != 0).to(x.device)[:, None]
             begun = [each[numbers.clip(1) - 1] for each in starts] if several else [0] * cell.states
             before = [torch.where(anew, *both) for both in zip(begun, before, strict=True)]
-        of_x, of_h = [each[t] for each in products], linear(before[0], weight_hh, bias_hh).chunk(cell.gates, 1)
-        preacts = *of_x[whole:], *map(torch.add, of_x[:whole], of_h[:whole]), *of_h[whole:], *vectors
-        before = step(cell.activate(preacts), tuple(before))[0]
+        if cell.split:
+            of_x, of_h = (each.chunk(cell.gates, 1) for each in (products[t], linear(before[0], weight_hh, bias_hh)))
+            preacts = *of_x[whole:], *map(torch.add, of_x[:whole], of_h[:whole]), *of_h[whole:]
+        else:
+            preacts = torch.addmm(products[t], before[0], weight_hh.T)
+            preacts = preacts.chunk(cell.gates, 1) if cell.gates > 1 else (preacts,)
+        before = step(cell.activate((*preacts, *vectors)), tuple(before))[0]
         states.append(before)
     return list(map(torch.stack, zip(*states, strict=True)))

@@ -332,12 +332,14 @@ class Scanned:
         shape, by_time = input.shape[:-1], self.batch_first and input.dim() == 3
         if resets.shape not in (shape, (*shape, 1)):
             raise RuntimeError(f"resets must have shape {tuple(shape)}, as input has, got {tuple(resets.shape)}")
-        if not resets.is_cpu or resets.layout is not torch.strided:
-            got = f"{resets.device}, {resets.layout}"
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(resets)
+        if not resets.is_cpu or resets.layout is not torch.strided or wrapped:
+            got = "one that torch.func transforms" if wrapped else f"{resets.device}, {resets.layout}"
             raise RuntimeError(f"resets must be a dense tensor on the host, as input is, got {got}")
         if solve.on_gpu(input):
             raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
-        anew, resets = [], resets.reshape(*shape, *[1] * (2 - len(shape)))
+        with torch._C._DisableFuncTorch():  # for which it is a number among others
+            anew, resets = [], resets.numpy().reshape(*shape, *[1] * (2 - len(shape)))
         for each in () if reset_states is None else self._given(reset_states) or [reset_states]:
             most = self.num_layers * (1 + self.bidirectional), *shape, self.hidden_size
             if not isinstance(each, torch.Tensor) or each.device != input.device or each.dim() != len(most):
@@ -347,7 +349,7 @@ class Scanned:
                 raise RuntimeError(f"reset_states must be {list(most)}, where axes may be 1, got {list(each.shape)}")
             each = each.expand(most)
             anew.append(each.unsqueeze(2) if len(shape) == 1 else each.transpose(1, 2) if by_time else each)
-        return (resets.T if by_time else resets).numpy(), anew
+        return (resets.T if by_time else resets), anew
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""

@@ -127,7 +127,7 @@ def transformed(*tensors):
 def batched():
     """Tell whether `torch.func.vmap` is at work."""
     every = torch._C._functorch.get_interpreter_stack() or ()
-    return any(each.key() is torch._C._functorch.TransformType.Vmap for each in every)
+    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in every)
 
 
 def on_gpu(tensor):
