@@ -41,7 +41,8 @@ PRIVATE = {
     ("papers.ranks.engines", "_exit"),
     *(("machine.compiling", "_overload_func"), ("machine.compiling", "_jit_options"), ("machine.compiling", "_cache")),
     *(("machine.intrinsics", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),
-    *(("torch.layers", name) for name in ("_C", "_current_level", "_len_torch_dispatch_stack")),
+    *(("torch.layers", name) for name in ("_C", "_current_level", "_len_torch_dispatch_stack", "_functorch")),
+    ("torch.layers", "_DisableFuncTorch"),
     *(("torch.solve", name) for name in ("_C", "_are_functorch_transforms_active", "_functorch")),
 }
 

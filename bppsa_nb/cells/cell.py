@@ -144,6 +144,9 @@ class Cell(NamedTuple):
     the preactivations, and keeps those that `back` needs; `back` returns their gradients after all others. GPU kernels
     do not support them.
 
+    A cell that is `elementwise` has no weights of h, nor biases beside them: preactivations are ``W x + b``, and h acts
+    on its own unit only, by `carry`. A minimal GRU is one.
+
     All are written in Python's operators and `bppsa_nb.machine.pointwise`: in NumPy they are given arrays, in compiled
     code numbers.
     """
@@ -158,6 +161,7 @@ class Cell(NamedTuple):
     activations: tuple[Callable, ...] = ()
     bounded: bool = False
     vectors: tuple[str, ...] = ()
+    elementwise: bool = False
 
     def __repr__(self):
         numbers = ("gates", "split", "states", "kept", "carry")
@@ -171,12 +175,21 @@ class Cell(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of a layer's parameters."""
-        return *NAMES, *self.vectors
+        return *(NAMES[::2] if self.elementwise else NAMES), *self.vectors
 
     def shapes(self, inputs, size):
         """Return the shapes of a layer's parameters by name, for so many inputs and hidden units."""
-        rows, own = self.gates * size, [(size,)] * len(self.vectors)
-        return dict(zip(self.names, [(rows, inputs), (rows, size), (rows,), (rows,), *own], strict=True))
+        rows = self.gates * size
+        known = dict(zip(NAMES, [(rows, inputs), (rows, size), (rows,), (rows,)], strict=True))
+        return {name: known.get(name, (size,)) for name in self.names}
+
+    def of_layer(self, params, layer):
+        """Return a layer's parameters by name in the order of `NAMES` and vectors: empty ones, where it has none."""
+        found = [params[f"{name}_l{layer}"] for name in self.names]
+        if self.elementwise:
+            weight, bias, *vectors = found
+            found = [weight, np.zeros((0, len(bias) // self.gates), bias.dtype), bias, bias[:0], *vectors]
+        return found
 
     @property
     def carries(self) -> int:
@@ -199,7 +212,8 @@ class Cell(NamedTuple):
     def tell_apart(self, preacts):
         """Return parts of preactivations, or of their gradients: of inputs, and of states, by gates."""
         split, gates = self.split, self.gates
-        return [*preacts[split:gates], *preacts[:split]], list(preacts[split : split + gates])
+        of_h = [] if self.elementwise else list(preacts[split : split + gates])
+        return [*preacts[split:gates], *preacts[:split]], of_h
 
     def chain(self, weight_hh, slopes, carry, spans=WHOLE):
         """Make a layer's chain of slopes [shape=(G, T, B, S, H)] and a carry [shape=(S, T, B, S, H)] or None."""
@@ -208,8 +222,8 @@ class Cell(NamedTuple):
             if carry is not None:
                 carry[:, spans.resets != 0] = 0
         size, (_, steps, batch, *state) = weight_hh.shape[1], slopes.shape
-        flat = steps, batch, math.prod(state)
-        slopes, weights = slopes.reshape(self.gates, *flat), weight_hh.reshape(self.gates, size, size)
+        flat, weights = (steps, batch, math.prod(state)), weight_hh.reshape(len(weight_hh) // size, size, size)
+        slopes = slopes[: len(weights)].reshape(len(weights), *flat)
         if carry is not None:
             carry = carry.reshape(*([self.states] if self.states > 1 else []), *flat)
         return StructuredChain.made(weights, slopes, carry)

@@ -16,7 +16,7 @@ import bppsa_nb.machine.elementary  # noqa: F401  what is in `pointwise`, for co
 from bppsa_nb.machine import pointwise
 from bppsa_nb.machine.compiling import INSIDE, cfunc, inline, lock
 
-STEP, BACK, SPLIT, CARRY, PREACTS = range(5)  # places in a table
+STEP, BACK, SPLIT, CARRY, GATES, PREACTS = range(6)  # places in a table
 _INT = ir.IntType(64)
 
 
@@ -30,7 +30,7 @@ def table_of(cell, dtype):
             known = "Python's operators, and functions of bppsa_nb.machine.pointwise or compiled by numba.njit"
             why = next((line for line in str(error).splitlines() if "Untyped" in line or "Unknown" in line), str(error))
             raise TypeError(f"a cell's functions must be written in {known}: {why.strip()}") from error
-    return np.array([step.address, back.address, cell.split, int(cell.carry), cell.preacts], np.int64)
+    return np.array([step.address, back.address, cell.split, int(cell.carry), cell.gates, cell.preacts], np.int64)
 
 
 def _compile(cell, real):

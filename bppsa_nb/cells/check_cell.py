@@ -74,6 +74,9 @@ def _check_numbers(cell):
         raise ValueError(f"cell.vectors must be names, none of them twice or one of {NAMES}, got {cell.vectors}")
     if cell.split > cell.gates:
         raise ValueError(f"cell.split must be at most gates = {cell.gates}, got {cell.split}")
+    if cell.elementwise and (cell.split or not cell.carry):
+        got = f"split={cell.split} and carry={cell.carry}"
+        raise ValueError(f"cell.split must be 0 and cell.carry True of a cell that is elementwise, got {got}")
     if cell.activations and len(cell.activations) != cell.gates - cell.split:
         expected = f"one for each of the {cell.gates - cell.split} gates with whole preactivations, or none"
         raise ValueError(f"cell.activations must be {expected}, got {len(cell.activations)}")
@@ -150,20 +153,18 @@ def _check_derivatives(cell, preacts, states, grads):
 def _check_compiled(cell, dtype, rng):
     """Hold steps forward and back in compiled code against NumPy's."""
     compiled, size = implementation(layer.__name__, "cpu"), 5
-    shapes = (4, 3, 2), (cell.states, 3, size), (cell.gates * size, 2), (cell.gates * size, size)
-    x, start, *weights = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
-    biases = rng.standard_normal((2, cell.gates * size)).astype(dtype)
-    own = rng.standard_normal((len(cell.vectors), size)).astype(dtype)
-    grads = rng.standard_normal((5, 3, cell.states * size)).astype(dtype)
+    shapes = (4, 3, 2), (cell.states, 3, size), (5, 3, cell.states * size), *cell.shapes(2, size).values()
+    x, start, grads, *own = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    params = cell.of_layer(dict(zip((f"{name}_l0" for name in cell.names), own, strict=True)), 0)
     found, expected = [], []
     for module, results in (compiled, found), (layer, expected):
         saved = layer.new_saved(cell, start, len(x))
-        module.forward(cell, x, saved, *weights, *biases, *own)
+        module.forward(cell, x, saved, *params)
         results += [*saved, np.array(module.preact_gradients(cell, *saved, grads))]
     names = "states", "kept numbers", "gradients at preactivations"
     for name, one, other in zip(names, found, expected, strict=True):
         if not checks.all_finite(other):
-            why = checks.why_lost(layer.forward, cell, x, saved, *weights, *biases, *own)
+            why = checks.why_lost(layer.forward, cell, x, saved, *params)
             raise ValueError(f"{name} must be finite after {len(x)} steps of random numbers in {dtype.__name__}{why}")
         if not np.abs(one - other).max(initial=0) <= 1e3 * np.finfo(dtype).eps * (1 + np.abs(other).max(initial=0)):
             raise ValueError(f"compiled code must compute what NumPy does in {dtype.__name__}; {name} differ")

@@ -64,7 +64,7 @@ def lay_out(cell, weight_ih, weight_hh, *added):
     """
     size = weight_hh.shape[1]
     by_x = panels(weight_ih.reshape(cell.gates, size, weight_ih.shape[1]).mT)
-    by_h = panels(weight_hh.reshape(cell.gates, size, size).mT)
+    by_h = panels(weight_hh.reshape(-1, size, size).mT)
     return table_of(cell, weight_hh.dtype), by_x, by_h, biases(cell, *added)
 
 
@@ -73,7 +73,7 @@ def biases(cell, bias_ih, bias_hh, *vectors):
     if vectors:
         return np.concatenate([biases(cell, bias_ih, bias_hh), *vectors])
     if not cell.split:
-        return bias_ih + bias_hh
+        return bias_ih if cell.elementwise else bias_ih + bias_hh
     apart = cell.split * len(bias_hh) // cell.gates
     found = np.empty(len(bias_hh) + apart, bias_hh.dtype)
     found[:apart], found[apart:] = bias_ih[-apart:], bias_hh
@@ -141,7 +141,7 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
     began, length, soon = chunks[3], chunks[4], gaps.size > 0  # soon: a step is written while the next is computed
     x, resets, lengths, starts = given
     _, batch, inputs = x.shape
-    num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_h.shape[1], states.shape[3]
+    num_states, num_kept, gates, size = states.shape[0], kept.shape[0], weights_x.shape[1], states.shape[3]
     most = group if soon or lengths.size else (last - first) * group
     for begin in range(first * group, min(last * group, runs.shape[1]), most):
         count = min(most, runs.shape[1] - begin)
@@ -154,6 +154,7 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
         values = buffer(x, (num_kept, together * count, size))
         for k in range(bias.size // size):
             copy_rows(pointer(bias, k * size), 0, pointer(to_preacts, k * n), size, size, count)
+        clear(from_h, from_h.size)
         places, apart = buffer(runs, (count,)), (together + 2) * n
         wide = _begin(pointer(runs, begin), length, batch, began, places, block)
         end, gap, start, since, known = longest(lengths, length, begin, count), x.dtype.type(0), 0, 0, 0
@@ -165,8 +166,8 @@ def run_steps(group, product, given, weights, saved, chunks, first, last):
                 _multiply_inputs(product, x, weights_x, rows, from_x, (start, known - start, wide), places)
             for s in range(steps):
                 before = _place_of(resets, (start + s) * batch, starts, places, s, block) if resets.size else s
-                for i in range(gates):
-                    k = gates - 1 - i if (start + s) & 1 else i
+                for i in range(weights_h.shape[1]):
+                    k = weights_h.shape[1] - 1 - i if (start + s) & 1 else i
                     at = before * n, k * size * weights_h.shape[3], k * n
                     multiply(product, block, weights_h, from_h, (1, count, size), at, start + s)
                 here, after = (start + s - since) * n, (s + 1) * n

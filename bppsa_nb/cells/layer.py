@@ -28,7 +28,8 @@ def forward(cell, x, saved, *params, spans=WHOLE):
     states, kept = saved
     # No input product waits for another: all of them are one matrix product, before the time loop. Of whole sums, both
     # biases are added to it.
-    to_x = np.concatenate([bias_ih[: whole * size] + bias_hh[: whole * size], bias_ih[whole * size :]])
+    to_x = np.array(bias_ih)
+    to_x[: whole * size][: len(bias_hh)] += bias_hh[: whole * size]
     products = x.reshape(steps * batch, inputs) @ weight_ih.T + to_x
     from_x = np.ascontiguousarray(products.reshape(steps, batch, cell.gates, size).swapaxes(1, 2))
     weights_T, to_h = weight_hh.reshape(-1, size, size).swapaxes(1, 2), bias_hh[whole * size :].reshape(-1, 1, size)
@@ -42,7 +43,7 @@ def forward(cell, x, saved, *params, spans=WHOLE):
             from_h[whole:] += to_h
             preacts = *added[whole:], *(added[:whole] + from_h[:whole]), *from_h[whole:], *vectors
         else:
-            preacts = *(added + from_h), *vectors
+            preacts = *(added + from_h if len(from_h) else added), *vectors
         before, values = cell.step(cell.activate(preacts) if cell.activations else preacts, before)
         for s, found in enumerate(before):
             states[s, t + 1] = found
@@ -81,7 +82,7 @@ def preact_gradients(cell, states, kept, grad_states, spans=WHOLE):
 def start_gradients(cell, weight_hh, saved, grad_states, spans):
     """Return gradients at the initial states of the sequences that samples consist of [shape=(n, S H)]."""
     (states, kept), (sample, first, _) = saved, spans.places
-    (S, count, size), weights = spans.starts.shape, weight_hh.reshape(cell.gates, -1, weight_hh.shape[1])
+    (S, count, size), weights = spans.starts.shape, weight_hh.reshape(-1, weight_hh.shape[1], weight_hh.shape[1])
     grads = tuple(grad_states[first + 1, sample].reshape(count, S, size).swapaxes(0, 1))
     after = tuple(states[:, first + 1, sample]), tuple(kept[:, first, sample])
     grad_preacts, past = cell.back(grads, tuple(spans.starts), *after)

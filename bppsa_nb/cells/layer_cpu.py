@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from bppsa_nb.cells.cell import WHOLE
-from bppsa_nb.cells.cell_cpu import CARRY, PREACTS, SPLIT, back, table_of
+from bppsa_nb.cells.cell_cpu import CARRY, GATES, PREACTS, SPLIT, back, table_of
 from bppsa_nb.cells.chunked_cpu import THRESHOLD, in_groups, lay_out, longest, run_steps, samples_together, with_spans
 from bppsa_nb.cells.layer import input_gradients, start_gradients  # noqa: F401  NumPy's serve compiled cells, too
 from bppsa_nb.machine.compiling import compiled, inline
@@ -67,7 +67,7 @@ def backward(cell, weights, x, saved, grad_output, local_grads, inputs, spans=WH
         weights_x = panels(by_gate)
     group = samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    added = 2 * len(weight_hh) + size * len(cell.vectors)
+    added = len(weight_ih) + len(weight_hh) + size * len(cell.vectors)
     totals = np.zeros((groups, weight_ih.size + weight_hh.size + added), x.dtype)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     parameters = table_of(cell, x.dtype), weights_x, weights_h, totals
@@ -86,8 +86,8 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
     at_input, at_start = gradients[2], gradients[3]
     ends, at_begin = gradients[4], gradients[5]
     (steps, batch, width), (resets, lengths) = x.shape, spans
-    num_states, gates, size = states.shape[0], weights_h.shape[1], states.shape[3]
-    preacts, split, carry, state = cell[PREACTS], cell[SPLIT], cell[CARRY], batch * size
+    num_states, size, state = states.shape[0], states.shape[3], batch * states.shape[3]
+    preacts, split, carry, gates, of_h = cell[PREACTS], cell[SPLIT], cell[CARRY], cell[GATES], weights_h.shape[1]
     together = max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
         b0 = group * size_of_group
@@ -107,8 +107,11 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
             for t in range(end - 1, start - 1, -1):
                 here, there = t * state + b0 * size, (t - start) * n
                 back(cell, grads, 0, began, here, states, here + state, kept, here, grad_preacts, there, past, 0, n)
-                sizes, places = (gates, samples, size), (split * most * size + there, 0, 0)
-                multiply(product, grad_preacts, weights_h, grads, sizes, places, t)
+                if of_h:
+                    sizes, places = (of_h, samples, size), (split * most * size + there, 0, 0)
+                    multiply(product, grad_preacts, weights_h, grads, sizes, places, t)
+                else:
+                    clear(grads, n)
                 if carry:
                     add(grads, past, n)
                 for s in range(1, num_states):
@@ -120,18 +123,19 @@ def _back(size_of_group, product, saved, parameters, gradients, spans, first, la
                 if lengths.size:
                     _by_states(lengths, grad_output, b0, grads, t)
                 if at_input.size:
-                    places = there, 0, (t * batch + b0) * width
+                    sizes, places = (gates, samples, size), (there, 0, (t * batch + b0) * width)
                     multiply(product, grad_preacts, weights_x, at_input, sizes, places, 0)
             for k in range(preacts):
                 for s in range(end - start):
                     add(pointer(biases_at, k * n), pointer(grad_preacts, k * most * size + s * n), n)
             seen = pointer(x, (start * batch + b0) * width), pointer(began, (start * batch + b0) * size)
             block = 0, width, batch, samples, end - start
-            _add_weights(product, grad_preacts, seen, scratch, block, (gates, split), total)
+            _add_weights(product, grad_preacts, seen, scratch, block, (gates, split, of_h), total)
         for s in range(num_states):
             there = pointer(at_start, (b0 * num_states + s) * size)
             copy_rows(pointer(grads, s * n), size, there, num_states * size, size, samples)
-        _add_biases(biases_at, 0, samples, preacts, (gates, split), pointer(total, gates * (width + size) * size))
+        sums = pointer(total, (gates * width + of_h * size) * size)
+        _add_biases(biases_at, 0, samples, preacts, (gates, split, of_h), sums)
         restore(before)
     return True
 
@@ -227,11 +231,13 @@ def _go_back(cell, piece, states, kept, grads, grad_preacts, first, last):
 def parameter_gradients(cell, x, states, grad_preacts, spans=WHOLE):
     """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
     (steps, batch, inputs), size, gates = x.shape, states.shape[3], cell.gates
+    of_h = 0 if cell.elementwise else gates
     rows, block = steps * batch, max(1, _ROWS // batch) * batch
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
-    totals = np.zeros((parts, gates * (inputs + size + 2) * size), x.dtype)
+    totals = np.zeros((parts, (gates * (inputs + 1) + of_h * (size + 1)) * size), x.dtype)
     seen = x.reshape(1, rows, inputs), spans.before(states[:1])[0, :steps].reshape(1, rows, size)
-    arrays = product(x.dtype), (gates, cell.split), seen, grad_preacts.reshape(cell.preacts, rows, size), block, totals
+    at = grad_preacts.reshape(cell.preacts, rows, size)
+    arrays = product(x.dtype), (gates, cell.split, of_h), seen, at, block, totals
     parallel_for(_add_up, parts, *arrays, parallel=rows * (inputs + size) * gates * size > THRESHOLD)
     return np.concatenate([totals.sum(axis=0), grad_preacts[gates + cell.split :].sum(axis=(1, 2)).reshape(-1)])
 
@@ -248,7 +254,7 @@ def _add_up(product, gates, seen, grad_preacts, block, totals, first, last):
             n = min(start + block, rows) - start
             here = pointer(x, start * width), pointer(hidden, start * size)
             _add_weights(product, grad_preacts, here, scratch, (start, width, 0, n, 1), gates, total)
-            biases = pointer(total, gates[0] * (width + size) * size)
+            biases = pointer(total, (gates[0] * width + gates[2] * size) * size)
             _add_biases(grad_preacts, start, n, gates[0] + gates[1], gates, biases)
     return True
 
@@ -260,9 +266,9 @@ def _add_weights(product, grad_preacts, seen, scratch, block, gates, total):
     `at` are rows of `grad_preacts` [shape=(P, rows or more, H)], from one on. `seen` are inputs and states, the first
     of `samples` rows, side by side, of some steps, `batch` rows apart. `scratch` holds a product, and rows by panels.
     """
-    (start, inputs, batch, samples, steps), (count, split), (_, most, size) = block, gates, grad_preacts.shape
+    (start, inputs, batch, samples, steps), (count, split, of_h), (_, most, size) = block, gates, grad_preacts.shape
     n = steps * samples
-    for which in range(2):
+    for which in range(2 if of_h else 1):
         width, first = size if which else inputs, seen[1] if which else seen[0]
         panel, narrow = panel_width(width, grad_preacts.itemsize), width < NARROW
         found = shaped(scratch, 0, (width, size) if narrow else (size, width))
@@ -287,11 +293,11 @@ def _add_weights(product, grad_preacts, seen, scratch, block, gates, total):
 @inline
 def _add_biases(grad_preacts, start, count, preacts, gates, biases):
     """Add rows of gradients at some preactivations [shape=(P, rows, H)] to those of both biases, and of vectors."""
-    (gates, split), (_, most, size) = gates, grad_preacts.shape
+    (gates, split, of_h), (_, most, size) = gates, grad_preacts.shape
     for k in range(preacts):
         for b in range(start, start + count):
             terms = pointer(grad_preacts, (k * most + b) * size)
             if k < gates:
                 add(pointer(biases, (k - split) % gates * size), terms, size)
-            if k >= split:
-                add(pointer(biases, (gates + k - split) * size), terms, size)
+            if k >= gates + split or (k >= split and of_h):
+                add(pointer(biases, (k - split + of_h) * size), terms, size)

@@ -180,9 +180,8 @@ class Host:
         self._there = "numpy" if backend == "cuda" else backend  # which has loops over host arrays, and nothing else
         self.functions = layer_of(self._there)
         self.cell, (T, B), (L, H) = model.cell, shape[:2], (model.num_layers, model.hidden_size)
-        params, names = model.params, self.cell.names
-        self.names = [[f"{name}_l{layer}" for name in names] for layer in range(L)]
-        self.params = [contiguous(*[params[name] for name in own]) for own in self.names]
+        self.names = [[f"{name}_l{layer}" for name in self.cell.names] for layer in range(L)]
+        self.params = [contiguous(*self.cell.of_layer(model.params, layer)) for layer in range(L)]
         new = np.zeros if spans.lengths.size else np.empty
         self.states, self.kept = saved or (new((L, self.cell.states, T + 1, B, H), model.dtype), None)
         if self.kept is None:
@@ -196,9 +195,9 @@ class Host:
     def grads(self):
         """Gradients of the layers' parameters by name."""
         found = {}
-        for names, params, flat in zip(self.names, self.params, self.flat, strict=True):
+        for names, flat in zip(self.names, self.flat, strict=True):
             start = 0
-            for name, param in zip(names, params, strict=True):
+            for name, param in ((name, self.model.params[name]) for name in names):
                 found[name] = flat[start : start + param.size].reshape(param.shape)
                 start += param.size
         return found
@@ -291,7 +290,7 @@ class Host:
         sample, _, stop = self.spans.places
         if terms is not None or lengths.size or sample.size:
             ends, grad_output = grad_output, grad_output[self.spans.final]
-            at_all = np.zeros((len(links.slopes[0]) + 1, *grad_output.shape), links.dtype)
+            at_all = np.zeros((links.shape[0] + 1, *grad_output.shape), links.dtype)
             if terms is not None:  # none enters at the initial states, nor at others than h
                 at_all[1:, :, : terms.shape[2]] = terms
             if lengths.size:
