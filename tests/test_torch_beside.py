@@ -7,6 +7,7 @@ import pydoc
 import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -81,12 +82,6 @@ def penalty(layers, x):
     return first, torch.autograd.grad(loss, [x, *layers.parameters()], materialize_grads=True)
 
 
-def by_sample(layers, x):
-    params = dict(layers.named_parameters())
-    loss = lambda params, x: torch.func.functional_call(layers, params, (x[:, None],))[0].sin().sum()  # noqa: E731
-    return torch.func.vmap(torch.func.grad(loss), (None, 1))(params, x)
-
-
 def in_forward_mode(layers, x):
     with forward_ad.dual_level():
         return forward_ad.unpack_dual(layers(forward_ad.make_dual(x, x))[0]).tangent
@@ -130,6 +125,25 @@ def outcome(nn, call):
     except Exception as error:
         return [type(error), str(error)]
     return tree_flatten(found)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [{}, {"bidirectional": True}, {"resets": True}])
+def test_gradients_by_sample_and_ensembles(kind, how):
+    """Which torch.nn's GRU and RNN refuse."""
+    resets = {"resets": torch.rand(6, 1) < 0.3} if (how := dict(how)).pop("resets", False) else {}
+    of_all = {name: each.expand(6, 5) for name, each in resets.items()}
+    models = [getattr(ours, kind)(3, 4, 2, **how, dtype=torch.float64) for _ in range(3)]
+    x, run = torch.randn(6, 5, 3, dtype=torch.float64), partial(torch.func.functional_call, models[0])
+    params, _ = torch.func.stack_module_state(models)
+    found = torch.func.vmap(lambda own: run(own, (x,), of_all)[0])(params)
+    torch.testing.assert_close(found, torch.stack([each(x, **of_all)[0] for each in models]))
+    own = {name: each.detach() for name, each in models[0].named_parameters()}
+    loss = lambda own, x: run(own, (x[:, None],), resets)[0].sin().sum()  # noqa: E731
+    found = torch.func.vmap(torch.func.grad(loss), (None, 1))(own, x)
+    for b in range(5):
+        expected = torch.autograd.grad(loss(dict(models[0].named_parameters()), x[:, b]), list(models[0].parameters()))
+        torch.testing.assert_close([each[b] for each in found.values()], list(expected))
 
 
 @pytest.mark.parametrize("call", beside(__file__)["same"])

@@ -104,9 +104,9 @@ def numbers_of(cell):
 
 
 def check_vectors(cell):
-    """Raise ValueError for a cell with vectors of its own, which kernels do not know."""
-    if cell.vectors:
-        what = f"a cell with vectors of its own, {', '.join(cell.vectors)}"
+    """Raise ValueError for a cell with vectors of its own, or no weights of h, which kernels do not know."""
+    if cell.vectors or cell.elementwise:
+        what = f"a cell with vectors of its own, {', '.join(cell.vectors)}" if cell.vectors else "an elementwise cell"
         raise ValueError(f"backend must be 'numpy' or 'cpu' for {what}, got 'cuda'")
 
 

@@ -108,7 +108,7 @@ class Scanned:
         With `return_states`, a third result has the states of all layers after all steps, (D L, T, B, H), or (D L, N,
         H) for N rows of packed sequences; of an LSTM, two of these. T and B are in the order that inputs have.
 
-        All three are for the host, and raise NotImplementedError where only torch.nn can go through time.
+        Resets are for the host. All three raise NotImplementedError where only torch.nn can go through time.
         """
         if resets is None and not return_states:
             if is_dynamo_compiling():
