@@ -29,7 +29,8 @@ METHODS += [{"method": "truncated", "levels": 99}, {"forward": "chunked"}, {"for
 def test_help_says_what_they_take_and_give(kind):
     theirs, own, _ = KINDS[kind]
     taken = re.findall(r"[(,](\w+)", theirs.__doc__.split("\n")[0])  # as it begins: __init__(input_size,hidden_size,...
-    told = "batch_first", "method", "backend", "levels", "forward", "resets", "(T, B, D H)", f"torch.nn.{own.__name__}"
+    told = "batch_first", "method", "backend", "levels", "forward", "checkpoint_every", "resets", "reset_states"
+    told += "return_states", "(T, B, D H)", f"torch.nn.{own.__name__}"
     assert [each for each in (*taken, *told) if each not in own.__doc__] == []
 
 
@@ -192,7 +193,7 @@ def drawn_resets(kind, rng, what, sizes, layers):
     """Draw where samples begin anew, and, now and then, with which states: of one for all to one for each place."""
     (T, B, H), rows = sizes, layers.num_layers * (1 + layers.bidirectional)
     resets = torch.rand(T, B) < rng.choice([0, 0.1, 0.5, 1])
-    resets = resets[:, 0] if what == "one sample" else resets.T if layers.batch_first else resets
+    resets = resets[:, 0] if what == "one sample" else resets.T.contiguous() if layers.batch_first else resets
     found = {"resets": resets.unsqueeze(-1) if rng.integers(2) else resets}
     if rng.integers(2):
         shape = [n if rng.integers(2) else 1 for n in (rows, *resets.shape, H)]
@@ -209,7 +210,7 @@ def test_random_configurations(kind, part):
     """Everything crossed, and gradients of gradients."""
     rng = np.random.default_rng(part)
     flip = lambda: bool(rng.integers(2))  # noqa: E731
-    for _ in range(40):
+    for _ in range(100):
         T, B, inputs, H, layers = rng.integers(1, (30, 9, 6, 16, 4)).tolist()
         what, dtype = INPUTS[rng.integers(4)], list(BOUNDS)[max(0, rng.integers(-3, 4))]
         how = {"bias": flip(), "batch_first": flip(), "bidirectional": flip(), "dropout": 0.3 * (layers > 1) * flip()}
@@ -217,7 +218,7 @@ def test_random_configurations(kind, part):
             how["proj_size"] = int(rng.integers(1, H))
         only = METHODS[rng.integers(len(METHODS))]
         both = pair(kind, inputs, H, layers, **how, dtype=dtype, only=only)
-        more = {"second": dtype.itemsize > 2, "views": flip(), "rng": rng}
+        more = {"second": dtype.itemsize > 2 and rng.random() < 0.4, "views": flip(), "rng": rng}
         if "packed" not in what and "proj_size" not in how and flip():
             more |= drawn_resets(kind, rng, what, (T, B, H), both[1])
         more["return_states"] = "proj_size" not in how and flip()
@@ -251,22 +252,31 @@ def test_resets_are_those_of_the_forward_pass():
 
 
 @each_kind
-@pytest.mark.parametrize("how", [{"bidirectional": True}, {"resets": True}, {"packed": True}])
-def test_gradients_are_those_of_differences(kind, how):
+@pytest.mark.parametrize("how", [
+    {"bidirectional": True}, {"resets": True}, {"packed": True}, {"checkpoint_every": 3},
+    {"resets": True, "begun": True, "bidirectional": True}, {"resets": True, "begun": True, "checkpoint_every": 2},
+])  # fmt: skip
+@pytest.mark.parametrize("every", [False, True])
+def test_gradients_are_those_of_differences(kind, how, every):
     how = dict(how)
+    more = {"only": {"checkpoint_every": how.pop("checkpoint_every", None)}}
+    begun = how.pop("begun", False)
     resets = torch.tensor([[0, 0], [0, 1], [1, 0], [0, 0]]).bool() if how.pop("resets", False) else None
     packed = how.pop("packed", False)
-    _, layers = pair(kind, 2, 3, 2, **how, dtype=torch.float64)
+    _, layers = pair(kind, 2, 3, 2, **how, **more, dtype=torch.float64)
     x, hx = draw(kind, layers, "batch", True, (4, 2, 2, 3))
+    begun = [torch.randn(len(hx[0]), 4, 2, 3, dtype=torch.float64, requires_grad=True) for _ in hx if begun]
     sizes = torch.tensor([2, 2, 2, 1])
 
     def run(x, *rest):
-        own = rest[: len(hx)]
+        own, anew = rest[: len(hx)], rest[len(hx) : len(hx) + len(begun)]
+        anew = {"reset_states": anew if len(anew) > 1 else anew[0]} if anew else {}
         read = PackedSequence(x[:, 0].repeat(2, 1)[:7], sizes) if packed else x
-        output, last = layers(read, own if len(own) > 1 else own[0], resets=resets)
-        return (output.data if packed else output), *(last if isinstance(last, tuple) else (last,))
+        found = layers(read, own if len(own) > 1 else own[0], resets=resets, return_states=every, **anew)
+        states = [each for own in found[1:] for each in (own if isinstance(own, tuple) else (own,))]
+        return (found[0].data if packed else found[0]), *states
 
-    assert torch.autograd.gradcheck(run, (x, *hx, *layers.parameters()))
+    assert torch.autograd.gradcheck(run, (x, *hx, *begun, *layers.parameters()))
 
 
 def test_only_the_state_c_is_read():

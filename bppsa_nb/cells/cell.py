@@ -109,6 +109,7 @@ class Spans(NamedTuple):
             return array[stop - len(self.resets) - 1, sample]
         if not self.lengths.size:
             return array[len(array) - 1]
+        # Of samples without steps, in a part, there is no last one: what is added is of padding, zeros.
         from_end = np.maximum(self.lengths - len(self.resets) - 1, -len(array))
         return array[from_end, np.arange(len(from_end))]
 
@@ -141,11 +142,10 @@ class Cell(NamedTuple):
     step is given their results, and a GPU computes them side by side.
 
     A cell may have `vectors` of its own, parameters of one number for each unit, by name. The step is given them after
-    the preactivations, and keeps those that `back` needs; `back` returns their gradients after all others. GPU kernels
-    do not support them.
+    the preactivations, and keeps those that `back` needs; `back` returns their gradients after all others.
 
     A cell that is `elementwise` has no weights of h, nor biases beside them: preactivations are ``W x + b``, and h acts
-    on its own unit only, by `carry`. A minimal GRU is one.
+    on its own unit only, by `carry`. A minimal GRU is one. GPU kernels support neither these cells nor vectors.
 
     All are written in Python's operators and `bppsa_nb.machine.pointwise`: in NumPy they are given arrays, in compiled
     code numbers.

@@ -85,6 +85,16 @@ class Device:
             chunks = self.made(("chunks", layer), lambda: Chunks(cell, loop, length, self.unconverged))
             chunks.launch_fixed(TOLERANCE[states.dtype.itemsize], self.stream)
 
+    def add(self, found, terms):
+        """Add loss terms at a layer's states, or at h only, to those at every h, where the scan reads them."""
+        if terms.shape != found[1:].shape:
+            at_all = self.array("terms", *found[1:].shape)
+            fill(at_all, at_all.dtype.type(0), self.stream)
+            put_rows(terms, at_all, self.stream)
+            terms = at_all
+        add(found[1:], terms, self.stream)
+        return found
+
     def scanner(self):
         """Return the `Scan` of every layer."""
         (T, B, _), (method, _, levels) = self.shape, self.how

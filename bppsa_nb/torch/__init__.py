@@ -19,14 +19,16 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
     ``output, h_n = layers(input, hx)`` takes inputs (T, B, I), or (B, T, I) with ``batch_first=True``, and first states
     (D L, B, H), zeros if not given; it returns outputs (T, B, D H), laid out as inputs, and last states (D L, B, H). D
-    is 2 with ``bidirectional=True``, else 1. An LSTM has tuples of states, h and c. `forward` has `resets`, too.
+    is 2 with ``bidirectional=True``, else 1. An LSTM has tuples of states, h and c. `forward` has `resets`, too, with
+    `reset_states` to begin anew with, and returns all states with `return_states`; see there.
 
     Parameters
     ----------
     input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, device, dtype
         As for `torch.nn.LAYER`; the first three are I, H and L. Only an RNN has a `nonlinearity`.
-    method, levels, forward, backend
-        As for `bppsa_nb.RNN.backward`, and the method of `bppsa_nb.RNN.forward`, on a GPU not "newton".
+    method, levels, forward, backend, checkpoint_every
+        As for `bppsa_nb.RNN.backward`; `forward` and `checkpoint_every` as for `bppsa_nb.RNN.forward`. On a GPU,
+        neither "newton" nor `checkpoint_every` is there.
 
     Attributes
     ----------
@@ -37,7 +39,7 @@ _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
     Notes
     -----
     `torch.nn.LAYER` itself goes through time where it is faster, and for what these layers do not know, such as
-    `proj_size`, complex numbers, or transforms of `torch.func`; `runs_by` tells.
+    `proj_size`, complex numbers, or transforms of `torch.func` but `vmap`; `runs_by` tells.
 
     Examples
     --------

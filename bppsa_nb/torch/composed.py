@@ -14,13 +14,8 @@ _FORMS |= {pointwise.constant: lambda value, like: value}
 
 @cache
 def _for_tensors(function):
-    """Return a cell's function, or one that it calls, for tensors."""
-    if function in _FORMS:
-        return _FORMS[function]
-    function = getattr(function, "py_func", function)  # of one that Numba compiled
-    called = {each: each.py_func for each in function.__globals__.values() if hasattr(each, "py_func")}
-    others = {each: _for_tensors(each) for each, plain in called.items() if plain is not function}
-    return pointwise.with_own(function, _FORMS | others)
+    """Return a cell's function for tensors."""
+    return _FORMS[function] if function in _FORMS else pointwise.with_own(function, _FORMS)
 
 
 def gradients(ctx, grads):

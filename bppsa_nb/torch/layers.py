@@ -177,7 +177,8 @@ class Scanned:
             places = zip(states, (1, axis + 1), strict=False)
             return output.squeeze(axis), *(tree_map(lambda each, k=k: each.squeeze(k), own) for own, k in places)
         if isinstance(input, torch.fx.Proxy) and (path := input.tracer.path_of_module(self)):  # a leaf, as torch.nn's
-            return input.tracer.create_proxy("call_module", path, (input, hx, resets), {})
+            more = {"reset_states": reset_states, "return_states": every} if only_ours else {}
+            return input.tracer.create_proxy("call_module", path, (input, hx, resets), more)
         found = super().forward(input, hx)  # which raises what is wrong
         if only_ours:
             name = "return_states must be False" if resets is None else "resets must be None"
@@ -252,10 +253,10 @@ class Scanned:
             return own.dtype
         return first.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
 
-    def _run_here(self, input, starts, params, cut=None, every=False, run=None):
+    def _run_here(self, input, starts, params, cut, every):
         """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does.
 
-        `cut` is what `_cut` returns; `run` stands for `solve.Solve.apply` and its like.
+        `cut` is what `_cut` returns, and `every` says whether all states are asked for.
         """
         own, packed = params[0], isinstance(input, PackedSequence)
         x = input.data if packed else input.transpose(0, 1) if self.batch_first else input
@@ -283,10 +284,8 @@ class Scanned:
             if anew:
                 of_way = [way.started(one, other[k::D], cut[0]) for one, other in zip(of_way, anew, strict=True)]
             by_way.append((way, of_way))
-        if run is None:
-            tensors = x, *starts, *anew, *params
-            graph = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-            run = composed.run if _transformed() else solve.Solve.apply if graph else _find
+        graph = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *starts, *anew, *params))
+        run = composed.run if _transformed() else solve.Solve.apply if graph else _find
         output, *states = self._through_layers(x, by_way, list(map(solve.plain, params)), every, run)
         if result is not wide:
             output, *states = (each.to(result) for each in (output, *states))
@@ -340,12 +339,15 @@ class Scanned:
             raise NotImplementedError("resets must be None where input is on a GPU, got a torch.Tensor")
         with torch._C._DisableFuncTorch():  # for which it is a number among others
             anew, resets = [], resets.numpy().reshape(*shape, *[1] * (2 - len(shape)))
-        for each in () if reset_states is None else self._given(reset_states) or [reset_states]:
-            most = self.num_layers * (1 + self.bidirectional), *shape, self.hidden_size
-            if not isinstance(each, torch.Tensor) or each.device != input.device or each.dim() != len(most):
-                got = f"{list(each.shape)} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
-                raise TypeError(f"reset_states must be {self.cell.states} x {list(most)} on {input.device}, got {got}")
-            if any(n not in (1, full) for n, full in zip(each.shape, most, strict=True)):
+        most, begun = (self.num_layers * (1 + self.bidirectional), *shape, self.hidden_size), self._given(reset_states)
+        for each in (None,) if begun is None else begun:
+            if not isinstance(each, torch.Tensor):
+                kind = f"a tuple of {self.cell.states} tensors" if self.cell.states > 1 else "a torch.Tensor"
+                raise TypeError(f"reset_states must be {kind}, got {type(reset_states).__name__}")
+            if each.device != input.device or each.dtype not in (input.dtype, self.weight_ih_l0.dtype):
+                got = f"{each.dtype} on {each.device}"
+                raise RuntimeError(f"reset_states must be {input.dtype} on {input.device}, as input is, got {got}")
+            if each.dim() != len(most) or any(n not in (1, full) for n, full in zip(each.shape, most, strict=True)):
                 raise RuntimeError(f"reset_states must be {list(most)}, where axes may be 1, got {list(each.shape)}")
             each = each.expand(most)
             anew.append(each.unsqueeze(2) if len(shape) == 1 else each.transpose(1, 2) if by_time else each)

@@ -60,7 +60,7 @@ class Sequences(NamedTuple):
                 stop[numbers], spans[first, sample] = len(begins), 1 + np.arange(len(first))
                 spans = WHOLE._replace(resets=spans, places=np.stack([sample, first, stop]))
             else:
-                spans, numbers = WHOLE._replace(resets=-begins.astype(np.int32)) if begins.any() else WHOLE, None
+                spans, numbers = Spans.checked(None, begins, begins), None
             found.append(cls(spans, None, numbers, backward))
         return found
 

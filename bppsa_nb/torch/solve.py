@@ -24,8 +24,12 @@ def find(layers, sequences, every, given, *tensors):
             found = as_tensor(saved, x)[:, :, 1:]
             ended = [[spans.last(each) for each in own] for own in found]
         else:
-            kept, found = None, x.new_empty(len(starts), states, *x.shape[:2], starts.shape[3])
-            read = lambda steps, states: found[:, :, steps].copy_(as_tensor(states, x)[:, :, 1:])  # noqa: E731
+            shape = (len(starts), states) if every else (1, 1)  # the last layer's h is all that is read
+            kept, found = None, x.new_empty(*shape, *x.shape[:2], starts.shape[3])
+
+            def read(steps, states):
+                found[:, :, steps] = as_tensor(states, x)[-len(found) :, : found.shape[1], 1:]
+
             segments = stack.Segments(layers.checkpoint_every, *how)
             saved, ended, solved = segments.forward(viewed, as_array(x), starts, read)
             ended = torch.from_numpy(ended)
@@ -126,8 +130,8 @@ def transformed(*tensors):
 
 def batched():
     """Tell whether `torch.func.vmap` is at work."""
-    every = torch._C._functorch.get_interpreter_stack() or ()
-    return any(each.key() == torch._C._functorch.TransformType.Vmap for each in every)
+    every = torch._C._functorch.get_interpreter_stack()  # None where no transform is
+    return bool(every) and any(each.key() == torch._C._functorch.TransformType.Vmap for each in every)
 
 
 def on_gpu(tensor):

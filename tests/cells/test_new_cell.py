@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from comparing import central_differences
 from minimal_gated_unit import MinimalGatedUnit
+from minimal_gru import MinimalGRU
 from peephole_lstm import PeepholeLSTM
 from rings import more
 from texts import beside, refuses
@@ -17,6 +18,7 @@ from bppsa_nb.training.loss import cross_entropy
 
 METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
 KINDS = {"minimal gated unit": MinimalGatedUnit, "relu": partial(RNN, nonlinearity="relu"), "peephole": PeepholeLSTM}
+KINDS |= {"minimal GRU": MinimalGRU}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -123,7 +125,7 @@ def _with_a_helper(sums, before):
     return (helper(sums[0]),), ()
 
 
-PEEPHOLE = PeepholeLSTM.cell
+PEEPHOLE, MINIMAL = PeepholeLSTM.cell, MinimalGRU.cell
 
 
 def _doubled_last(cell):

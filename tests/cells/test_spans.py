@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from minimal_gated_unit import MinimalGatedUnit
+from minimal_gru import MinimalGRU
 from peephole_lstm import PeepholeLSTM
 
 from bppsa_nb import GRU, LSTM, RNN, Adam, Trainer
@@ -15,7 +16,7 @@ from bppsa_nb.cells.cell import WHOLE
 from bppsa_nb.training.datasets import ArrayDataset
 
 MODELS = {"RNN": RNN, "relu": partial(RNN, nonlinearity="relu"), "GRU": GRU, "LSTM": LSTM, "own": MinimalGatedUnit}
-MODELS |= {"peephole": PeepholeLSTM}
+MODELS |= {"peephole": PeepholeLSTM, "elementwise": MinimalGRU}
 WAYS = [  # how to go forward, and back
     *((back, None, {"method": "linear"}) for back in ("linear", "blelloch", "chunked")),
     ("truncated", 99, {"method": "linear"}), ("linear", None, {"method": "chunked", "length": 3}),
@@ -174,13 +175,13 @@ def test_a_chain_ends_where_a_sample_begins_anew():
         assert links.slopes[:, ~cut].any(axis=(0, 2)).all()
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
-def test_samples_of_their_own_lengths_are_trained(backend):
+@pytest.mark.parametrize("backend, every", [("numpy", None), ("cpu", None), ("cpu", 7)])
+def test_samples_of_their_own_lengths_are_trained(backend, every):
     rng = np.random.default_rng(0)
     lengths, y = rng.integers(3, 30, 64), rng.integers(2, size=64)
     x = rng.standard_normal((30, 64, 1)).astype(np.float32)
     x[lengths - 1, np.arange(64), 0] = 2 * y - 1  # what is to be known is at the end of each
-    trainer = Trainer(GRU(1, 8, 2, rng=0), Adam(lr=0.02), backend=backend)
+    trainer = Trainer(GRU(1, 8, 2, rng=0), Adam(lr=0.02), backend=backend, checkpoint_every=every)
     trainer.fit(ArrayDataset(x, y, lengths), epochs=40, batch_size=16, progress=False)
     assert trainer.evaluate(ArrayDataset(x, y, lengths), batch_size=20)[1] > 0.9
     assert (trainer.predict(x, lengths) == y).mean() > 0.9
