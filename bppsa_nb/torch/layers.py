@@ -280,7 +280,7 @@ class Scanned:
             params, starts, anew = [each.to(wide) for each in params], starts[:S], starts[S:]
         D, by_way = 1 + self.bidirectional, []
         for k, way in enumerate(ways[:D]):
-            of_way = [each[k::D] for each in starts]
+            of_way = [each[k::D] for each in starts] if D > 1 else starts
             if anew:
                 of_way = [way.started(one, other[k::D], cut[0]) for one, other in zip(of_way, anew, strict=True)]
             by_way.append((way, of_way))

@@ -96,11 +96,12 @@ class Sequences(NamedTuple):
         return [each[:, order] for each in starts]
 
     def begin(self, starts):
-        """Return spans, and each layer's first states [shape=(L, S, B, H)], of what `Solve` is given."""
-        table = torch.stack(self.of_each(starts), 1)
+        """Return spans, and the samples' initial states [shape=(L, B, H)], of what `Solve` is given."""
         if not self.spans.places.size:
-            return self.spans, table
-        return self.spans._replace(starts=table.numpy()), table[:, :, self.spans.places[1] == 0]
+            return self.spans, starts
+        starts = self.of_each(starts)
+        spans = self.spans._replace(starts=torch.stack(starts, 1).numpy())
+        return spans, [each[:, self.spans.places[1] == 0] for each in starts]
 
     def by_number(self, grads):
         """Return what is of each sample [shape=(B, ...)] by the numbers of sequences."""

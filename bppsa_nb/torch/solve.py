@@ -17,27 +17,27 @@ def find(layers, sequences, every, given, *tensors):
     backend, choice = layers.resolve_backend(on_gpu(x)), layers.forward_choice
     spans, starts = sequences.begin(tensors[:states])
     with _beside(x):
-        viewed, starts = view_layers(layers.cell, tensors[states:]), as_array(starts)
-        how, by_layer = (choice.options(), backend, spans), [starts[layer] for layer in range(len(starts))]
+        viewed, starts = view_layers(layers.cell, tensors[states:]), list(map(as_array, starts))
+        by_layer = [[each[layer] for each in starts] for layer in range(len(starts[0]))]
+        how = choice.options(), backend, spans
         if layers.checkpoint_every is None:
             saved, kept, solved = stack.run(viewed, as_array(x), by_layer, *how, _new(x))
-            found = as_tensor(saved, x)[:, :, 1:]
-            ended = [[spans.last(each) for each in own] for own in found]
+            ended = [[spans.last(own[s]) for s in range(states)] for own in saved]
+            found = [[own[s][1:] for s in range(states)] for own in saved]
         else:
-            shape = (len(starts), states) if every else (1, 1)  # the last layer's h is all that is read
-            kept, found = None, x.new_empty(*shape, *x.shape[:2], starts.shape[3])
+            shape = (len(by_layer), states) if every else (1, 1)  # the last layer's h is all that is read
+            kept, found = None, np.empty((*shape, len(x), *starts[0].shape[1:]), starts[0].dtype)
 
             def read(steps, states):
-                found[:, :, steps] = as_tensor(states, x)[-len(found) :, : found.shape[1], 1:]
+                found[:, :, steps] = states[-len(found) :, : found.shape[1], 1:]
 
             segments = stack.Segments(layers.checkpoint_every, *how)
-            saved, ended, solved = segments.forward(viewed, as_array(x), starts, read)
-            ended = torch.from_numpy(ended)
+            saved, ended, solved = segments.forward(viewed, as_array(x), np.array(by_layer), read)
     if choice.rest or any(solved):
         choice.remember(unroll.share_of(viewed, x.shape, solved, backend))
-    last = ([sequences.by_sample(own[s]) for own in ended] for s in range(states))
-    all_states = ([sequences.given(own[s]) for own in found] for s in range(states) if every)
-    return (sequences.given(found[-1, 0]), *map(torch.stack, (*last, *all_states))), (x, saved, kept)
+    last = [_stack([sequences.by_sample(own[s]) for own in ended], x) for s in range(states)]
+    all_states = ([sequences.given(as_tensor(own[s], x)) for own in found] for s in range(states) if every)
+    return (sequences.given(as_tensor(found[-1][0], x)), *last, *map(torch.stack, all_states)), (x, saved, kept)
 
 
 class Solve(torch.autograd.Function):
@@ -66,7 +66,7 @@ class Solve(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         """Return gradients of what `forward` was given, from those of what it returned."""
-        if grads.count(None) == len(grads):  # nothing that was read depends on it
+        if all(each is None for each in grads):  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled() or transformed(*grads):  # by create_graph, or is_grads_batched
             return composed.gradients(ctx, grads)
@@ -106,7 +106,7 @@ def _terms(sequences, count, states, grads):
         if layer == count - 1 and grads[0] is not None:
             own[0] = grads[0] if own[0] is None else own[0] + grads[0]
         own = [each if each is None else sequences.steps(each) for each in own]
-        only_h = own[0] is not None and own.count(None) == states - 1
+        only_h = own[0] is not None and all(each is None for each in own[1:])
         terms.append(plain(own[0]) if only_h else _side_by_side(own))
     return terms
 
