@@ -7,7 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from minimal_gated_unit import MinimalGatedUnit
+from minimal_gru import MinimalGRU
+from peephole_lstm import PeepholeLSTM
 from torch.func import functional_call
+from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map_only
 
@@ -20,6 +24,42 @@ KINDS = {
     "GRU": (torch.nn.GRU, ours.GRU, {}), "LSTM": (torch.nn.LSTM, ours.LSTM, {}),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def minimal_gru(x, h, params, bias, *_):
+    """A minimal GRU's step, as `torch.gru` takes it."""
+    z, n = linear(x, params[0], params[1] if bias else None).chunk(2, -1)
+    return (h + z.sigmoid() * (n - h),) * 2
+
+
+def minimal_gated_unit(x, h, params, bias, *_):
+    """A minimal gated unit's."""
+    (f, n), (by_f, by_n) = (linear(one, *params[k::2][: 1 + bias]).chunk(2, -1) for k, one in enumerate((x, h)))
+    f = (f + by_f).sigmoid()
+    return ((1 - f) * (n + f * by_n).tanh() + f * h,) * 2
+
+
+def peephole_lstm(x, states, params, bias, *_):
+    """That of an LSTM whose gates see c."""
+    (h, c), (ci, cf, co) = states, params[-3:]
+    i, f, g, o = sum(linear(one, *params[k:-3:2][: 1 + bias]) for k, one in enumerate((x, h))).chunk(4, -1)
+    c = (f + cf * c).sigmoid() * c + (i + ci * c).sigmoid() * g.tanh()
+    h = (o + co * c).sigmoid() * c.tanh()
+    return h, h, c
+
+
+class Alone(ours.Recurrent):
+    """Layers of a cell of one's own that go by one of the functions above, a step at a time."""
+
+    def forward(self, *args, **more):
+        return expected(self, *args, **more)
+
+
+OWN_STEPS = {MinimalGRU: minimal_gru, MinimalGatedUnit: minimal_gated_unit, PeepholeLSTM: peephole_lstm}
+OWN_KINDS = {kind.__name__: (Alone, ours.Recurrent, {"cell": kind.cell}) for kind in OWN_STEPS}
+OWN_STEPS = {kind.cell: step for kind, step in OWN_STEPS.items()}
+SEVERAL = "LSTM", "PeepholeLSTM"  # have two states
+each_of_all = pytest.mark.parametrize("kind", [*KINDS, *OWN_KINDS])
 INPUTS = "batch", "one sample", "packed", "packed, unsorted"
 METHODS = [{"method": method} for method in ("auto", "linear", "blelloch", "chunked")]
 METHODS += [{"method": "truncated", "levels": 99}, {"forward": "chunked"}, {"forward": "newton", "backend": "numpy"}]
@@ -40,15 +80,16 @@ BOUNDS |= {torch.float16: (1e-3, 1e-2), torch.bfloat16: (1e-2, 1e-1)}
 
 def pair(kind, *sizes, only=None, **how):
     """PyTorch's layers and ours, with the same parameters; ours know more."""
-    theirs, own, usual = KINDS[kind]
-    theirs, own = theirs(*sizes, **usual, **how), own(*sizes, **usual, **how, **(only or {}))
+    theirs, own, usual = (KINDS | OWN_KINDS)[kind]
+    how |= usual | dict(zip(("input_size", "hidden_size", "num_layers"), sizes, strict=False))
+    theirs, own = theirs(**how), own(**how, **(only or {}))
     own.load_state_dict(theirs.state_dict())
     return theirs, own
 
 
 def draw(kind, layers, what, given_hx, sizes, views=False):
     """Draw an input, and initial states; all of them want gradients."""
-    (T, B, inputs, H), dtype = sizes, layers.weight_hh_l0.dtype
+    (T, B, inputs, H), dtype = sizes, layers.weight_ih_l0.dtype
     last, rows = layers.proj_size or H, layers.num_layers * (2 if layers.bidirectional else 1)
 
     def new(*shape):
@@ -64,16 +105,16 @@ def draw(kind, layers, what, given_hx, sizes, views=False):
         lengths = sorted(lengths, reverse=True) if what == "packed" else lengths[::-1]
         x = pack_sequence([torch.randn(n, inputs) for n in lengths], enforce_sorted=what == "packed")
         x, shape = x._replace(data=new(*x.data.shape)), (rows, B)
-    return x, tuple(new(*shape, n) for n in ((last, H) if kind == "LSTM" else (H,)) if given_hx)
+    return x, tuple(new(*shape, n) for n in ((last, H) if kind in SEVERAL else (H,)) if given_hx)
 
 
 def expected(theirs, x, hx, resets=None, reset_states=None, return_states=False):
     """What `torch.nn` gives: in float32 for halves; step by step, where more than it takes is asked for."""
-    own = theirs.weight_hh_l0.dtype
+    own = theirs.weight_ih_l0.dtype
     wide = torch.float32 if own.itemsize == 2 else own
     to = lambda dtype: lambda each: each.to(dtype) if each.is_floating_point() else each  # noqa: E731
     params, x, hx, begun = tree_map_only(torch.Tensor, to(wide), (dict(theirs.named_parameters()), x, hx, reset_states))
-    if resets is None and not return_states:
+    if resets is None and not return_states and not isinstance(theirs, Alone):
         found = functional_call(theirs, params, (x, hx))
     else:
         found = stepped(theirs, params, x, hx, resets, begun)[: 2 + return_states]
@@ -93,13 +134,15 @@ def stepped(theirs, params, x, hx, resets, begun):
     alive = torch.ones(x.shape[:2], dtype=torch.bool) if alive is None else alive
     resets = torch.zeros_like(alive) if resets is None else lay(resets.reshape(resets.shape[: 1 + batch]), 0)
     if hx is None:
-        hx = (x.new_zeros(len(names), *x.shape[1:][:batch], H),) * (1 + (theirs.mode == "LSTM"))
+        states = theirs.cell.states if isinstance(theirs, Alone) else 1 + (theirs.mode == "LSTM")
+        hx = (x.new_zeros(len(names), *x.shape[1:][:batch], H),) * states
     hx = [each if batch else each.unsqueeze(1) for each in (hx if isinstance(hx, tuple) else (hx,))]
     hx = [each[:, order] for each in hx] if packed and order is not None else hx
     begun = [x.new_zeros(len(names), *alive.shape, H)] * len(hx) if begun is None else [
         lay(each, 1).expand(len(names), *alive.shape, H) for each in (begun if isinstance(begun, tuple) else (begun,))
     ]
-    function, last, every, outputs = getattr(torch, theirs.mode.lower()), [], [], []
+    function = OWN_STEPS[theirs.cell] if isinstance(theirs, Alone) else getattr(torch, theirs.mode.lower())
+    last, every, outputs = [], [], []
     for row, own in enumerate(names):
         if row % D == 0:
             x, outputs = torch.cat(outputs, 2) if row else x, []
@@ -197,20 +240,20 @@ def drawn_resets(kind, rng, what, sizes, layers):
     found = {"resets": resets.unsqueeze(-1) if rng.integers(2) else resets}
     if rng.integers(2):
         shape = [n if rng.integers(2) else 1 for n in (rows, *resets.shape, H)]
-        dtype = layers.weight_hh_l0.dtype
-        states = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(1 + (kind == "LSTM"))]
-        found["reset_states"] = tuple(states) if kind == "LSTM" else states[0]
+        dtype, count = layers.weight_ih_l0.dtype, 1 + (kind in SEVERAL)
+        states = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(count)]
+        found["reset_states"] = tuple(states) if count > 1 else states[0]
     return found
 
 
-@each_kind
+@each_of_all
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_random_configurations(kind, part):
     """Everything crossed, and gradients of gradients."""
     rng = np.random.default_rng(part)
     flip = lambda: bool(rng.integers(2))  # noqa: E731
-    for _ in range(100):
+    for _ in range(50):
         T, B, inputs, H, layers = rng.integers(1, (30, 9, 6, 16, 4)).tolist()
         what, dtype = INPUTS[rng.integers(4)], list(BOUNDS)[max(0, rng.integers(-3, 4))]
         how = {"bias": flip(), "batch_first": flip(), "bidirectional": flip(), "dropout": 0.3 * (layers > 1) * flip()}
@@ -251,7 +294,7 @@ def test_resets_are_those_of_the_forward_pass():
     assert not torch.autograd.grad(output[-1].sum(), x)[0][:3].any()
 
 
-@each_kind
+@each_of_all
 @pytest.mark.parametrize("how", [
     {"bidirectional": True}, {"resets": True}, {"packed": True}, {"checkpoint_every": 3},
     {"resets": True, "begun": True, "bidirectional": True}, {"resets": True, "begun": True, "checkpoint_every": 2},

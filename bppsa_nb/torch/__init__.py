@@ -14,6 +14,7 @@ import torch
 from bppsa_nb.torch import choice
 from bppsa_nb.torch.convert import KINDS, convert  # noqa: F401
 from bppsa_nb.torch.layers import Scanned
+from bppsa_nb.torch.recurrent import Recurrent
 
 _MORE = """, as `torch.nn.LAYER`, with its parameters and `state_dict`.
 
@@ -55,10 +56,15 @@ def _init_of(theirs):
     def __init__(self, *args, **kwargs):
         Scanned.__init__(self, *args, **kwargs)
 
-    usual = inspect.signature(get_overloads(theirs.__init__)[0]).parameters.values()
-    more = [each for each in inspect.signature(Scanned.__init__).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    __init__.__signature__ = inspect.Signature([*usual, *more])
+    __init__.__signature__ = inspect.Signature(_taken_by(theirs))
     return __init__
+
+
+def _taken_by(theirs):
+    """Return the parameters of torch.nn's `__init__`, and the keywords of `Scanned`."""
+    usual = inspect.signature(get_overloads(theirs.__init__)[0]).parameters.values()
+    more = inspect.signature(Scanned.__init__).parameters.values()
+    return [*usual, *(each for each in more if each.kind is each.KEYWORD_ONLY)]
 
 
 class RNN(Scanned, torch.nn.RNN):  # noqa: D101
@@ -76,6 +82,9 @@ class LSTM(Scanned, torch.nn.LSTM):  # noqa: D101
 KINDS |= {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}
 for _theirs, _own in KINDS.items():  # type checkers read that of `Scanned`
     _own.__init__ = _init_of(_theirs)
+_self, *_others = _taken_by(torch.nn.GRU)
+_cell = inspect.signature(Recurrent.__init__).parameters["cell"]
+Recurrent.__init__.__signature__ = inspect.Signature([_self, _cell, *_others])
 
 
 def calibrate(progress: bool = True) -> Path:

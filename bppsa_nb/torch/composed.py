@@ -1,11 +1,13 @@
 """Layers once more, of PyTorch's own operations: for those who differentiate a backward pass, or transform a call."""
 
 from functools import cache
+from inspect import getclosurevars
 from itertools import compress
 
 import torch
 from torch.nn.functional import linear
 
+from bppsa_nb.cells.cell import NAMES
 from bppsa_nb.machine import pointwise
 
 _FORMS = {getattr(pointwise, name): getattr(torch, name) for name in ("tanh", "sigmoid", "relu", "where")}
@@ -15,7 +17,12 @@ _FORMS |= {pointwise.constant: lambda value, like: value}
 @cache
 def _for_tensors(function):
     """Return a cell's function for tensors."""
-    return _FORMS[function] if function in _FORMS else pointwise.with_own(function, _FORMS)
+    if function in _FORMS:
+        return _FORMS[function]
+    function = getattr(function, "py_func", function)  # of one that Numba compiles
+    called = getclosurevars(function)
+    compiled = [each for each in (*called.globals.values(), *called.nonlocals.values()) if hasattr(each, "py_func")]
+    return pointwise.with_own(function, _FORMS | {each: _for_tensors(each) for each in compiled})
 
 
 def gradients(ctx, grads):
@@ -47,10 +54,11 @@ def run(layers, sequences, every, given, *tensors):
 
 def _through_steps(cell, x, starts, params, spans):
     """Return a layer's states [shape=(T, B, H)], of inputs [shape=(T, B, I)]; see `bppsa_nb.cells.layer.forward`."""
-    weight_ih, weight_hh, bias_ih, bias_hh, *vectors = params
+    params = dict(zip(cell.names, params, strict=True))
+    weight_ih, weight_hh, bias_ih, bias_hh = map(params.get, NAMES)
     whole, several, states = cell.gates - cell.split, spans.places.size, []
     step, activations = _for_tensors(cell.step), tuple(map(_for_tensors, cell.activations))
-    bias = bias_ih if cell.split else bias_ih + bias_hh
+    bias, vectors = bias_ih if bias_hh is None or cell.split else bias_ih + bias_hh, [params[e] for e in cell.vectors]
     cell, products = cell._replace(activations=activations), linear(x, weight_ih, bias).unbind()
     before = [each[spans.places[1] == 0] for each in starts] if several else starts
     for t in range(len(x)):
@@ -62,7 +70,7 @@ def _through_steps(cell, x, starts, params, spans):
             of_x, of_h = (each.chunk(cell.gates, 1) for each in (products[t], linear(before[0], weight_hh, bias_hh)))
             preacts = *of_x[whole:], *map(torch.add, of_x[:whole], of_h[:whole]), *of_h[whole:]
         else:
-            preacts = torch.addmm(products[t], before[0], weight_hh.T)
+            preacts = products[t] if cell.elementwise else torch.addmm(products[t], before[0], weight_hh.T)
             preacts = preacts.chunk(cell.gates, 1) if cell.gates > 1 else (preacts,)
         before = step(cell.activate((*preacts, *vectors)), tuple(before))[0]
         states.append(before)

@@ -26,9 +26,10 @@ _CELLS |= {"GRU": gru.GRU.cell, "LSTM": lstm.LSTM.cell}
 _PLACES, _PLAIN = ("cpu", "cuda"), (torch.Tensor, torch.nn.Parameter)
 _WIDE = {torch.float32: torch.float32, torch.float64: torch.float64}  # what numbers are computed in
 _WIDE |= {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+OWN_CELL = "own"  # the mode of layers that torch.nn has not
 _SIZES = 1000  # of so many, choices are kept
 OWN = "method backend levels checkpoint_every".split()
-_SETTINGS = ["mode", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", *OWN]
+_SETTINGS = ["mode", "cell", "input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", *OWN]
 OWN += ["_forward_choice", "_seen", "_chosen", "_names", "_shapes"]  # all that torch.nn's have not
 _TRANSFORMED = "torch.func or forward mode transforms the call"
 _STATES = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -110,7 +111,7 @@ class Scanned:
 
         Resets are for the host. All three raise NotImplementedError where only torch.nn can go through time.
         """
-        if resets is None and not return_states:
+        if resets is None and not return_states and self.mode != OWN_CELL:
             if is_dynamo_compiling():
                 return super().forward(input, hx)
             size = None  # for which it is chosen once, and found at once: a step takes microseconds
@@ -169,21 +170,29 @@ class Scanned:
         given, params = self._given(hx), self._params()
         why, only_ours = self._why_torch(input, given, params), resets is not None or every
         if why is None or (why is _TRANSFORMED and (only_ours or solve.batched())):
-            cut = self._cut(input, resets, reset_states)
-            if isinstance(input, PackedSequence) or input.dim() == 3:
-                return self._run_here(input, given, params, cut, every)
-            axis, given = 0 if self.batch_first else 1, [each.unsqueeze(1) for each in given]
-            output, *states = self._run_here(input.unsqueeze(axis), given, params, cut, every)
-            places = zip(states, (1, axis + 1), strict=False)
-            return output.squeeze(axis), *(tree_map(lambda each, k=k: each.squeeze(k), own) for own, k in places)
+            run = None if why is None else composed.run
+            return self._run_batch(input, given, params, self._cut(input, resets, reset_states), every, run)
         if isinstance(input, torch.fx.Proxy) and (path := input.tracer.path_of_module(self)):  # a leaf, as torch.nn's
             more = {"reset_states": reset_states, "return_states": every} if only_ours else {}
             return input.tracer.create_proxy("call_module", path, (input, hx, resets), more)
-        found = super().forward(input, hx)  # which raises what is wrong
-        if only_ours:
+        return self._run_by_torch(why, input, hx, resets, reset_states, every)
+
+    def _run_by_torch(self, why, input, hx, resets, reset_states, every):
+        """Go through time as torch.nn does, which raises what is wrong; `why` says why."""
+        found = super().forward(input, hx)
+        if resets is not None or every:
             name = "return_states must be False" if resets is None else "resets must be None"
             raise NotImplementedError(f"{name} where torch.nn goes through time ({why})")
         return found
+
+    def _run_batch(self, input, starts, params, cut, every, run=None):
+        """Go through all layers as `_run_here` does; one sample is a batch of one."""
+        if isinstance(input, PackedSequence) or input.dim() == 3:
+            return self._run_here(input, starts, params, cut, every, run)
+        axis, starts = 0 if self.batch_first else 1, [each.unsqueeze(1) for each in starts]
+        output, *states = self._run_here(input.unsqueeze(axis), starts, params, cut, every, run)
+        places = zip(states, (1, axis + 1), strict=False)
+        return output.squeeze(axis), *(tree_map(lambda each, k=k: each.squeeze(k), own) for own, k in places)
 
     def runs_by(self, input: torch.Tensor | PackedSequence, hx: Any = None) -> tuple[str, str]:
         """Return whose code would go through time for these, "bppsa_nb.torch" or "torch.nn", and why."""
@@ -212,7 +221,7 @@ class Scanned:
         """Say why torch.nn has to go through time, or raise what is wrong; return None if there is no reason."""
         if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
             return "operations are recorded"
-        if self.mode not in _CELLS or self.proj_size:
+        if self.mode not in (*_CELLS, OWN_CELL) or self.proj_size:
             return f"mode is {self.mode!r}, proj_size {self.proj_size}"
         packed, own = isinstance(input, PackedSequence), params[0]
         if own.dtype not in _WIDE or own.device.type not in _PLACES:
@@ -249,18 +258,19 @@ class Scanned:
         That of a GRU on the host is that of its `first` states; where none are given, these are zeros like inputs.
         """
         kind = own.device.type
-        if own.dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        if own.dtype is torch.float64 or kind not in _PLACES or not torch.is_autocast_enabled(kind):
             return own.dtype
         return first.dtype if (self.mode, kind) == ("GRU", "cpu") else torch.get_autocast_dtype(kind)
 
-    def _run_here(self, input, starts, params, cut, every):
+    def _run_here(self, input, starts, params, cut, every, run):
         """Go through all layers, by numbers that are computed as wide as `_WIDE` says; return what `forward` does.
 
-        `cut` is what `_cut` returns, and `every` says whether all states are asked for.
+        `cut` is what `_cut` returns, and `every` says whether all states are asked for. `run` is what goes through time
+        in the place of `solve`.
         """
         own, packed = params[0], isinstance(input, PackedSequence)
         x = input.data if packed else input.transpose(0, 1) if self.batch_first else input
-        wide, result = _WIDE[own.dtype], self._result(own, starts[0] if starts else x)
+        wide, result = _WIDE.get(own.dtype, own.dtype), self._result(own, starts[0] if starts else x)
         if not starts:
             batch = int(input.batch_sizes[0]) if packed else x.shape[1]
             rows = self.num_layers * (1 + self.bidirectional)
@@ -285,7 +295,7 @@ class Scanned:
                 of_way = [way.started(one, other[k::D], cut[0]) for one, other in zip(of_way, anew, strict=True)]
             by_way.append((way, of_way))
         graph = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *starts, *anew, *params))
-        run = composed.run if _transformed() else solve.Solve.apply if graph else _find
+        run = run or (solve.Solve.apply if graph else _find)
         output, *states = self._through_layers(x, by_way, list(map(solve.plain, params)), every, run)
         if result is not wide:
             output, *states = (each.to(result) for each in (output, *states))
