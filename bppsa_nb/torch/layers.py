@@ -185,7 +185,7 @@ class Scanned:
             raise NotImplementedError(f"{name} where torch.nn goes through time ({why})")
         return found
 
-    def _run_batch(self, input, starts, params, cut, every, run=None):
+    def _run_batch(self, input, starts, params, cut, every, run):
         """Go through all layers as `_run_here` does; one sample is a batch of one."""
         if isinstance(input, PackedSequence) or input.dim() == 3:
             return self._run_here(input, starts, params, cut, every, run)

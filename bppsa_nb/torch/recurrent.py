@@ -32,8 +32,9 @@ class Recurrent(Scanned, torch.nn.RNNBase):
     Attributes
     ----------
     weight_ih_l<l>, weight_hh_l<l>, bias_ih_l<l>, bias_hh_l<l> : torch.nn.Parameter
-        As those of `RNN`, G times H rows for the G gates of the cell. An elementwise cell has no `weight_hh` and
-        `bias_hh`. Each of the cell's vectors is a parameter, [shape=(H,)]. All begin as those of `RNN` do.
+        [shape=(G H, I)] (l > 0: [shape=(G H, D H)]), [shape=(G H, H)] and twice [shape=(G H,)], as those of `RNN`, for
+        the G gates of the cell. An elementwise cell has no `weight_hh` and `bias_hh`. Each of the cell's vectors is a
+        parameter, [shape=(H,)]. All begin as those of `RNN` do.
 
     Raises
     ------
@@ -43,7 +44,8 @@ class Recurrent(Scanned, torch.nn.RNNBase):
     Notes
     -----
     What this package's code cannot do, PyTorch's operations do, step by step, by the cell's `step`: complex numbers,
-    other devices, gradients of gradients, `torch.func`. `runs_by` tells.
+    other devices, gradients of gradients, `torch.func`. `runs_by` tells. On a GPU, cells with vectors, or without
+    weights of h, are not known yet.
 
     Examples
     --------
